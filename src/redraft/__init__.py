@@ -1,0 +1,1 @@
+"""Reflection for AI agents: redraft the answer, the brief and the playbook."""

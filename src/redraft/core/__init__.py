@@ -1,0 +1,1 @@
+"""The nouns, verbs and seams that every floor of the house shares."""

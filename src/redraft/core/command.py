@@ -1,0 +1,47 @@
+"""Command and CommandOutcome: one run of code that is not ours, without any jail in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Ask for one run in the jail: either `argv`, a program beside `files`, or `python`, source text.
+
+    `files` maps relative names to texts that lie in the working folder. `python` is run by this interpreter
+    with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back as JSON.
+    `timeout` is wall time in seconds, `memory` bytes of address space, `output_limit` bytes kept of each of
+    stdout and stderr.
+    """
+
+    argv: tuple[str, ...] = ()
+    python: str = ""
+    inputs: Any = None
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    timeout: float = 10.0
+    memory: int = 1 << 30
+    output_limit: int = 64 * 1024
+    readable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutcome:
+    """Say how a run in the jail ended.
+
+    `completed` is False unless the program came to its own end: an exit code of 0 alone does not prove that
+    (a draft may call `exit(0)`). `result` is the JSON that `python` code left. `stopped` names the limit
+    that ended it: `timeout`, `memory`, `output`, `forbidden`.
+    """
+
+    exit_code: int | None
+    completed: bool
+    stdout: str = ""
+    stderr: str = ""
+    result: Any = None
+    stopped: str | None = None
+    seconds: float = 0.0

@@ -1,0 +1,41 @@
+"""QualityCriterion: one thing to judge an output by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class QualityCriterion:
+    """Name one thing to judge an output by, and say how.
+
+    `weight` (>= 0) is its share in the overall score; `threshold` (0..1) is the least score that it must
+    reach for an output to be satisfactory. `evaluator` is one of `llm`, `regex`, `function`, `schema`,
+    `compare`, `command`, and `evaluator_config` is what that evaluator needs. With `gate=True` a failure of
+    a criterion that no model judges spares the judge: the criteria that it would have judged are then None.
+
+    Raises `ConfigError` for an empty name or a number out of its range. Specification 2.4.2.
+    """
+
+    name: str
+    description: str = ""
+    weight: float = 1.0
+    threshold: float = 0.7
+    evaluator: str = "llm"
+    evaluator_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    gate: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ConfigError("A criterion needs a name; got an empty one.")
+        if not isfinite(self.weight) or self.weight < 0:
+            raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"Criterion {self.name!r}: threshold must be in 0..1, got {self.threshold!r}.")

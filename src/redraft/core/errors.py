@@ -1,0 +1,120 @@
+"""The error tree.
+
+RedraftError
+├── ConfigError               something given was wrong; nothing has been spent
+│   └── MissingExtraError     an optional part is not installed; names the pip command
+├── ModelError                the provider failed; says whether trying again can help
+├── OutputError               a reply, draft or verdict came back but could not be used
+├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
+├── StoreError                a record could not be kept or read
+├── SandboxError              code that is not ours was stopped, or could not be started safely
+│   ├── SandboxTimeoutError
+│   ├── SandboxMemoryError
+│   └── SandboxForbiddenError
+└── WorkflowError             a workflow file is wrong: file, line, node, key
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redraft.core.result import ReflectionHistory
+    from redraft.core.usage import TokenUsage
+
+
+class RedraftError(Exception):
+    """Be the root of everything that Redraft raises on purpose."""
+
+    usage: TokenUsage | None = None
+    """What was paid inside the step that failed; nothing that was spent is forgotten."""
+
+
+class ConfigError(RedraftError):
+    """Say what was wrong with what was given, before anything is spent."""
+
+
+class MissingExtraError(ConfigError):
+    """Name the optional part that is missing and the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
+        self.extra = extra
+
+
+class ModelError(RedraftError):
+    """Carry what a provider said when a call failed.
+
+    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
+    provider's own wish in seconds, when it sent one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.usage = usage
+
+
+class OutputError(RedraftError):
+    """Say why a reply, a draft or a verdict that came back could not be used."""
+
+    def __init__(self, message: str, *, usage: TokenUsage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class ReflectionFailedError(RedraftError):
+    """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it."""
+
+    def __init__(self, message: str, history: ReflectionHistory | None) -> None:
+        super().__init__(message)
+        self.history = history
+
+
+class StoreError(RedraftError):
+    """Say which record could not be kept or read, and why."""
+
+
+class SandboxError(RedraftError):
+    """Say why code that is not ours was stopped or refused."""
+
+
+class SandboxTimeoutError(SandboxError):
+    """Say that the code ran longer than its limit."""
+
+
+class SandboxMemoryError(SandboxError):
+    """Say that the code asked for more memory than its limit."""
+
+
+class SandboxForbiddenError(SandboxError):
+    """Say that the code did what it may not do, or that no jail works on this machine."""
+
+
+class WorkflowError(RedraftError):
+    """Point at the file, line, node and key of a mistake in a workflow."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        node: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.node = node
+        self.key = key

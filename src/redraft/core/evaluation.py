@@ -1,0 +1,67 @@
+"""ReflectionEvaluation: one judgement of one output, and the issues that it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from redraft.core.usage import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Name one problem found in an output.
+
+    `path` is a JSON pointer into a structured output, `line` a 1-based line of a text, `criterion` the name
+    of the criterion that found it. `str(issue)` is the message.
+    """
+
+    message: str
+    criterion: str | None = None
+    path: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _issue(value: object) -> Issue:
+    return value if isinstance(value, Issue) else Issue(str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionEvaluation:
+    """Judge one output: how good, what is wrong, what to do.
+
+    `overall_score` and the values of `criteria_scores` are in 0..1; None means that it could not be judged,
+    which is not the same as bad. A criterion that does not apply to this output is absent. `satisfactory` is
+    the verdict. Issues may be given as plain strings. `confidence` (0..1) is how sure the judge is; `spread`
+    is the distance between the highest and lowest overall score when the judge was asked more than once, and
+    a gain smaller than it is no gain. `gates_passed` is False when a criterion with `gate=True` failed.
+    Specification 2.4.3.
+    """
+
+    overall_score: float | None
+    criteria_scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    satisfactory: bool = False
+    issues: tuple[Issue, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    confidence: float = 1.0
+    spread: float = 0.0
+    gates_passed: bool = True
+    usage: TokenUsage = NOTHING_USED
+
+    def __post_init__(self) -> None:
+        if self.issues:
+            as_issues = tuple(map(_issue, self.issues))
+            object.__setattr__(self, "issues", as_issues)
+        if self.suggestions:
+            object.__setattr__(self, "suggestions", tuple(self.suggestions))
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The names of the criteria that could not be judged."""
+        return tuple(name for name, score in self.criteria_scores.items() if score is None)

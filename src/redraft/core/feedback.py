@@ -1,0 +1,56 @@
+"""The critique as text: what a generator's `feedback` parameter receives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redraft.core.context import Attempt
+    from redraft.core.evaluation import Issue, ReflectionEvaluation
+
+
+def render_feedback(attempt: Attempt) -> str:
+    """Render what an attempt should do better; empty for a first draft."""
+    if attempt.evaluation is None:
+        return ""
+    parts = [render_critique(attempt.evaluation)]
+    if attempt.failed is not None and attempt.failed.improvements_applied:
+        tried = "; ".join(attempt.failed.improvements_applied)
+        parts.append(f"This was tried and made it worse, do something else: {tried}")
+    if attempt.mode == "fresh":
+        parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_critique(evaluation: ReflectionEvaluation) -> str:
+    """Render the issues and suggestions of an evaluation as two lists; empty ones are left out."""
+    parts: list[str] = []
+    if evaluation.issues:
+        parts.append(
+            "What is wrong:\n" + "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        )
+    if evaluation.suggestions:
+        parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
+    if not parts and not evaluation.satisfactory:
+        weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
+        parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
+    return "\n\n".join(parts)
+
+
+def render_issue(issue: Issue) -> str:
+    """Render an issue with the place where it was found."""
+    place = ", ".join(
+        part
+        for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))
+        if part
+    )
+    return f"{issue.message} ({place})" if place else issue.message
+
+
+def _line(issue: Issue) -> str:
+    return f"line {issue.line}" if issue.line is not None else ""
+
+
+def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
+    judged = [(name, score) for name, score in evaluation.criteria_scores.items() if score is not None]
+    return sorted(judged, key=lambda pair: pair[1])[:3]

@@ -1,0 +1,80 @@
+"""The verbs: protocols with one call, the thing itself first and the context last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redraft.core.chat import ChatReply, ChatRequest
+    from redraft.core.context import RunContext
+    from redraft.core.evaluation import ReflectionEvaluation
+    from redraft.core.result import ConvergenceReason, ReflectionResult
+    from redraft.core.task import Advice, Task
+    from redraft.core.version import Draft, Output, ReflectionVersion
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Generator(Protocol):
+    """Make a draft for a prompt."""
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft: ...
+
+
+class Evaluator(Protocol):
+    """Judge an output. An output that could not be judged has a score of None; it does not raise."""
+
+    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation: ...
+
+
+class Reviser(Protocol):
+    """Make a better draft out of an output and what was said about it."""
+
+    async def __call__(
+        self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
+    ) -> Draft: ...
+
+
+class Stopper(Protocol):
+    """Say why the run should stop now, or None. Pure: the same versions always get the same answer."""
+
+    def __call__(self, versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None: ...
+
+
+class ChatModel(Protocol):
+    """Answer one request. Raises `ModelError` when the provider failed."""
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
+
+
+class Advisor(Protocol):
+    """Give advice before a run, and learn from how it went."""
+
+    async def recall(self, task: Task, /) -> Sequence[Advice]: ...
+
+    async def observe(self, result: ReflectionResult, /) -> None: ...
+
+
+class Step(Protocol):
+    """Carry out one effect of a run: the one seam through which everything that is not pure goes.
+
+    Retrying, observing, recording and replaying are steps that wrap steps. A step is at-least-once; its
+    result is JSON by `returns`.
+    """
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+
+class CommandRunner(Protocol):
+    """Run a command beside files in a jail: what the `command` evaluator needs of `sandbox/`."""
+
+    async def __call__(self, command: Command, /) -> CommandOutcome: ...
+
+
+if TYPE_CHECKING:
+    from redraft.core.command import Command, CommandOutcome

@@ -1,0 +1,74 @@
+"""Settings: argument, then environment, then `redraft.toml`, then default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from redraft.core.errors import ConfigError
+
+SETTINGS_FILE = "redraft.toml"
+
+
+def _setting(variable: str, says: str, default: str | None = None) -> Any:
+    return field(default=default, metadata={"variable": variable, "says": says})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Hold what applies where no argument says otherwise; each field's metadata is its documentation."""
+
+    model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
+    reflection_model: str | None = _setting("REDRAFT_REFLECTION_MODEL", "The model that judges, if another.")
+    home: str = _setting("REDRAFT_HOME", "The folder for what Redraft keeps.", ".redraft")
+    models: dict[str, str] = field(
+        default_factory=dict[str, str],
+        metadata={"variable": None, "says": "Names of your own for models, such as `fast`."},
+    )
+
+
+def load_settings(folder: Path | None = None) -> Settings:
+    """Read the settings that apply in `folder` (default: the working directory).
+
+    Raises `ConfigError` for a file that is not TOML, a key that is not known, or a value of the wrong type.
+    """
+    values: dict[str, Any] = _from_file((folder or Path.cwd()) / SETTINGS_FILE)
+    for setting in fields(Settings):
+        variable = setting.metadata["variable"]
+        if variable and (value := os.environ.get(variable)):
+            values[setting.name] = value
+    return Settings(**values)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    import tomllib  # noqa: PLC0415 (only a project with a settings file pays for it)
+
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
+    known = {setting.name for setting in fields(Settings)}
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{path.name}: unknown setting {key!r}; known are {', '.join(sorted(known))}.")
+        expected = dict if key == "models" else str
+        if not isinstance(value, expected):
+            raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")
+        if isinstance(value, dict) and not all(isinstance(name, str) for name in value.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] (TOML values)
+            raise ConfigError(f"{path.name}: every entry of [{key}] must be a model name.")
+    return values
+
+
+def settings_table() -> str:
+    """Return the table of all settings as markdown; the documentation's copy is checked against it."""
+    rows = ["| setting | variable | in `redraft.toml` | default | |", "|---|---|---|---|---|"]
+    for setting in fields(Settings):
+        variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""
+        place = f"`[{setting.name}]`" if setting.name == "models" else f"`{setting.name}`"
+        default = f"`{setting.default}`" if isinstance(setting.default, str) else "none"
+        rows.append(f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['says']} |")
+    return "\n".join(rows)

@@ -1,0 +1,108 @@
+"""Steps around steps: carry out an effect, watch it, try it again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from redraft.core.errors import ConfigError, ModelError
+from redraft.core.events import StepFailed, StepFinished, StepStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft.core.events import Event
+    from redraft.core.protocols import Step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def direct(
+    _name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Carry out an effect as it is."""
+    return await fn(*args, **kwargs)
+
+
+def observed(step: Step, emit: Callable[[Event], None], run_id: str) -> Step:
+    """Tell `emit` when each step starts, finishes or fails."""
+
+    async def observe(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        emit(StepStarted(run_id, name))
+        started = perf_counter()
+        try:
+            result = await step(name, returns, fn, *args, **kwargs)
+        except BaseException as error:
+            emit(StepFailed(run_id, name, error))
+            raise
+        emit(StepFinished(run_id, name, result, perf_counter() - started))
+        return result
+
+    return observe
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Say how often and how patiently a failed step is tried again.
+
+    `attempts` counts all tries (1: never again). Waits are drawn evenly between half and all of
+    `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not come back
+    together. A provider's Retry-After is honoured; one beyond `longest_wait` ends the trying.
+    """
+
+    attempts: int = 3
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigError(f"Retry: attempts must be at least 1, got {self.attempts!r}.")
+        if self.first_wait < 0 or self.longest_wait < 0:
+            raise ConfigError("Retry: waits must be at least 0 seconds.")
+
+    def wait_before(self, attempt: int, error: BaseException) -> float | None:
+        """Return the seconds to wait before the try after `attempt` (1-based), or None to give up."""
+        if attempt >= self.attempts or not is_passing(error):
+            return None
+        wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
+        wait *= random.uniform(0.5, 1.0)  # noqa: S311 (spreads load, guards no secret)
+        if isinstance(error, ModelError) and error.retry_after is not None:
+            return None if error.retry_after > self.longest_wait else max(wait, error.retry_after)
+        return wait
+
+
+def is_passing(error: BaseException) -> bool:
+    """Say whether the same step may succeed later."""
+    return isinstance(error, ConnectionError | TimeoutError) or (
+        isinstance(error, ModelError) and error.retryable
+    )
+
+
+def retried(step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], None]) -> Step:
+    """Try a step again when its failure is a passing one.
+
+    `on_failure(name, error, wait)` hears of every failure, the last one (`wait` None) included.
+    """
+
+    async def try_again(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await step(name, returns, fn, *args, **kwargs)
+            except Exception as error:
+                wait = retry.wait_before(attempt, error)
+                on_failure(name, error, wait)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    return try_again

@@ -1,0 +1,53 @@
+"""Draft and ReflectionVersion: an output as it was made, and as it stands in the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from redraft.core.usage import NOT_REPORTED, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.core.evaluation import ReflectionEvaluation
+
+Output: TypeAlias = Any
+"""A text, a JSON value (dict, list, number, bool) or a pydantic model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Hand over one output as a generator or reviser made it.
+
+    A plain output is enough where nothing else is known; a function that knows what its model calls used
+    returns `Draft(text, usage=...)`. `improvements` says what was changed, `notes` what a person should know
+    about how it was made (an edit that did not apply).
+    """
+
+    output: Output
+    usage: TokenUsage = NOT_REPORTED
+    improvements: tuple[str, ...] = ()
+    strategy: str = "draft"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionVersion:
+    """Keep one output with its evaluation and how it came about.
+
+    `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
+    (`draft`, `fresh`, or a revision strategy) and `base` the iteration that it was revised from. `repeats`
+    is the earlier iteration with the very same output, whose evaluation it shares. `accepted` is True when a
+    callback accepted it. Specification 2.7.1.
+    """
+
+    iteration: int
+    output: Output
+    evaluation: ReflectionEvaluation
+    improvements_applied: tuple[str, ...] = ()
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    token_usage: TokenUsage = NOT_REPORTED
+    strategy: str = "draft"
+    base: int | None = None
+    repeats: int | None = None
+    accepted: bool = False

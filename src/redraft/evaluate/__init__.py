@@ -1,0 +1,1 @@
+"""Evaluators: criteria to one evaluation."""

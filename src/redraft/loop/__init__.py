@@ -1,0 +1,1 @@
+"""This run: the loop, when it stops, how it revises, which version it returns."""

@@ -1,0 +1,1 @@
+"""Models: providers, offline weights, the shipped fake, and a cassette."""

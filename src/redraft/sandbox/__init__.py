@@ -1,0 +1,1 @@
+"""Running code that is not ours."""

@@ -1,0 +1,1 @@
+"""Text: regular expressions and YAML without bombs, and diffs."""
