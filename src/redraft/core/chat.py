@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from redraft.core.usage import NOTHING_USED, TokenUsage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ModelRole: TypeAlias = Literal["generation", "evaluation", "revision"]
 

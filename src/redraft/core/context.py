@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.task import Advice, Task
-    from redraft.core.version import Output, ReflectionVersion
+from redraft.core.evaluation import ReflectionEvaluation
+from redraft.core.task import Advice, Task
+from redraft.core.version import Output, ReflectionVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.task import Advice
-    from redraft.core.usage import TokenUsage
-    from redraft.core.version import Output, ReflectionVersion
+from redraft.core.evaluation import ReflectionEvaluation
+from redraft.core.task import Advice
+from redraft.core.usage import TokenUsage
+from redraft.core.version import Output, ReflectionVersion
 
 
 class ConvergenceReason(StrEnum):

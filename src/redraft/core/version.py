@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOT_REPORTED, TokenUsage
-
-if TYPE_CHECKING:
-    from redraft.core.evaluation import ReflectionEvaluation
 
 Output: TypeAlias = Any
 """A text, a JSON value (dict, list, number, bool) or a pydantic model."""
