@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from redraft.core.result import ReflectionResult
-    from redraft.core.task import Task
-    from redraft.core.version import ReflectionVersion
+from redraft.core.result import ReflectionResult
+from redraft.core.task import Task
+from redraft.core.version import ReflectionVersion
 
 
 @dataclass(frozen=True, slots=True)
