@@ -1,1 +1,109 @@
-"""Reflection for AI agents: redraft the answer, the brief and the playbook."""
+"""Reflection for AI agents: redraft the answer, the brief and the playbook.
+
+from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriterion
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redraft.core.callbacks import ReflectionCallbacks as ReflectionCallbacks
+    from redraft.core.callbacks import ReflectionDecision as ReflectionDecision
+    from redraft.core.chat import ChatReply as ChatReply
+    from redraft.core.chat import ChatRequest as ChatRequest
+    from redraft.core.chat import Message as Message
+    from redraft.core.context import Attempt as Attempt
+    from redraft.core.context import RunContext as RunContext
+    from redraft.core.criterion import QualityCriterion as QualityCriterion
+    from redraft.core.errors import ConfigError as ConfigError
+    from redraft.core.errors import MissingExtraError as MissingExtraError
+    from redraft.core.errors import ModelError as ModelError
+    from redraft.core.errors import OutputError as OutputError
+    from redraft.core.errors import RedraftError as RedraftError
+    from redraft.core.errors import ReflectionFailedError as ReflectionFailedError
+    from redraft.core.errors import SandboxError as SandboxError
+    from redraft.core.errors import StoreError as StoreError
+    from redraft.core.errors import WorkflowError as WorkflowError
+    from redraft.core.evaluation import Issue as Issue
+    from redraft.core.evaluation import ReflectionEvaluation as ReflectionEvaluation
+    from redraft.core.events import Event as Event
+    from redraft.core.events import RunFinished as RunFinished
+    from redraft.core.events import RunStarted as RunStarted
+    from redraft.core.events import StepFailed as StepFailed
+    from redraft.core.events import StepFinished as StepFinished
+    from redraft.core.events import StepStarted as StepStarted
+    from redraft.core.events import VersionEvaluated as VersionEvaluated
+    from redraft.core.result import ConvergenceReason as ConvergenceReason
+    from redraft.core.result import ReflectionHistory as ReflectionHistory
+    from redraft.core.result import ReflectionResult as ReflectionResult
+    from redraft.core.steps import Retry as Retry
+    from redraft.core.steps import direct as direct
+    from redraft.core.steps import observed as observed
+    from redraft.core.steps import retried as retried
+    from redraft.core.task import Advice as Advice
+    from redraft.core.task import Task as Task
+    from redraft.core.usage import TokenUsage as TokenUsage
+    from redraft.core.version import Draft as Draft
+    from redraft.core.version import ReflectionVersion as ReflectionVersion
+    from redraft.loop.agent import Agent as Agent
+    from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
+    from redraft.loop.reflect import reflect as reflect
+    from redraft.loop.reflect import reflect_sync as reflect_sync
+    from redraft.loop.reflected import reflected as reflected
+    from redraft.models.cassette import Cassette as Cassette
+    from redraft.models.scripted import ScriptedModel as ScriptedModel
+
+_PLACES = {
+    "core.callbacks": ("ReflectionCallbacks", "ReflectionDecision"),
+    "core.chat": ("ChatReply", "ChatRequest", "Message"),
+    "core.context": ("Attempt", "RunContext"),
+    "core.criterion": ("QualityCriterion",),
+    "core.errors": (
+        "ConfigError",
+        "MissingExtraError",
+        "ModelError",
+        "OutputError",
+        "RedraftError",
+        "ReflectionFailedError",
+        "SandboxError",
+        "StoreError",
+        "WorkflowError",
+    ),
+    "core.evaluation": ("Issue", "ReflectionEvaluation"),
+    "core.events": (
+        "Event",
+        "RunFinished",
+        "RunStarted",
+        "StepFailed",
+        "StepFinished",
+        "StepStarted",
+        "VersionEvaluated",
+    ),
+    "core.result": ("ConvergenceReason", "ReflectionHistory", "ReflectionResult"),
+    "core.steps": ("Retry", "direct", "observed", "retried"),
+    "core.task": ("Advice", "Task"),
+    "core.usage": ("TokenUsage",),
+    "core.version": ("Draft", "ReflectionVersion"),
+    "loop.agent": ("Agent",),
+    "loop.pattern": ("ReflectionPattern",),
+    "loop.reflect": ("reflect", "reflect_sync"),
+    "loop.reflected": ("reflected",),
+    "models.cassette": ("Cassette",),
+    "models.scripted": ("ScriptedModel",),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded on first use, so that importing one name does not pay for all.
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'redraft' has no attribute {name!r}")
+    value = getattr(import_module(f"redraft.{_PLACE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_PLACE_OF)

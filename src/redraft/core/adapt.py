@@ -9,13 +9,13 @@ from functools import partial
 from math import isfinite
 from numbers import Real
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from redraft.core.context import RunContext
 from redraft.core.errors import ConfigError, OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.feedback import render_feedback
+from redraft.core.feedback import render_feedback, render_retry
 from redraft.core.version import Draft
 
 if TYPE_CHECKING:
@@ -30,25 +30,41 @@ DEFAULT_THRESHOLD = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Say how a callable is called: which of `run`, `feedback`, `attempt` it takes, and whether it awaits."""
+    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword."""
 
     positional: tuple[str, ...] = ()
     keywords: tuple[tuple[str, str], ...] = ()
-    is_async: bool = False
 
-    def takes(self, name: str) -> bool:
-        """Say whether the callable has a parameter for `name`."""
-        return name in self.positional or any(kind == name for _, kind in self.keywords)
+    @property
+    def is_told(self) -> bool:
+        """Whether the callable takes anything of the run."""
+        return bool(self.positional or self.keywords)
 
 
 def generator(fn: Callable[..., Any]) -> Generator:
-    """Make a `Generator` of any callable that takes a prompt."""
+    """Make a `Generator` of any callable that takes a prompt.
+
+    A critique reaches it through `feedback`, `attempt` or `run`; where it takes none of these, the critique
+    is appended to the prompt.
+    """
     call = _caller(fn, "generate", 1)
+    told = signature_of(fn, "generate", 1).is_told
 
     async def generate(prompt: str, run: RunContext, /) -> Draft:
+        if not told and run.attempt.evaluation is not None:
+            prompt = render_retry(prompt, run.attempt)
         return draft_of(await call(run, prompt), "generate")
 
     return generate
+
+
+def regenerating(generate: Generator) -> Reviser:
+    """Make a `Reviser` of a generator: call it again with the critique."""
+
+    async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        return await generate(run.task.description, run)
+
+    return revise
 
 
 def reviser(fn: Callable[..., Any]) -> Reviser:
@@ -172,7 +188,7 @@ def _caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Any]
     if not callable(fn):
         raise ConfigError(f"{verb} must be callable, got {_short(fn)}.")
     signature = signature_of(fn, verb, given)
-    call = fn if signature.is_async else partial(_in_thread, fn)
+    call = awaited(fn)
     if not signature.positional and not signature.keywords:
 
         async def plain(_run: RunContext, *args: Any) -> Any:
@@ -181,10 +197,23 @@ def _caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Any]
         return plain
 
     async def filled(run: RunContext, *args: Any) -> Any:
-        extra = (_value_of(kind, run) for kind in signature.positional)
-        return await call(*args, *extra, **{name: _value_of(kind, run) for name, kind in signature.keywords})
+        extra = (value_of(kind, run) for kind in signature.positional)
+        return await call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
 
     return filled
+
+
+def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn` as an async callable; one that is not async runs in a thread."""
+    return fn if _is_async(fn) else partial(_in_thread, fn)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    # A class's __call__ and a partial's function are what is awaited, not the object around them.
+    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
+    )
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -192,7 +221,8 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     return await result if inspect.isawaitable(result) else result  # a lambda around an async function
 
 
-def _value_of(kind: str, run: RunContext) -> Any:
+def value_of(kind: str, run: RunContext) -> Any:
+    """Return what fills a parameter named `run`, `feedback` or `attempt`."""
     if kind == "run":
         return run
     return run.attempt if kind == "attempt" else render_feedback(run.attempt)
@@ -213,15 +243,10 @@ def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
 
 
 def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
-    # A class's __call__ and a partial's function are what is awaited, not the object around them.
-    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
-    is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
-        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
-    )
     try:
-        parameters = list(inspect.signature(cast("Callable[..., Any]", fn)).parameters.values())
+        parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature takes what it is given
-        return Signature(is_async=is_async)
+        return Signature()
     in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(in_order) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ConfigError(f"{verb} must take {given} argument(s) before any other; {fn!r} takes fewer.")
@@ -239,7 +264,7 @@ def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
             positional.append(kind)
         else:
             keywords.append((parameter.name, kind))
-    return Signature(tuple(positional), tuple(keywords), is_async)
+    return Signature(tuple(positional), tuple(keywords))
 
 
 def _kind_of(parameter: inspect.Parameter) -> str | None:

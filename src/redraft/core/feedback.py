@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redraft.core.texts import as_text
+
 if TYPE_CHECKING:
     from redraft.core.context import Attempt
     from redraft.core.evaluation import Issue, ReflectionEvaluation
@@ -20,6 +22,14 @@ def render_feedback(attempt: Attempt) -> str:
     if attempt.mode == "fresh":
         parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
     return "\n\n".join(part for part in parts if part)
+
+
+def render_retry(prompt: str, attempt: Attempt) -> str:
+    """Render a prompt again with the critique behind it, for a generator that takes nothing but a prompt."""
+    feedback = render_feedback(attempt)
+    if attempt.mode == "fresh":
+        return f"{prompt}\n\n{feedback}"
+    return f"{prompt}\n\nYour previous answer:\n{as_text(attempt.previous)}\n\n{feedback}"
 
 
 def render_critique(evaluation: ReflectionEvaluation) -> str:

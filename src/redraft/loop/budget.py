@@ -1,0 +1,87 @@
+"""Budget: what a run may use, and the tally of what it has used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic
+
+from redraft.core.chat import ModelRole
+from redraft.core.errors import ConfigError, ModelError, OutputError
+from redraft.core.result import ConvergenceReason
+from redraft.core.usage import NOTHING_USED, TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bound a run: tokens of all calls, US dollars, seconds, and tokens of revisions; None is no bound.
+
+    Raises `ConfigError` for a bound of 0 or less: nothing could run under it.
+    """
+
+    tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+    revision_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "budget_tokens": self.tokens,
+            "budget_usd": self.usd,
+            "budget_seconds": self.seconds,
+            "max_revision_tokens": self.revision_tokens,
+        }
+        for name, bound in bounds.items():
+            # Written so that NaN is refused, too.
+            if bound is not None and not bound > 0:
+                raise ConfigError(f"{name} must be more than 0, or None for no bound; got {bound!r}.")
+
+
+NO_BUDGET = Budget()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Add up what one run has used, by role."""
+
+    budget: Budget
+    by_role: dict[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
+    started: float = field(default_factory=monotonic)
+
+    def add(self, role: ModelRole, usage: TokenUsage) -> None:
+        """Count what a step used."""
+        self.by_role[role] = self.by_role.get(role, NOTHING_USED) + usage
+
+    def add_failure(self, role: ModelRole | None, error: Exception) -> None:
+        """Count a call that failed, and what was paid on the way to the failure."""
+        if role is not None and isinstance(error, ModelError | OutputError):
+            failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
+            self.add(role, failed + (error.usage or NOTHING_USED))
+
+    def total(self) -> TokenUsage:
+        """Return what all roles used together."""
+        return sum(self.by_role.values(), NOTHING_USED)
+
+    def seconds(self) -> float:
+        """Return the seconds since the run began."""
+        return monotonic() - self.started
+
+    def spent(self) -> ConvergenceReason | None:
+        """Name the budget of the run that is spent, if one is."""
+        budget = self.budget
+        if budget is NO_BUDGET:
+            return None
+        used = self.total()
+        if budget.tokens is not None and used.total_tokens >= budget.tokens:
+            return ConvergenceReason.TOKEN_BUDGET
+        if budget.usd is not None and used.cost_usd is not None and used.cost_usd >= budget.usd:
+            return ConvergenceReason.COST_BUDGET
+        if budget.seconds is not None and self.seconds() >= budget.seconds:
+            return ConvergenceReason.TIME_BUDGET
+        return None
+
+    def revision_tokens_left(self) -> int | None:
+        """Return how many tokens revisions may still use; None where that is not bounded."""
+        if self.budget.revision_tokens is None:
+            return None
+        used = self.by_role.get("revision", NOTHING_USED).total_tokens
+        return max(0, self.budget.revision_tokens - used)

@@ -1,0 +1,68 @@
+"""Search/replace edits: read them out of a reply, apply them, and leave every other character alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from redraft.core.errors import OutputError
+
+EDIT_FORMAT = """\
+<<<<<<< SEARCH
+(lines copied exactly from the text, enough of them to occur only once)
+=======
+(the lines that replace them)
+>>>>>>> REPLACE"""
+
+_BLOCK = re.compile(
+    r"^<{5,9} ?SEARCH[ \t]*\r?\n(?P<search>.*?)^={5,9}[ \t]*\r?\n(?P<replace>.*?)^>{5,9} ?REPLACE[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace one stretch of a text, which must occur exactly once, by another."""
+
+    search: str
+    replace: str
+
+    def describe(self) -> str:
+        """Say what the edit does, in one line."""
+        return f"replaced {_clip(self.search)} by {_clip(self.replace)}"
+
+
+def read_edits(reply: str) -> tuple[Edit, ...]:
+    """Return the edits in a reply; raises `OutputError` when there is none."""
+    edits = tuple(Edit(_body(match["search"]), _body(match["replace"])) for match in _BLOCK.finditer(reply))
+    if not edits:
+        raise OutputError("the reply holds no edit in the SEARCH/REPLACE form")
+    return edits
+
+
+def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
+    """Return `text` with all edits applied in order; raises `OutputError` that names the one that can't be.
+
+    All or nothing: a text is never half edited.
+    """
+    for edit in edits:
+        if not edit.search:
+            raise OutputError(
+                f"an edit searches for nothing; to insert {_clip(edit.replace)}, name its place"
+            )
+        found = text.count(edit.search)
+        if found != 1:
+            where = "does not occur in the text" if not found else f"occurs {found} times, not once"
+            raise OutputError(f"the search text {_clip(edit.search)} {where}")
+        text = text.replace(edit.search, edit.replace)
+    return text
+
+
+def _body(block: str) -> str:
+    # The line break before a marker belongs to the marker, not to the text.
+    return block.removesuffix("\n").removesuffix("\r")
+
+
+def _clip(text: str, width: int = 60) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= width else line[: width - 3] + "...")

@@ -1,0 +1,164 @@
+"""ReflectionPattern: every choice about a run, made once and shared by as many runs as like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft.core.callbacks import ReflectionCallbacks
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError
+from redraft.core.events import Listener
+from redraft.core.protocols import ChatModel, Stopper
+from redraft.core.steps import Retry
+from redraft.loop.budget import NO_BUDGET, Budget
+from redraft.loop.revise import STRATEGIES, RevisionStrategy
+from redraft.loop.run import last_result
+from redraft.loop.select import SELECTIONS, Selection
+from redraft.loop.stop import (
+    diminishing,
+    first,
+    oscillation,
+    plateau,
+    quality_met,
+    repeated_issues,
+    semantic_stability,
+    unjudged,
+)
+
+if TYPE_CHECKING:
+    from redraft.core.evaluation import ReflectionEvaluation
+    from redraft.core.result import ReflectionHistory, ReflectionResult
+    from redraft.core.task import Task
+    from redraft.core.version import Output, ReflectionVersion
+    from redraft.loop.agent import Agent
+
+
+# Compared by identity: two patterns with equal fields may hold functions that are not comparable.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReflectionPattern:
+    """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
+
+    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `quality_criteria`
+    are criteria or plain sentences; None takes the default set of `task_type`. `quality_threshold`,
+    `improvement_threshold` are in 0..1. `reflection_prompt` replaces the judge's prompt and may use {task},
+    {output}, {criteria}, {history}. `reflection_model` judges instead of the generating model. With
+    `structured_reflection=False` the judge answers in prose with score lines. `judge="probability"` takes
+    the probability of "yes" from a model that tells its log probabilities; `judge_samples` asks that often
+    and keeps the median. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd`
+    and `budget_seconds` bound the run, and are checked before each step. `until` replaces the convergence
+    rules; the maximum and the budgets bind all the same. `diversify` answers a revision that changed nothing
+    with a fresh start. `preserve_all_versions=False` keeps the first, the best and the last. `on_failure`
+    says whether an error that ends a run is returned with the result or raised with the history. `on_event`
+    hears of everything.
+
+    Raises `ConfigError` for a value out of its range or an unknown choice.
+    """
+
+    max_iterations: int = 3
+    quality_criteria: Sequence[QualityCriterion | str] | None = None
+    quality_threshold: float = 0.8
+    task_type: str = ""
+    reflection_prompt: str | None = None
+    reflection_model: str | ChatModel | None = None
+    reflection_triggers: Sequence[str] = ("completion",)
+    structured_reflection: bool = True
+    judge: Literal["score", "probability"] = "score"
+    judge_samples: int = 1
+    revision_strategy: RevisionStrategy = "hybrid"
+    include_prior_versions: bool = False
+    include_reflection_history: bool = True
+    max_revision_tokens: int | None = None
+    diversify: bool = True
+    plateau_iterations: int = 2
+    improvement_threshold: float = 0.05
+    detect_oscillation: bool = True
+    until: Stopper | None = None
+    best_version_selection: Selection = "highest_score"
+    preserve_all_versions: bool = True
+    budget_tokens: int | None = None
+    budget_usd: float | None = None
+    budget_seconds: float | None = None
+    retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
+    on_failure: Literal["return", "raise"] = "return"
+    callbacks: ReflectionCallbacks | None = None
+    on_event: Listener | None = None
+    stop: Stopper = field(init=False, repr=False)
+    budget: Budget = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_count("max_iterations", self.max_iterations, 0)
+        _check_count("judge_samples", self.judge_samples, 1)
+        if not 0 <= self.quality_threshold <= 1:
+            raise ConfigError(f"quality_threshold must be in 0..1, got {self.quality_threshold!r}.")
+        _check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
+        _check_choice("best_version_selection", self.best_version_selection, SELECTIONS)
+        _check_choice("judge", self.judge, ("score", "probability"))
+        _check_choice("on_failure", self.on_failure, ("return", "raise"))
+        for trigger in self.reflection_triggers:
+            if trigger != "completion":
+                raise ConfigError(f"reflection_triggers: {trigger!r} is not supported; use 'completion'.")
+        object.__setattr__(self, "stop", self.until or self._rules())
+        budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
+        object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
+
+    def _rules(self) -> Stopper:
+        rules: list[Stopper] = [quality_met, unjudged, semantic_stability, repeated_issues]
+        if self.detect_oscillation:
+            rules.append(oscillation)
+        rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
+        return first(*rules)
+
+    async def execute(self, agent: Agent | Callable[..., Any], query: str | Task) -> ReflectionResult:
+        """Run this pattern over an `Agent`, or over any callable that answers a prompt."""
+        from redraft.loop.agent import Agent  # noqa: PLC0415 (the two know each other)
+        from redraft.loop.reflect import reflect  # noqa: PLC0415 (likewise)
+
+        if isinstance(agent, Agent):
+            return await agent.run(query, pattern=self)
+        return await reflect(query, generate=agent, pattern=self)
+
+    async def reflect(
+        self, output: Output, criteria: Sequence[QualityCriterion | str] | None = None
+    ) -> ReflectionEvaluation:
+        """Judge an output by `criteria`, or by the pattern's own; changes nothing.
+
+        The judge is `reflection_model`, else the model of the settings; no model is needed where every
+        criterion is a check.
+        """
+        from redraft.loop.wire import judge_output  # noqa: PLC0415 (wiring knows patterns)
+
+        return await judge_output(self, output, criteria)
+
+    async def revise(self, output: Output, evaluation: ReflectionEvaluation) -> Output:
+        """Return a better output by an evaluation; one revision, which is not judged."""
+        from redraft.loop.wire import revise_output  # noqa: PLC0415 (likewise)
+
+        return await revise_output(self, output, evaluation)
+
+    def get_history(self) -> ReflectionHistory:
+        """Return the history of the run that finished last in this context.
+
+        Raises `LookupError` where none has.
+        """
+        if (result := last_result.get()) is None:
+            raise LookupError("No run has finished in this context yet.")
+        return result.history
+
+    def get_best_version(self) -> ReflectionVersion:
+        """Return the best version of the run that finished last in this context."""
+        return self.get_history().best_version
+
+
+def _check_count(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        near = get_close_matches(str(value), choices, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}."
+        raise ConfigError(f"{name}: unknown {value!r}; {hint}")

@@ -1,0 +1,126 @@
+"""The decorator `reflected`: a function that redrafts what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from dataclasses import replace
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from redraft.core import adapt
+from redraft.core.errors import ConfigError
+from redraft.core.steps import direct
+from redraft.core.sync import run_sync
+from redraft.core.task import Task
+from redraft.core.texts import as_text
+from redraft.loop.pattern import ReflectionPattern
+from redraft.loop.run import run_loop
+from redraft.loop.wire import parts_of_functions
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from redraft.core.context import RunContext
+    from redraft.core.criterion import QualityCriterion
+    from redraft.core.protocols import ChatModel
+    from redraft.core.result import ReflectionResult
+    from redraft.core.version import Draft
+    from redraft.loop.run import Parts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reflected(Generic[P, R]):
+    """Stand in for a function: call it for the best output, `run` it for the whole result.
+
+    It is always async, whatever it wraps.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, Awaitable[R] | R],
+        pattern: ReflectionPattern,
+        evaluate: Callable[..., Any] | None = None,
+    ) -> None:
+        update_wrapper(self, fn)
+        self._fn = fn
+        self._signature = inspect.signature(fn)
+        self._told = [name for name in adapt.FILLED_BY_NAME if name in self._signature.parameters]
+        if not self._told and pattern.max_iterations > 0:
+            raise ConfigError(
+                f"{fn!r} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
+                'add a parameter `feedback: str = ""`.'
+            )
+        self.pattern = pattern
+        self._evaluate = evaluate
+        self._parts(adapt.draft_of)  # what is wrong with the pattern shows here, before the first call
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the best output."""
+        return cast("R", (await self.run(*args, **kwargs)).best_output)
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Return the best version, why the run stopped and what it cost."""
+        given = self._signature.bind(*args, **kwargs).arguments
+        call = adapt.awaited(self._fn)
+
+        async def generate(_prompt: str, run: RunContext) -> Draft:
+            # The caller's own feedback counts for the first draft; after that the critique takes its place.
+            names = [name for name in self._told if name not in given or run.attempt.number > 1]
+            told = {name: adapt.value_of(name, run) for name in names}
+            bound = inspect.BoundArguments(self._signature, OrderedDict(given | told))
+            return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._fn.__qualname__)
+
+        task = Task(self._describe(given), task_type=self.pattern.task_type)
+        return await run_loop(task, self._parts(generate), self.pattern, direct)
+
+    def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        return run_sync(self.run(*args, **kwargs))
+
+    def _parts(self, generate: Callable[..., Any]) -> Parts:
+        return parts_of_functions(
+            self.pattern, self.pattern.task_type, generate, self._evaluate, None, has_draft=False
+        )
+
+    def _describe(self, given: Mapping[str, Any]) -> str:
+        """Say what is asked, for the judge: the function's docstring and the arguments of this call."""
+        what = inspect.getdoc(self._fn) or self._fn.__name__.replace("_", " ")
+        values = [f"{name}: {as_text(value)}" for name, value in given.items() if name not in self._told]
+        return "\n".join([what, *values])
+
+
+def reflected(
+    criteria: Sequence[QualityCriterion | str] | None = None,
+    *,
+    evaluate: Callable[..., Any] | None = None,
+    model: str | ChatModel | None = None,
+    max_iterations: int | None = None,
+    quality_threshold: float | None = None,
+    budget_usd: float | None = None,
+    pattern: ReflectionPattern | None = None,
+) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
+    """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
+
+    The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
+    same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
+    `pattern` holds all other choices; the ones named here stand in for its own.
+
+    Raises `ConfigError` where it is written, before the first call.
+    """
+    base = pattern or ReflectionPattern()
+    chosen = replace(
+        base,
+        quality_criteria=base.quality_criteria if criteria is None else criteria,
+        reflection_model=base.reflection_model if model is None else model,
+        max_iterations=base.max_iterations if max_iterations is None else max_iterations,
+        quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
+        budget_usd=base.budget_usd if budget_usd is None else budget_usd,
+    )
+
+    def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
+        return Reflected(fn, chosen, evaluate)
+
+    return decorate

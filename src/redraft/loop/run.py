@@ -1,0 +1,313 @@
+"""The loop: generate, evaluate, critique, revise, until a rule says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, TypeVar
+
+from redraft.core.callbacks import ReflectionDecision
+from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
+from redraft.core.errors import ReflectionFailedError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.events import RunFinished, RunStarted, StepFailed, VersionEvaluated
+from redraft.core.protocols import Evaluator, Generator, Reviser
+from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
+from redraft.core.steps import observed, retried
+from redraft.core.texts import as_text
+from redraft.core.version import Draft, ReflectionVersion
+from redraft.loop.budget import Tally
+from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
+from redraft.loop.revise import AFTER_FAILURE
+from redraft.loop.select import is_better, select
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft.core.chat import ModelRole
+    from redraft.core.events import Event
+    from redraft.core.protocols import Step
+    from redraft.core.task import Task
+    from redraft.loop.pattern import ReflectionPattern
+
+R = TypeVar("R")
+
+logger = logging.getLogger("redraft")
+
+last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", default=None)
+"""The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too."""
+
+    generate: Generator | None
+    evaluate: Evaluator
+    revise: Reviser
+    signals: Signals = NO_JUDGE
+
+
+async def run_loop(
+    task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None = None
+) -> ReflectionResult:
+    """Run the loop to its end and return all that was made.
+
+    Begins with `draft` where one is given. An error or a cancellation after the first output ends the run
+    with what there is: an error is in the result (or raised as `ReflectionFailedError`, if the pattern asks
+    for it), a cancellation goes on to the caller after the result was handed to the listeners and to
+    `get_history()`. An error before the first output is raised as it is.
+    """
+    run = _Run(task, parts, pattern, step)
+    run.emit(RunStarted(run.run_id, task))
+    error: BaseException | None = None
+    try:
+        reason = await run.redraft(draft)
+    except asyncio.CancelledError as cancelled:
+        if run.keep_pending(cancelled):
+            run.finish(ConvergenceReason.CANCELLED, cancelled)
+        raise
+    except Exception as failure:
+        if not run.keep_pending(failure):
+            raise
+        reason, error = ConvergenceReason.ERROR, failure
+    result = run.finish(reason, error)
+    if error is not None and pattern.on_failure == "raise":
+        raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
+    return result
+
+
+class _Run:
+    """One run under way: the only thing in the house that changes while it lives."""
+
+    def __init__(self, task: Task, parts: Parts, pattern: ReflectionPattern, step: Step) -> None:
+        self.task = task
+        self.parts = parts
+        self.pattern = pattern
+        self.run_id = token_hex(8)
+        self.versions: list[ReflectionVersion] = []
+        self.best: ReflectionVersion | None = None
+        self.seen: dict[str, int] = {}
+        self.pending: Draft | None = None
+        self.tally = Tally(pattern.budget)
+        self.notes: dict[str, str] = {}
+        self.context = RunContext(task, self.run_id)
+        self.step = retried(step, pattern.retry, self._failed)
+        if pattern.on_event is not None:
+            self.step = observed(self.step, self.emit, self.run_id)
+
+    async def redraft(self, draft: Draft | None) -> ConvergenceReason:
+        """Go round until a rule, a budget or a person says stop; return why."""
+        if draft is None:
+            draft = await self._generate(FIRST_ATTEMPT)
+        while True:
+            version = await self._judge(draft)
+            if reason := await self._reason_to_stop(version):
+                return reason
+            draft = await self._redraft()
+
+    async def _generate(self, attempt: Attempt) -> Draft:
+        if self.parts.generate is None:
+            raise AssertionError("a run without a generator starts from a draft")
+        draft = await self._effect(
+            "generation", "generate", Draft, self.parts.generate, self.task.description, self.context
+        )
+        await self._tell("on_generation", draft.output, attempt.number)
+        return draft
+
+    async def _redraft(self) -> Draft:
+        """Make the next draft: from the best so far, in another way if the last one led nowhere."""
+        attempt, base = self._next_attempt()
+        self.context = RunContext(
+            self.task,
+            self.run_id,
+            attempt.number,
+            tuple(self.versions),
+            self.context.advice,
+            attempt,
+        )
+        if attempt.mode == "fresh" and self.parts.generate is not None:
+            return await self._generate(attempt)
+        draft = await self._effect(
+            "revision", "revise", Draft, self.parts.revise, base.output, base.evaluation, self.context
+        )
+        await self._tell("on_generation", draft.output, attempt.number)
+        await self._tell("on_revision", base.output, draft.output, attempt.number)
+        return draft
+
+    def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
+        last, best = self.versions[-1], self.best or self.versions[-1]
+        worse = is_better(best, last)
+        stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
+        fresh = stuck and self.pattern.diversify
+        strategy: str = self.pattern.revision_strategy
+        if worse and not fresh:
+            strategy = AFTER_FAILURE.get(last.strategy, "full_rewrite")
+        tried_fresh = sum(version.strategy == "fresh" for version in self.versions) if fresh else 0
+        attempt = Attempt(
+            len(self.versions) + 1,
+            "fresh" if fresh else "revise",
+            best.output if worse else last.output,
+            best.evaluation if worse else last.evaluation,
+            strategy,
+            min(1.0, 0.7 + 0.3 * tried_fresh) if fresh else None,
+            last if worse and last.repeats is None else None,
+            self.tally.revision_tokens_left(),
+        )
+        return attempt, best if worse else last
+
+    async def _judge(self, draft: Draft) -> ReflectionVersion:
+        number = len(self.versions) + 1
+        text = as_text(draft.output).strip()
+        repeats = self.seen.setdefault(text, number)
+        if repeats != number and self.versions[repeats - 1].evaluation.overall_score is not None:
+            return self._keep(draft, self.versions[repeats - 1].evaluation, repeats)
+        self.pending = draft
+        context = self.context
+        if self.tally.spent():
+            context = replace(context, free_only=True)
+        evaluation = await self._effect(
+            "evaluation", "evaluate", ReflectionEvaluation, self.parts.evaluate, draft.output, context
+        )
+        self.pending = None
+        return self._keep(draft, evaluation, None)
+
+    def _keep(self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None) -> ReflectionVersion:
+        attempt = self.context.attempt
+        usage = draft.usage if repeats is not None else draft.usage + evaluation.usage
+        version = ReflectionVersion(
+            len(self.versions) + 1,
+            draft.output,
+            evaluation,
+            draft.improvements,
+            token_usage=usage,
+            strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
+            base=self._base_of(attempt),
+            repeats=repeats,
+        )
+        self.versions.append(version)
+        is_best = self.best is None or is_better(version, self.best)
+        if is_best:
+            self.best = version
+        for note in draft.notes:
+            self.notes["draft_notes"] = f"Version {version.iteration}: {note}"
+        if self.pattern.on_event is not None:
+            self.emit(VersionEvaluated(self.run_id, version, is_best))
+        return version
+
+    def _base_of(self, attempt: Attempt) -> int | None:
+        if attempt.mode != "revise":
+            return None
+        return next((v.iteration for v in reversed(self.versions) if v.output is attempt.previous), None)
+
+    async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
+        decision = await self._decide(version)
+        if decision is ReflectionDecision.ACCEPT:
+            self.versions[-1] = replace(version, accepted=True)
+            return ConvergenceReason.USER_ACCEPTED
+        if decision is ReflectionDecision.STOP:
+            return ConvergenceReason.USER_STOPPED
+        if decision is ReflectionDecision.AUTO and (reason := self.pattern.stop(tuple(self.versions))):
+            return reason
+        if spent := self.tally.spent():
+            return spent
+        if len(self.versions) > self.pattern.max_iterations:
+            return ConvergenceReason.MAX_ITERATIONS
+        return ConvergenceReason.TOKEN_BUDGET if self.tally.revision_tokens_left() == 0 else None
+
+    async def _decide(self, version: ReflectionVersion) -> ReflectionDecision:
+        answer = await self._tell("on_reflection", version.evaluation, version.iteration)
+        if answer is None:
+            return ReflectionDecision.AUTO
+        try:
+            return ReflectionDecision(answer)
+        except ValueError:
+            self._callback_failed("on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
+            return ReflectionDecision.AUTO
+
+    async def _tell(self, name: str, *args: object) -> object:
+        """Call a callback; one that raises is logged, and the run goes on."""
+        callbacks = self.pattern.callbacks
+        if callbacks is None:
+            return None
+        callback: Callable[..., Awaitable[object]] = getattr(callbacks, name)
+        try:
+            return await self.step(name, object, callback, *args)
+        except Exception as error:  # noqa: BLE001 (a person's code must not cost the run what it has made)
+            self._callback_failed(name, f"{type(error).__name__}: {error}")
+            return None
+
+    def _callback_failed(self, name: str, why: str) -> None:
+        logger.warning("The callback %s failed and was ignored: %s", name, why)
+        self.notes["callback_failed"] = f"The callback {name} failed and was ignored: {why}."
+
+    async def _effect(
+        self, role: ModelRole, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], *args: object
+    ) -> R:
+        result = await self.step(name, returns, fn, *args)
+        if isinstance(result, Draft | ReflectionEvaluation):
+            self.tally.add(role, result.usage)
+        return result
+
+    def _failed(self, name: str, error: Exception, wait: float | None) -> None:
+        self.tally.add_failure(ROLES.get(name), error)
+        if wait is not None:
+            logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
+            self.emit(StepFailed(self.run_id, name, error, wait))
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the listener; one that raises is logged."""
+        if self.pattern.on_event is None:
+            return
+        try:
+            self.pattern.on_event(event)
+        except Exception:
+            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
+
+    def keep_pending(self, error: BaseException) -> bool:
+        """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
+        if self.pending is not None:
+            issue = Issue(f"Not judged: {type(error).__name__}: {error}")
+            self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0), None)
+            self.pending = None
+        return bool(self.versions)
+
+    def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
+        """Make the result of what there is, and tell everyone."""
+        pattern, versions = self.pattern, self.versions
+        best, final = select(versions, pattern.best_version_selection), versions[-1]
+        diagnostics = diagnose(versions, reason, self.parts.signals) | self.notes
+        usage = self.tally.total()
+        if pattern.budget_usd is not None and usage.cost_usd is None:
+            diagnostics["cost_unknown"] = "Some cost is not known, so budget_usd could not bound this run."
+        kept = versions if pattern.preserve_all_versions else _first_best_last(versions, best)
+        result = ReflectionResult(
+            success=best.evaluation.satisfactory,
+            final_output=final.output,
+            best_output=best.output,
+            final_evaluation=final.evaluation,
+            history=ReflectionHistory(tuple(kept), best, final, reason, len(versions) - 1),
+            iterations_used=len(versions) - 1,
+            convergence_reason=reason,
+            token_usage=usage,
+            execution_time=self.tally.seconds(),
+            run_id=self.run_id,
+            usage_by_role=self.tally.by_role,
+            diagnostics=diagnostics,
+            advice=self.context.advice,
+            error=error,
+        )
+        last_result.set(result)
+        self.emit(RunFinished(self.run_id, result))
+        return result
+
+
+ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
+
+
+def _first_best_last(versions: list[ReflectionVersion], best: ReflectionVersion) -> list[ReflectionVersion]:
+    kept = {version.iteration: version for version in (versions[0], best, versions[-1])}
+    return [kept[iteration] for iteration in sorted(kept)]

@@ -1,0 +1,184 @@
+"""Convergence rules: pure functions of the versions that say why a run should stop."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from redraft.core.errors import ConfigError
+from redraft.core.result import ConvergenceReason
+from redraft.core.texts import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redraft.core.evaluation import Issue
+    from redraft.core.protocols import Stopper
+    from redraft.core.version import ReflectionVersion
+
+SAME_ISSUE = 0.6
+"""Token Jaccard similarity from which two messages name the same issue."""
+IN_A_ROW = 3
+"""How many versions in a row must repeat themselves before a pattern counts as one."""
+
+
+def first(*rules: Stopper) -> Stopper:
+    """Ask the rules in order; the first one that has a reason wins."""
+
+    def first_reason(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+        for rule in rules:
+            if reason := rule(versions):
+                return reason
+        return None
+
+    return first_reason
+
+
+def quality_met(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Stop when the last version is satisfactory."""
+    return ConvergenceReason.QUALITY_MET if versions[-1].evaluation.satisfactory else None
+
+
+def max_iterations(revisions: int) -> Stopper:
+    """Stop after so many revisions; 0 stops after the first draft."""
+    if revisions < 0:
+        raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
+
+    def at_maximum(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+        return ConvergenceReason.MAX_ITERATIONS if len(versions) > revisions else None
+
+    return at_maximum
+
+
+def unjudged(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Stop when nothing could be judged at the start, or twice in a row: there is nothing to revise by."""
+    blind = all(version.evaluation.overall_score is None for version in versions[-2:])
+    return ConvergenceReason.UNJUDGED if blind else None
+
+
+def plateau(iterations: int) -> Stopper:
+    """Stop when the best score was not beaten for `iterations` (>= 1) versions.
+
+    A version that repeats an earlier one says nothing about the rest, and does not count. A gain within the
+    judge's own spread is none.
+    """
+    if iterations < 1:
+        raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
+
+    def on_plateau(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+        if len(versions) <= iterations:
+            return None
+        judged = _judged(versions)
+        if len(judged) <= iterations:
+            return None
+        recent = max(judged[-iterations:])
+        before = max(judged[:-iterations])
+        return None if recent - before > _spread(versions) else ConvergenceReason.PLATEAU
+
+    return on_plateau
+
+
+def diminishing(threshold: float) -> Stopper:
+    """Stop when the last version beat the best before it, but by less than `threshold` (0..1)."""
+    if not 0 <= threshold <= 1:
+        raise ConfigError(f"improvement_threshold must be in 0..1, got {threshold!r}.")
+
+    def small_gain(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+        if len(versions) < 2 or versions[-1].repeats is not None:  # noqa: PLR2004 (a gain takes two)
+            return None
+        judged = _judged(versions)
+        if len(judged) < 2 or versions[-1].evaluation.overall_score is None:  # noqa: PLR2004 (likewise)
+            return None
+        gain = judged[-1] - max(judged[:-1])
+        # Scores are decimal fractions: 0.55 - 0.5 must not fall short of 0.05 by the last bit.
+        return ConvergenceReason.DIMINISHING_RETURNS if 0 < gain < threshold - 1e-9 else None
+
+    return small_gain
+
+
+def oscillation(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Stop when the last four scores went up, down, up (or the reverse) and ended no higher."""
+    if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
+        return None
+    scores = _judged(versions[-4:])
+    if len(scores) < 4:  # noqa: PLR2004 (likewise)
+        return None
+    a, b, c, d = scores
+    turns = (b - a) * (c - b) < 0 and (c - b) * (d - c) < 0
+    return ConvergenceReason.OSCILLATION if turns and max(c, d) <= max(a, b) else None
+
+
+def semantic_stability(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Stop when two versions in a row changed nothing in substance and won nothing."""
+    if len(versions) < IN_A_ROW:
+        return None
+    last = versions[-IN_A_ROW:]
+    unchanged = all(_nothing_new(before, after) for before, after in pairwise(last))
+    return ConvergenceReason.SEMANTIC_STABILITY if unchanged else None
+
+
+def repeated_issues(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Stop when three versions in a row have the same issues, without a better score."""
+    if len(versions) < IN_A_ROW:
+        return None
+    last = [version for version in versions[-IN_A_ROW:] if version.repeats is None]
+    if len(last) < IN_A_ROW or not last[-1].evaluation.issues:
+        return None
+    earliest, latest = last[0].evaluation, last[-1].evaluation
+    if (latest.overall_score or 0.0) > (earliest.overall_score or 0.0):
+        return None
+    stuck = all(
+        same_issues(version.evaluation.issues, latest.issues)
+        and same_issues(latest.issues, version.evaluation.issues)
+        for version in last[:-1]
+    )
+    return ConvergenceReason.REPEATED_ISSUES if stuck else None
+
+
+def same_issues(issues: Iterable[Issue], among: Sequence[Issue]) -> bool:
+    """Say whether every one of `issues` is also among the others."""
+    return all(any(same_issue(issue, other) for other in among) for issue in issues)
+
+
+def same_issue(one: Issue, other: Issue) -> bool:
+    """Say whether two issues are the same: same criterion and path, or much the same words."""
+    if one.message == other.message:
+        return True
+    if one.criterion is not None and one.path is not None:
+        return (one.criterion, one.path) == (other.criterion, other.path)
+    a, b = _words(one.message), _words(other.message)
+    return bool(a or b) and len(a & b) / len(a | b) >= SAME_ISSUE
+
+
+def same_substance(one: str, other: str) -> bool:
+    """Say whether two texts differ in nothing but white space, case and punctuation at word ends."""
+    return one == other or _substance(one) == _substance(other)
+
+
+def _nothing_new(before: ReflectionVersion, after: ReflectionVersion) -> bool:
+    if after.repeats is not None:
+        return True
+    if (after.evaluation.overall_score or 0.0) > (before.evaluation.overall_score or 0.0):
+        return False
+    return same_substance(as_text(before.output), as_text(after.output))
+
+
+def _judged(versions: Sequence[ReflectionVersion]) -> list[float]:
+    return [
+        version.evaluation.overall_score
+        for version in versions
+        if version.repeats is None and version.evaluation.overall_score is not None
+    ]
+
+
+def _spread(versions: Sequence[ReflectionVersion]) -> float:
+    return max(versions[-1].evaluation.spread, versions[-2].evaluation.spread)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))
+
+
+def _substance(text: str) -> list[str]:
+    return [word.strip(".,;:!?\"'") for word in text.casefold().split()]

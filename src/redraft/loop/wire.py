@@ -1,0 +1,180 @@
+"""Wiring: what a pattern, a model and plain functions make together."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from redraft.core import adapt
+from redraft.core.context import Attempt, RunContext
+from redraft.core.errors import ConfigError
+from redraft.core.settings import load_settings
+from redraft.core.task import Task
+from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.judge import Judging
+from redraft.evaluate.panel import panel
+from redraft.loop.diagnose import NO_JUDGE, Signals
+from redraft.loop.revise import Memory, ModelGenerator, ModelReviser
+from redraft.loop.run import Parts
+from redraft.models.names import model_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redraft.core.criterion import QualityCriterion
+    from redraft.core.evaluation import ReflectionEvaluation
+    from redraft.core.protocols import ChatModel, CommandRunner, Evaluator, Generator, Reviser
+    from redraft.core.version import Output
+    from redraft.evaluate.panel import Panel
+    from redraft.loop.pattern import ReflectionPattern
+
+JUDGED_BY_MODEL = frozenset({"llm", "compare"})
+
+
+def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
+    """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
+    if isinstance(task, str):
+        task = Task(task, task_type=pattern.task_type)
+    if not task.description.strip():
+        raise ConfigError("The task is empty; say what is asked.")
+    return task
+
+
+def parts_of_model(
+    pattern: ReflectionPattern, model: ChatModel, system_prompt: str, task_type: str = ""
+) -> Parts:
+    """Let a model draft and revise, and the pattern's criteria judge."""
+    judges = panel_of(pattern, model, task_type or pattern.task_type)
+    return Parts(
+        ModelGenerator(model, system_prompt),
+        judges,
+        ModelReviser(model, system_prompt, _memory(pattern)),
+        signals_of(pattern, judges, model),
+    )
+
+
+def parts_of_functions(
+    pattern: ReflectionPattern,
+    task_type: str,
+    generate: Callable[..., Any] | None,
+    evaluate: Callable[..., Any] | None,
+    revise: Callable[..., Any] | None,
+    *,
+    has_draft: bool,
+) -> Parts:
+    """Let plain functions draft, judge and revise; what is missing comes from the model of the settings.
+
+    Without `evaluate` the pattern's criteria judge. Without `revise` the generator is called again with the
+    critique. Without `generate` a model drafts, unless there are a draft and a reviser.
+    """
+    if evaluate is not None and pattern.quality_criteria is not None:
+        raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
+    generator, reviser = _hands(pattern, generate, revise, has_draft=has_draft)
+    if evaluate is not None:
+        return Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
+    judges = panel_of(pattern, None, task_type or pattern.task_type)
+    return Parts(generator, judges, reviser, signals_of(pattern, judges, None))
+
+
+def _hands(
+    pattern: ReflectionPattern,
+    generate: Callable[..., Any] | None,
+    revise: Callable[..., Any] | None,
+    *,
+    has_draft: bool,
+) -> tuple[Generator | None, Reviser]:
+    if generate is not None:
+        generator = adapt.generator(generate)
+        return generator, adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
+    if revise is not None and has_draft:
+        return None, adapt.reviser(revise)
+    model = model_of(None, load_settings())
+    if revise is not None:
+        return ModelGenerator(model), adapt.reviser(revise)
+    return ModelGenerator(model), ModelReviser(model, memory=_memory(pattern))
+
+
+@lru_cache(maxsize=256)
+def panel_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str) -> Panel:
+    """Build the evaluator of a pattern's criteria; `model` judges where the pattern names no other."""
+    return _panel(pattern, criteria_of(pattern.quality_criteria, task_type), model, task_type)
+
+
+def _panel(
+    pattern: ReflectionPattern,
+    criteria: Sequence[QualityCriterion],
+    model: ChatModel | None,
+    task_type: str,
+) -> Panel:
+    kinds = {criterion.evaluator for criterion in criteria}
+    judge = _judge_model(pattern, model) if kinds & JUDGED_BY_MODEL else None
+    return panel(
+        criteria,
+        threshold=pattern.quality_threshold,
+        model=judge,
+        run_command=_jail() if "command" in kinds else None,
+        judging=Judging(
+            kind=pattern.judge,
+            samples=pattern.judge_samples,
+            prompt=pattern.reflection_prompt,
+            structured=pattern.structured_reflection,
+            include_history=pattern.include_reflection_history,
+        ),
+        task_type=task_type,
+    )
+
+
+def _judge_model(pattern: ReflectionPattern, model: ChatModel | None) -> ChatModel:
+    settings = load_settings()
+    return model_of(pattern.reflection_model or settings.reflection_model or model, settings)
+
+
+def _jail() -> CommandRunner:
+    from redraft.sandbox.process import ProcessJail  # noqa: PLC0415 (only criteria with commands need it)
+
+    return ProcessJail()
+
+
+def signals_of(pattern: ReflectionPattern, judges: Panel, model: ChatModel | None) -> Signals:
+    """Say where the scores come from, for the diagnostics."""
+    if not judges.judged:
+        return NO_JUDGE
+    other = pattern.reflection_model or load_settings().reflection_model
+    self_judged = model is not None and other is None and not judges.checks
+    name = other if isinstance(other, str) else type(other or model).__name__
+    return Signals(name, frozenset(judges.judged), self_judged)
+
+
+async def judge_output(
+    pattern: ReflectionPattern, output: Output, criteria: Sequence[QualityCriterion | str] | None
+) -> ReflectionEvaluation:
+    """Judge one output outside of any run."""
+    if criteria is None:
+        judges: Evaluator = panel_of(pattern, None, pattern.task_type)
+    else:
+        judges = _panel(pattern, criteria_of(criteria, pattern.task_type), None, pattern.task_type)
+    return await judges(output, _outside(pattern, Attempt()))
+
+
+async def revise_output(
+    pattern: ReflectionPattern, output: Output, evaluation: ReflectionEvaluation
+) -> Output:
+    """Revise one output outside of any run, with the model of the settings."""
+    revise = ModelReviser(model_of(None, load_settings()), memory=_memory(pattern))
+    attempt = Attempt(
+        2,
+        "revise",
+        output,
+        evaluation,
+        pattern.revision_strategy,
+        max_tokens=pattern.max_revision_tokens,
+    )
+    return (await revise(output, evaluation, _outside(pattern, attempt))).output
+
+
+def _outside(pattern: ReflectionPattern, attempt: Attempt) -> RunContext:
+    return RunContext(Task("(a text to judge and mend)", task_type=pattern.task_type), "", attempt=attempt)
+
+
+def _memory(pattern: ReflectionPattern) -> Memory:
+    return Memory(pattern.include_reflection_history, pattern.include_prior_versions)
