@@ -27,8 +27,8 @@ class TokenUsage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        # The two shortcuts keep a loop of plain functions free of bookkeeping.
-        if other is NOTHING_USED:
+        # The shortcuts keep a loop of plain functions free of bookkeeping.
+        if other is NOTHING_USED or (other is NOT_REPORTED and self.cost_usd is None):
             return self
         if self is NOTHING_USED:
             return other

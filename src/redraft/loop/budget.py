@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from redraft.core.chat import ModelRole
 from redraft.core.errors import ConfigError, ModelError, OutputError
 from redraft.core.result import ConvergenceReason
 from redraft.core.usage import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.core.chat import ModelRole
 
 
 @dataclass(frozen=True, slots=True)

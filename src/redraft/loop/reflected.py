@@ -9,6 +9,7 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from redraft.core import adapt
+from redraft.core.calls import FILLED_BY_NAME, awaited, value_of
 from redraft.core.errors import ConfigError
 from redraft.core.steps import direct
 from redraft.core.sync import run_sync
@@ -47,7 +48,7 @@ class Reflected(Generic[P, R]):
         update_wrapper(self, fn)
         self._fn = fn
         self._signature = inspect.signature(fn)
-        self._told = [name for name in adapt.FILLED_BY_NAME if name in self._signature.parameters]
+        self._told = [name for name in FILLED_BY_NAME if name in self._signature.parameters]
         if not self._told and pattern.max_iterations > 0:
             raise ConfigError(
                 f"{fn!r} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
@@ -64,12 +65,12 @@ class Reflected(Generic[P, R]):
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
         """Return the best version, why the run stopped and what it cost."""
         given = self._signature.bind(*args, **kwargs).arguments
-        call = adapt.awaited(self._fn)
+        call = awaited(self._fn)
 
         async def generate(_prompt: str, run: RunContext) -> Draft:
             # The caller's own feedback counts for the first draft; after that the critique takes its place.
             names = [name for name in self._told if name not in given or run.attempt.number > 1]
-            told = {name: adapt.value_of(name, run) for name in names}
+            told = {name: value_of(name, run) for name in names}
             bound = inspect.BoundArguments(self._signature, OrderedDict(given | told))
             return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._fn.__qualname__)
 

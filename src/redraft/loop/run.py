@@ -6,8 +6,8 @@ import asyncio
 import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from secrets import token_hex
-from typing import TYPE_CHECKING, TypeVar
+from os import urandom
+from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Step
     from redraft.core.task import Task
     from redraft.loop.pattern import ReflectionPattern
-
-R = TypeVar("R")
 
 logger = logging.getLogger("redraft")
 
@@ -87,7 +85,7 @@ class _Run:
         self.task = task
         self.parts = parts
         self.pattern = pattern
-        self.run_id = token_hex(8)
+        self.run_id = urandom(8).hex()
         self.versions: list[ReflectionVersion] = []
         self.best: ReflectionVersion | None = None
         self.seen: dict[str, int] = {}
@@ -112,10 +110,10 @@ class _Run:
     async def _generate(self, attempt: Attempt) -> Draft:
         if self.parts.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
-        draft = await self._effect(
-            "generation", "generate", Draft, self.parts.generate, self.task.description, self.context
-        )
-        await self._tell("on_generation", draft.output, attempt.number)
+        draft = await self.step("generate", Draft, self.parts.generate, self.task.description, self.context)
+        self.tally.add("generation", draft.usage)
+        if self.pattern.callbacks is not None:
+            await self._tell("on_generation", draft.output, attempt.number)
         return draft
 
     async def _redraft(self) -> Draft:
@@ -131,11 +129,13 @@ class _Run:
         )
         if attempt.mode == "fresh" and self.parts.generate is not None:
             return await self._generate(attempt)
-        draft = await self._effect(
-            "revision", "revise", Draft, self.parts.revise, base.output, base.evaluation, self.context
+        draft = await self.step(
+            "revise", Draft, self.parts.revise, base.output, base.evaluation, self.context
         )
-        await self._tell("on_generation", draft.output, attempt.number)
-        await self._tell("on_revision", base.output, draft.output, attempt.number)
+        self.tally.add("revision", draft.usage)
+        if self.pattern.callbacks is not None:
+            await self._tell("on_generation", draft.output, attempt.number)
+            await self._tell("on_revision", base.output, draft.output, attempt.number)
         return draft
 
     def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
@@ -169,9 +169,10 @@ class _Run:
         context = self.context
         if self.tally.spent():
             context = replace(context, free_only=True)
-        evaluation = await self._effect(
-            "evaluation", "evaluate", ReflectionEvaluation, self.parts.evaluate, draft.output, context
+        evaluation = await self.step(
+            "evaluate", ReflectionEvaluation, self.parts.evaluate, draft.output, context
         )
+        self.tally.add("evaluation", evaluation.usage)
         self.pending = None
         return self._keep(draft, evaluation, None)
 
@@ -204,7 +205,9 @@ class _Run:
         return next((v.iteration for v in reversed(self.versions) if v.output is attempt.previous), None)
 
     async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
-        decision = await self._decide(version)
+        decision = ReflectionDecision.AUTO
+        if self.pattern.callbacks is not None:
+            decision = await self._decide(version)
         if decision is ReflectionDecision.ACCEPT:
             self.versions[-1] = replace(version, accepted=True)
             return ConvergenceReason.USER_ACCEPTED
@@ -243,14 +246,6 @@ class _Run:
     def _callback_failed(self, name: str, why: str) -> None:
         logger.warning("The callback %s failed and was ignored: %s", name, why)
         self.notes["callback_failed"] = f"The callback {name} failed and was ignored: {why}."
-
-    async def _effect(
-        self, role: ModelRole, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], *args: object
-    ) -> R:
-        result = await self.step(name, returns, fn, *args)
-        if isinstance(result, Draft | ReflectionEvaluation):
-            self.tally.add(role, result.usage)
-        return result
 
     def _failed(self, name: str, error: Exception, wait: float | None) -> None:
         self.tally.add_failure(ROLES.get(name), error)

@@ -1,0 +1,124 @@
+"""Call what users wrote: sync or async, filling the parameters that it names."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from redraft.core.context import RunContext
+from redraft.core.errors import ConfigError
+from redraft.core.feedback import render_feedback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import CodeType
+
+FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword, and if it is async."""
+
+    positional: tuple[str, ...] = ()
+    keywords: tuple[tuple[str, str], ...] = ()
+    is_async: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the callable takes anything of the run."""
+        return bool(self.positional or self.keywords)
+
+
+def caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Awaitable[Any]]:
+    """Return an async callable `(run, *given)` that fills what `fn` asks for by name."""
+    if not callable(fn):
+        raise ConfigError(f"{verb} must be callable, got {fn!r}.")
+    signature = signature_of(fn, verb, given)
+    call = fn if signature.is_async else partial(_in_thread, fn)
+    if not signature.positional and not signature.keywords:
+        return lambda _run, *args: call(*args)
+
+    def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
+        extra = (value_of(kind, run) for kind in signature.positional)
+        return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
+
+    return filled
+
+
+def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn` as an async callable; one that is not async runs in a thread."""
+    return fn if _is_async(fn) else partial(_in_thread, fn)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    # A class's __call__ and a partial's function are what is awaited, not the object around them.
+    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
+    )
+
+
+async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    result = await asyncio.to_thread(fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result  # a lambda around an async function
+
+
+def value_of(kind: str, run: RunContext) -> Any:
+    """Return what fills a parameter named `run`, `feedback` or `attempt`."""
+    if kind == "run":
+        return run
+    return run.attempt if kind == "attempt" else render_feedback(run.attempt)
+
+
+# Closures made for each run share their code, and with it their parameters: inspecting once is enough.
+_signatures: WeakKeyDictionary[CodeType, dict[int, Signature]] = WeakKeyDictionary()
+
+
+def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+    """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
+    if not isinstance(fn, FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
+        return _inspect(fn, verb, given)
+    known = _signatures.get(fn.__code__)
+    if known is None:
+        known = _signatures[fn.__code__] = {}
+    if given not in known:
+        known[given] = _inspect(fn, verb, given)
+    return known[given]
+
+
+def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature takes what it is given
+        return Signature(is_async=_is_async(fn))
+    in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(in_order) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ConfigError(f"{verb} must take {given} argument(s) before any other; {fn!r} takes fewer.")
+    positional: list[str] = []
+    keywords: list[tuple[str, str]] = []
+    for parameter in [*in_order[given:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]:
+        kind = _kind_of(parameter)
+        if kind is None:
+            if parameter.default is parameter.empty:
+                raise ConfigError(
+                    f"{verb}: nothing fills the parameter {parameter.name!r} of {fn!r}; known are "
+                    "'run', 'feedback', 'attempt', and those with a default are left alone."
+                )
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(kind)
+        else:
+            keywords.append((parameter.name, kind))
+    return Signature(tuple(positional), tuple(keywords), _is_async(fn))
+
+
+def _kind_of(parameter: inspect.Parameter) -> str | None:
+    annotation = parameter.annotation
+    if annotation is RunContext or annotation in ("RunContext", "redraft.RunContext"):
+        return "run"
+    return parameter.name if parameter.name in FILLED_BY_NAME else None
