@@ -1,0 +1,185 @@
+"""json_of: the one JSON value in a model's reply."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from redraft.core.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 100
+MAX_BRACKETS = 200
+
+_FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
+_OPENING = re.compile(r"[\[{]")
+_BRACKET = re.compile(r"[\[\]{}]")
+_BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
+
+
+def json_of(text: str) -> Any:
+    """Return the one JSON value that a model's reply holds: bare, in a fence, or with prose around it.
+
+    What the value means is for the caller to check. A fence that says `json` comes before other fences, a
+    fence before prose, and in prose an object before an array; a bare number, text, true, false or null
+    counts only where it is the whole reply or the whole fence. Line breaks inside of strings are accepted,
+    since models write them.
+
+    Raises `OutputError` where there is no JSON, where it is broken (a value inside of a broken one is never
+    taken for it), where there are several different values, for NaN, infinities and a key that comes twice,
+    beyond 1 MB, and beyond 100 levels of nesting.
+    """
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise OutputError(f"The reply is longer than {MAX_BYTES:,} bytes; expected a JSON value.")
+    if not text.strip():
+        raise OutputError("The reply is empty; expected a JSON value.")
+    try:
+        return _found(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise OutputError(f"The JSON in the reply is broken at {place}: {error.msg}.") from error
+
+
+def _found(text: str) -> Any:
+    try:
+        return _whole(text, 0, len(text))
+    except json.JSONDecodeError:
+        fences = list(_fences(text))
+    answers = [fence for fence in fences if fence.tag == "json"] or [
+        fence for fence in fences if not fence.tag
+    ]
+    if answers:
+        return _the_one([_whole(text, fence.start, fence.end) for fence in answers])
+    return _in_prose(text, fences)
+
+
+class _Fence(NamedTuple):
+    tag: str
+    start: int
+    end: int
+
+
+def _fences(text: str) -> Iterator[_Fence]:
+    opening: re.Match[str] | None = None
+    for line in _FENCE_LINE.finditer(text):
+        if opening is None:
+            opening = line
+        elif not line[1]:
+            yield _Fence(opening[1].lower(), opening.end(), line.start())
+            opening = None
+
+
+def _whole(text: str, start: int, end: int) -> Any:
+    """Decode what stands between `start` and `end`, all of it."""
+    while start < end and text[start].isspace():
+        start += 1
+    value, behind = _decode(text, start)
+    if behind > end or text[behind:end].strip():
+        raise json.JSONDecodeError("something comes after the value", text, behind)
+    return value
+
+
+def _in_prose(text: str, code: list[_Fence]) -> Any:
+    values: list[Any] = []
+    position, blocks = 0, iter(code)
+    block = next(blocks, None)
+    for _ in range(MAX_BRACKETS):
+        opening = _OPENING.search(text, position)
+        if opening is None:
+            break
+        start = opening.start()
+        if block is not None and start >= block.start:  # code in another language
+            position, block = max(block.end, position), next(blocks, None)
+            continue
+        try:
+            value, position = _decode(text, start)
+        except json.JSONDecodeError:
+            # Only brackets of prose, such as {name}, may be passed over, and then as a whole: looking into
+            # a broken value would find a part of it and take it for the answer.
+            if _BEGINS_LIKE_JSON.match(text, start):
+                raise
+            position = _closing(text, start)
+        else:
+            values.append(value)
+    else:
+        raise OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
+    if not values:
+        raise OutputError(f"The reply holds no JSON: {_beginning(text)}.")
+    return _the_one([value for value in values if isinstance(value, dict)] or values)
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for bracket in _BRACKET.finditer(text, start):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth == 0:
+            return bracket.end()
+    raise json.JSONDecodeError("a bracket is never closed", text, start)
+
+
+def _the_one(values: list[Any]) -> Any:
+    if len({json.dumps(value, sort_keys=True) for value in values}) > 1:
+        raise OutputError(f"The reply holds {len(values)} different JSON values; expected one.")
+    return values[0]
+
+
+def _decode(text: str, start: int) -> tuple[Any, int]:
+    """Return the value that begins at `start`, and where it ends."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError as error:
+        raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.") from error
+    except ValueError as error:
+        raise OutputError(f"The JSON in the reply cannot be used: {error}.") from error
+    if _is_too_deep(value):
+        raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.")
+    return value, end
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _containers(outer)]
+    return bool(level)
+
+
+def _containers(value: Any) -> list[Any]:
+    inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
+    return [inner for inner in inside if isinstance(inner, dict | list)]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"the key {key!r} comes twice in one object")
+        made[key] = value
+    return made
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits} is too large")
+    return number
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _beginning(text: str) -> str:
+    short = " ".join(text.split())
+    return repr(short if len(short) <= 80 else f"{short[:77]}...")  # noqa: PLR2004 (a line's worth)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_number, parse_constant=_no_constant, strict=False
+)

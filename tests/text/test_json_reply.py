@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from time import process_time
+
+import pytest
+
+from redraft.core.errors import OutputError
+from redraft.text.json_reply import MAX_BYTES, MAX_DEPTH, json_of
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"valid": true}', {"valid": True}),
+        ("  [1, 2]\n", [1, 2]),
+        ("0.5", 0.5),
+        ("null", None),
+        ('"{}"', "{}"),
+        ('```json\n{"valid": false}\n```', {"valid": False}),
+        ('```JSON\n{"valid": false}\n```', {"valid": False}),
+        ('```\n{"valid": false}\n```', {"valid": False}),
+        ('```json {"valid": false}```', {"valid": False}),
+        ('```json\n{"valid": false}', {"valid": False}),
+        ("```json\n0.25\n```", 0.25),
+        ('Sure!\n\n```json\n{"a": 1}\n```\nI hope this helps.', {"a": 1}),
+        ('Given {"a": 1}, the answer is:\n```json\n{"a": 2}\n```', {"a": 2}),
+        ('```\nan example\n```\n```json\n{"a": 2}\n```', {"a": 2}),
+        ('```python\nx = {"a": {}}\n```\n{"a": 2}', {"a": 2}),
+        ('The verdict: {"score": 0.5} as asked.', {"score": 0.5}),
+        ('As [1] says: {"score": 0.5}', {"score": 0.5}),
+        ('The {name} of it: {"score": 0.5}', {"score": 0.5}),
+        ("A [link](there) and [3, 4].", [3, 4]),
+        ('All: [{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}]),
+        ('{"a": 1} and again {"a": 1}', {"a": 1}),
+        ('{"code": "x = 1\n```python\ny = 2\n```\n"}', {"code": "x = 1\n```python\ny = 2\n```\n"}),
+        ('{"text": "} ] {"}', {"text": "} ] {"}),
+        ("[" * MAX_DEPTH + "]" * MAX_DEPTH, json.loads("[" * MAX_DEPTH + "]" * MAX_DEPTH)),
+    ],
+)
+def test_takes_the_value_out(text, value):
+    assert json_of(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("not valid at all", "holds no JSON: 'not valid at all'"),
+        ("It is valid: true, score 1.0", "holds no JSON"),
+        ('{"valid": true', "broken at line 1, column 15"),
+        ('{"score": 0.2,\n "example": {"score": 1.0, "valid": true}', "broken at line 2"),
+        ("{'valid': False, 'example': {\"valid\": true}}", "broken at line 1, column 2"),
+        ('{valid: false, example: {"valid": true}}', "holds no JSON"),
+        ('[{"valid": true}, {"valid": fal', "never closed"),
+        ('```json\n{"valid": tru}\n```\nThat is {"valid": true}.', "broken at line 2, column 11"),
+        ('```json\n{"valid": true} yes\n```', "line 2, column 16: something comes after"),
+        ('```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```', "2 different JSON values"),
+        ('Not {"a": 1} but {"a": 2}', "2 different JSON values"),
+        ("NaN", "NaN is not a number"),
+        ('{"score": Infinity}', "Infinity is not a number"),
+        ('{"score": -Infinity}', "-Infinity is not a number"),
+        ('{"score": 1e999}', "1e999 is too large"),
+        ('{"score": ' + "9" * 5000 + "}", "cannot be used"),
+        ('{"valid": false, "valid": true}', "'valid' comes twice"),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "deeper than 100"),
+        ("[" * 100_000 + "]" * 100_000, "deeper than 100"),
+        ('"' + "a" * MAX_BYTES + '"', "longer than 1,000,000 bytes"),
+        ('"' + "ä" * (MAX_BYTES // 2) + '"', "longer than 1,000,000 bytes"),
+        ('{"a": 1} or 1: {"a": true}', "2 different JSON values"),
+        ("{x} " * 1000, "more than 200 brackets"),
+        ("__import__('os').getcwd()", "holds no JSON"),
+    ],
+)
+def test_refuses_what_is_not_one_value(text, message):
+    with pytest.raises(OutputError, match=message):
+        json_of(text)
+
+
+@pytest.mark.parametrize(
+    "bomb", ["{", "[", "[1,", '["]', '[1,"]', "{}", "```json\n", "```\n{}\n", '{"a":', "[}"]
+)
+def test_takes_time_in_proportion_to_the_text(bomb):
+    text = "so: " + bomb * (200_000 // len(bomb))
+    started = process_time()
+    with contextlib.suppress(OutputError):  # which of them holds a value is not the point here
+        json_of(text)
+    assert process_time() - started < 1
