@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,3 +45,8 @@ class CommandOutcome:
     result: Any = None
     stopped: str | None = None
     seconds: float = 0.0
+
+
+def find_program(name: str) -> str | None:
+    """Give the absolute path of a program, or None: those beside this interpreter come before PATH."""
+    return shutil.which(name, path=f"{sys.prefix}/bin") or shutil.which(name)

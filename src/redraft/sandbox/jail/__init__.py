@@ -1,0 +1,1 @@
+"""What runs inside the jailed child: only the standard library, and nothing of the host is imported."""

@@ -1,0 +1,115 @@
+"""A program in the jail: started as the child of a first process whose end is the end of them all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from redraft.sandbox.jail import limits, namespaces, walls
+
+TYPE_CHECKING = False  # typing itself would cost each run 7 ms
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from redraft.sandbox.jail.order import Order, Report
+
+    Send = Callable[[Report], None]
+
+_TICK = 0.05
+_NOT_STARTED = 127
+
+
+def run(order: Order, report: Send) -> NoReturn:
+    """Run the order's program and whatever it starts in a process namespace, report how it ended, and leave.
+
+    Raises `RefusedError` where the machine has no namespaces: what a program leaves behind could then not
+    be ended.
+    """
+    if not namespaces.enter(order["scratch"], scratch_bytes=order["scratch_bytes"], processes=True):
+        raise walls.RefusedError("user namespaces, without which what a program starts could outlive it")
+    walls.die_with_parent(order["parent"])
+    walls.write_files(order)
+    if first := os.fork():
+        os.waitpid(first, 0)
+        os._exit(0)
+    walls.die_with_parent(0)  # the parent of the first process of a namespace has no number in it
+    counted = namespaces.show_own_processes()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    program = os.fork()
+    if not program:
+        _become(order, report, jailed=True)
+    report(_watch(program, order, counted=counted))
+    os._exit(0)  # and with the first process the kernel ends all others
+
+
+def run_unjailed(order: Order, report: Send) -> NoReturn:
+    """Run the order's program with limits and nothing else, report how it ended, and leave."""
+    program = os.fork()
+    if not program:
+        _become(order, report, jailed=False)
+    _, status = os.waitpid(program, 0)
+    report({"exit": os.waitstatus_to_exitcode(status)})
+    os.killpg(0, signal.SIGKILL)  # what it left behind in our process group, and this process
+    os._exit(0)
+
+
+def _become(order: Order, report: Send, *, jailed: bool) -> NoReturn:
+    """Raise the walls and turn into the program."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; a program expects them
+            signal.signal(ignored, signal.SIG_DFL)
+        if jailed:
+            walls.raise_walls(order, private=True, programs=True)
+        else:
+            limits.limit(order)
+        report({"ready": "program"})
+        os.execv(order["argv"][0], order["argv"])  # noqa: S606 (a program without a shell is what is wanted)
+    except walls.RefusedError as error:
+        report({"refused": str(error)})
+    except OSError as error:
+        sys.stderr.write(f"{order['argv'][0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _watch(program: int, order: Order, *, counted: bool) -> Report:
+    """Wait for the program, burying orphans; stop early when all of it together takes too much.
+
+    The kernel's own limits are for one process each, and the one on their number does not bind root.
+    """
+    until = time.monotonic() + order["seconds"]
+    while time.monotonic() < until:
+        signal.sigtimedwait({signal.SIGCHLD}, _TICK)
+        while (ended := _bury()) is not None:
+            process, code = ended
+            if process == program:
+                return {"exit": code}
+        if counted and (stopped := _excess(order)):
+            return {"stopped": stopped}
+    return {"stopped": "timeout"}
+
+
+def _bury() -> tuple[int, int] | None:
+    process, status = os.waitpid(-1, os.WNOHANG)
+    return (process, os.waitstatus_to_exitcode(status)) if process else None
+
+
+def _excess(order: Order) -> str | None:
+    processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 (pathlib costs 10 ms)
+    if len(processes) > order["processes"] + 1:
+        return "forbidden"
+    return "memory" if sum(map(_own_bytes, processes)) > order["memory"] else None
+
+
+def _own_bytes(process: str) -> int:
+    try:
+        with open(f"/proc/{process}/statm", encoding="ascii") as file:  # noqa: PTH123 (pathlib costs 10 ms)
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):  # it has just ended
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
