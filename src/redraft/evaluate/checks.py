@@ -1,0 +1,142 @@
+"""The criteria that a pattern or a function decides."""
+
+from __future__ import annotations
+
+import asyncio
+import pkgutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.adapt import evaluator
+from redraft.core.errors import ConfigError, ModelError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.texts import as_text
+from redraft.evaluate.config import check_keys, required, wrong
+from redraft.evaluate.verdict import PASSED, failed, unknown
+from redraft.text.regex import compile_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redraft.core.context import RunContext
+    from redraft.core.criterion import QualityCriterion
+    from redraft.core.protocols import Evaluator
+    from redraft.core.version import Output
+    from redraft.text.regex import Span
+
+MAX_COUNT = 100_000
+
+
+def regex(criterion: QualityCriterion) -> Evaluator:
+    r"""Check an output's text against a pattern: 1.0 when it is as wanted, else 0.0.
+
+    Configuration: `pattern`; `flags`, letters out of `imsx`; `must_match`, False to forbid the pattern; or
+    `min_matches` and `max_matches` to bound how often it is found. A match that takes too long leaves the
+    criterion unknown. Raises `ConfigError` for anything that is not valid.
+    """
+    check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches")
+    given = criterion.evaluator_config
+    try:
+        pattern = compile_pattern(required(criterion, "pattern"), given.get("flags", ""))
+    except ConfigError as error:
+        raise wrong(criterion, str(error)) from error
+    least, most = _bounds(criterion)
+    limit = least if most is None else most + 1
+    wanted = f": {criterion.description}" if criterion.description else ""
+    shown = given["pattern"]
+
+    async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        text = as_text(output)
+        try:
+            if pattern.is_quick_on(text):
+                spans = pattern.spans(text, limit)
+            else:
+                spans = await asyncio.to_thread(pattern.spans, text, limit)
+        except TimeoutError:
+            return unknown(criterion, f"matching {shown!r} took too long")
+        if most is not None and len(spans) > most:
+            what = f"more than {most} matches of" if most else "forbidden:"
+            start, end = spans[most]
+            message = f"Found {what} {shown!r} ({_shorten(text[start:end])!r}){wanted}"
+            return failed(Issue(message, criterion.name, line=_line(text, spans[most])))
+        if len(spans) < least:
+            what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
+            return failed(Issue(f"Found {what} of {shown!r}{wanted}", criterion.name))
+        return PASSED
+
+    return check
+
+
+def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
+    """Return how many matches there must be at least and, unless None, at most."""
+    given = criterion.evaluator_config
+    must_match = given.get("must_match", True)
+    if not isinstance(must_match, bool):
+        raise wrong(criterion, f"must_match must be true or false, got {must_match!r}.")
+    counts = {key: given[key] for key in ("min_matches", "max_matches") if key in given}
+    if not counts:
+        return (1, None) if must_match else (0, 0)
+    for key, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COUNT:
+            raise wrong(criterion, f"{key} must be a whole number in 0..{MAX_COUNT:,}, got {count!r}.")
+    least, most = counts.get("min_matches", 0), counts.get("max_matches")
+    if "must_match" in given:
+        raise wrong(criterion, "give either must_match or min_matches and max_matches, not both.")
+    if least == 0 and most is None:
+        raise wrong(criterion, "min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
+    if most is not None and most < least:
+        raise wrong(criterion, f"max_matches ({most}) is less than min_matches ({least}).")
+    return least, most
+
+
+def _line(text: str, span: Span) -> int:
+    return text.count("\n", 0, span[0]) + 1
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (enough to find it)
+
+
+def function(criterion: QualityCriterion) -> Evaluator:
+    """Let a function judge: what it returns is a verdict, what it raises leaves the criterion unknown.
+
+    Configuration: `function`, a callable that takes the output (and the `RunContext` if it asks for it), or
+    where one stands: `"package.module:name"`. Raises `ConfigError` where there is none, and lets a
+    `ModelError` of a function that calls a model through, since another try may succeed.
+    """
+    check_keys(criterion, "function")
+    named = required(criterion, "function")
+    fn = _imported(criterion, named) if isinstance(named, str) else named
+    try:
+        judge = evaluator(fn, criterion.threshold)
+    except ConfigError as error:
+        raise wrong(criterion, str(error)) from error
+
+    async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        try:
+            evaluation = await judge(output, run)
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 (someone else's code: whatever it raises, it did not judge)
+            return unknown(criterion, f"the function raised {type(error).__name__}: {error}")
+        return _named(evaluation, criterion.name)
+
+    return check
+
+
+def _imported(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
+    if ":" not in path:
+        raise wrong(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise wrong(criterion, f"function {path!r} can't be imported: {error}.") from error
+
+
+def _named(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
+    if not any(issue.criterion is None for issue in evaluation.issues):
+        return evaluation
+    issues = tuple(
+        issue if issue.criterion else replace(issue, criterion=name) for issue in evaluation.issues
+    )
+    return replace(evaluation, issues=issues)

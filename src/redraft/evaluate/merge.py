@@ -1,0 +1,113 @@
+"""Single judgements into one: the weighted mean, the verdict, the critique."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redraft.core.evaluation import ReflectionEvaluation
+from redraft.core.usage import NOTHING_USED
+from redraft.evaluate.verdict import applies, shortfall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from redraft.core.criterion import QualityCriterion
+    from redraft.core.evaluation import Issue
+
+
+def merge(
+    criteria: Sequence[QualityCriterion],
+    threshold: float,
+    found: Mapping[str, ReflectionEvaluation],
+    judged: ReflectionEvaluation | None,
+    *,
+    gates_passed: bool = True,
+) -> ReflectionEvaluation:
+    """Merge the evaluations of single criteria and the judge's one of all its criteria.
+
+    A criterion that does not apply is left out; one that nobody could judge is None. A criterion is met when
+    its score reaches its threshold, unless its own evaluator says that it is not. The judge's spread counts
+    as much as its criteria weigh.
+    """
+    scores: dict[str, float | None] = {}
+    unmet: list[QualityCriterion] = []
+    all_met = True
+    for criterion in criteria:
+        evaluation = found.get(criterion.name)
+        if evaluation is None:
+            score, agreed = judged.criteria_scores.get(criterion.name) if judged else None, True
+        elif applies(evaluation):
+            score, agreed = evaluation.overall_score, evaluation.satisfactory
+        else:
+            continue
+        scores[criterion.name] = score
+        if score is None:
+            all_met = False
+        elif score < criterion.threshold or not agreed:
+            unmet.append(criterion)
+    overall = weighted_mean(criteria, scores)
+    parts = (*found.values(), judged) if judged else tuple(found.values())
+    issues = unique_issues([issue for part in parts for issue in part.issues])
+    if unmet:
+        issues += _left_unsaid(unmet, scores, issues)
+    usage = NOTHING_USED
+    confidence = 1.0
+    for part in parts:
+        usage += part.usage
+        confidence = min(confidence, part.confidence)
+    return ReflectionEvaluation(
+        overall,
+        scores,
+        all_met and not unmet and overall is not None and overall >= threshold,
+        issues,
+        tuple(dict.fromkeys(text for part in parts for text in part.suggestions)),
+        confidence,
+        _spread(criteria, scores, judged),
+        gates_passed,
+        usage,
+    )
+
+
+def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, float | None]) -> float | None:
+    """Return the mean of the known scores by weight; None where nothing that counts is known."""
+    total = weights = 0.0
+    for criterion in criteria:
+        score = scores.get(criterion.name)
+        if score is not None:
+            total += criterion.weight * score
+            weights += criterion.weight
+    # Rounded, so that three scores of 0.7 reach a threshold of 0.7.
+    return round(total / weights, 12) if weights else None
+
+
+def unique_issues(issues: Sequence[Issue]) -> tuple[Issue, ...]:
+    """Leave out issues that say the same of the same place, but for case and spacing."""
+    if len(issues) < 2:  # noqa: PLR2004 (one alone is unique)
+        return tuple(issues)
+    kept: dict[tuple[object, ...], Issue] = {}
+    for issue in issues:
+        said = " ".join(issue.message.casefold().split()).rstrip(".")
+        kept.setdefault((said, issue.criterion, issue.path, issue.line), issue)
+    return tuple(kept.values())
+
+
+def _left_unsaid(
+    unmet: Iterable[QualityCriterion], scores: Mapping[str, float | None], issues: Sequence[Issue]
+) -> tuple[Issue, ...]:
+    said = {issue.criterion for issue in issues}
+    return tuple(
+        shortfall(criterion, scores[criterion.name]) for criterion in unmet if criterion.name not in said
+    )
+
+
+def _spread(
+    criteria: Sequence[QualityCriterion],
+    scores: Mapping[str, float | None],
+    judged: ReflectionEvaluation | None,
+) -> float:
+    if judged is None or not judged.spread:
+        return 0.0
+    known = [criterion for criterion in criteria if scores.get(criterion.name) is not None]
+    total = sum(criterion.weight for criterion in known)
+    by_judge = sum(c.weight for c in known if c.name in judged.criteria_scores)
+    return judged.spread * by_judge / total if total else 0.0

@@ -1,0 +1,149 @@
+"""Panel: several criteria as one evaluator, checks before judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from redraft.core.adapt import DEFAULT_THRESHOLD
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError
+from redraft.core.protocols import Evaluator
+from redraft.evaluate.checks import function, regex
+from redraft.evaluate.compare import compare, needs_model
+from redraft.evaluate.config import check_keys, nearest, wrong
+from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.judge import Judging, judge
+from redraft.evaluate.merge import merge
+from redraft.evaluate.schema import schema
+from redraft.evaluate.together import together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.core.context import RunContext
+    from redraft.core.evaluation import ReflectionEvaluation
+    from redraft.core.protocols import ChatModel, CommandRunner
+    from redraft.core.version import Output
+
+Part: TypeAlias = tuple[str, Evaluator]
+
+EVALUATORS = ("llm", "regex", "function", "schema", "compare", "command")
+LOCAL = {"regex": regex, "function": function, "schema": schema}
+QUICK = frozenset({"regex", "schema", "compare"})
+"""Evaluators that wait for nothing, so that starting tasks for them would cost more than they do."""
+
+JUDGE = ""
+"""The name of the judge among the evaluators; no criterion has it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """Judge an output by several criteria; an `Evaluator`. Made by `panel`.
+
+    `checks` and `judged` are the names of the criteria that no model judges, and that one does. Checks that
+    are `quick` are carried out one by one, those that are `waiting` for something at once. `asking` are the
+    evaluators that ask a model; the judge of several criteria goes by the empty name.
+    """
+
+    criteria: tuple[QualityCriterion, ...]
+    threshold: float
+    checks: tuple[str, ...]
+    judged: tuple[str, ...]
+    gates: tuple[QualityCriterion, ...]
+    quick: tuple[Part, ...]
+    waiting: tuple[Part, ...]
+    asking: tuple[Part, ...]
+
+    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        """Judge `output`; raises `ModelError` when the judge's provider failed."""
+        found: dict[str, ReflectionEvaluation] = {}
+        for name, check in self.quick:
+            found[name] = await check(output, run)
+        await _carry_out(self.waiting, output, run, found)
+        gates_passed = not any(_is_below(found[gate.name], gate) for gate in self.gates)
+        if not gates_passed and not run.free_only:
+            run = replace(run, free_only=True)
+        await _carry_out(self.asking, output, run, found)
+        return merge(self.criteria, self.threshold, found, found.pop(JUDGE, None), gates_passed=gates_passed)
+
+
+def _is_below(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool:
+    return evaluation.overall_score is not None and evaluation.overall_score < gate.threshold
+
+
+async def _carry_out(
+    parts: Sequence[Part], output: Output, run: RunContext, found: dict[str, ReflectionEvaluation]
+) -> None:
+    if parts:
+        evaluations = await together([evaluate(output, run) for _, evaluate in parts])
+        found.update(zip((name for name, _ in parts), evaluations, strict=True))
+
+
+def panel(
+    criteria: Sequence[QualityCriterion | str] | None,
+    *,
+    threshold: float = DEFAULT_THRESHOLD,
+    model: ChatModel | None = None,
+    run_command: CommandRunner | None = None,
+    judging: Judging | None = None,
+    task_type: str = "",
+) -> Panel:
+    """Make one evaluator of several criteria (None: the default set of the task type).
+
+    Deterministic criteria come first; if one with `gate=True` is below its threshold, no model is asked, and
+    what it would have judged is None. Overall is the weighted mean of what could be judged; a criterion of
+    weight 0 does not count in it. An output is satisfactory when overall reaches `threshold`, each criterion
+    its own, and none is None. Raises `ConfigError` for anything that can't work. Specification 2.4.
+    """
+    if not 0 <= threshold <= 1:
+        raise ConfigError(f"The quality threshold must be in 0..1, got {threshold!r}.")
+    chosen = criteria_of(criteria, task_type)
+    quick, waiting, asking = list[Part](), list[Part](), list[Part]()
+    for criterion in chosen:
+        if needs_model(criterion):
+            _check_judged(criterion, model)
+        if criterion.evaluator != "llm":
+            part = (criterion.name, _single(criterion, model, run_command))
+            (asking if needs_model(criterion) else quick if criterion.evaluator in QUICK else waiting).append(
+                part
+            )
+    by_judge = tuple(criterion for criterion in chosen if criterion.evaluator == "llm")
+    if by_judge and model:
+        asking.append((JUDGE, judge(by_judge, model, judging)))
+    return Panel(
+        chosen,
+        threshold,
+        tuple(criterion.name for criterion in chosen if not needs_model(criterion)),
+        tuple(criterion.name for criterion in chosen if needs_model(criterion)),
+        tuple(criterion for criterion in chosen if criterion.gate),
+        tuple(quick),
+        tuple(waiting),
+        tuple(asking),
+    )
+
+
+def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
+    if criterion.gate:
+        raise wrong(criterion, "gate=True is for criteria that no model judges; a gate spares the model.")
+    if model is None:
+        raise wrong(criterion, f"{criterion.evaluator} needs a model; give one, or set REDRAFT_MODEL.")
+    if criterion.evaluator == "llm":
+        check_keys(criterion)
+
+
+def _single(
+    criterion: QualityCriterion, model: ChatModel | None, run_command: CommandRunner | None
+) -> Evaluator:
+    kind = criterion.evaluator
+    if kind in LOCAL:
+        return LOCAL[kind](criterion)
+    if kind == "compare":
+        return compare(criterion, model)
+    if kind != "command":
+        raise wrong(criterion, f"unknown evaluator {kind!r}; {nearest(kind, EVALUATORS)}")
+    if run_command is None:
+        raise wrong(criterion, "command needs a runner of commands; give run_command, such as a ProcessJail.")
+    from redraft.evaluate.command import command  # noqa: PLC0415 (only criteria with commands need it)
+
+    return command(criterion, run_command)

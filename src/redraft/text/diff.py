@@ -1,0 +1,125 @@
+"""Differences: between two texts word by word, between two JSON values field by field."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Op: TypeAlias = Literal["=", "-", "+"]
+
+MAX_WORDS = 20_000
+"""Beyond this many words in both texts together, lines are compared: matching takes quadratic time."""
+
+MAX_LINES = 20_000
+
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_PLAIN_WORD = re.compile(r"\S+")
+
+
+class Absent:
+    """Mark a field that one of two values does not have; there is one, `ABSENT`."""
+
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """Hold one field that differs: its JSON pointer (empty: the whole value), the old and the new value."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
+    """Return the pieces of two texts in order: kept (`=`), removed (`-`), added (`+`).
+
+    What is kept and removed makes up `old`, what is kept and added makes up `new`. Large texts are compared
+    line by line, and enormous ones as a whole.
+    """
+    pieces: list[tuple[Op, str]] = []
+    before, after = _units(old, new)
+    for tag, i, j, k, m in _matcher(before, after).get_opcodes():
+        if tag == "equal":
+            pieces.append(("=", "".join(before[i:j])))
+            continue
+        if i < j:
+            pieces.append(("-", "".join(before[i:j])))
+        if k < m:
+            pieces.append(("+", "".join(after[k:m])))
+    return pieces
+
+
+def similarity(old: str, new: str) -> float:
+    """Return the share of words that two texts have in common, in order: 1.0 for the same ones, 0.0 for none.
+
+    Large texts are compared line by line.
+    """
+    if old == new:
+        return 1.0
+    before, after = _PLAIN_WORD.findall(old), _PLAIN_WORD.findall(new)
+    if len(before) + len(after) > MAX_WORDS:
+        before, after = _lines(old, new)
+    return _matcher(before, after).ratio()
+
+
+def field_diff(old: Any, new: Any) -> list[FieldChange]:
+    """Return the fields in which two JSON values differ, in the order of `old`, then what is new.
+
+    Lists are compared place by place. A field that is missing on one side is `ABSENT` there.
+    """
+    changes: list[FieldChange] = []
+    waiting: list[tuple[str, Any, Any]] = [("", old, new)]
+    while waiting:  # a stack, since values may be nested deeper than Python calls
+        path, before, after = waiting.pop()
+        left, right = _fields(before), _fields(after)
+        if left is None or right is None or type(before) is not type(after):
+            if not _same(before, after):
+                changes.append(FieldChange(path, before, after))
+            continue
+        keys = [*left, *(key for key in right if key not in left)]
+        waiting += (
+            (f"{path}/{_escape(key)}", left.get(key, ABSENT), right.get(key, ABSENT))
+            for key in reversed(keys)
+        )
+    return changes
+
+
+def _units(old: str, new: str) -> tuple[list[str], list[str]]:
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    return (before, after) if len(before) + len(after) <= MAX_WORDS else _lines(old, new)
+
+
+def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    return (before, after) if len(before) + len(after) <= MAX_LINES else ([old], [new])
+
+
+def _matcher(before: Sequence[str], after: Sequence[str]) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, before, after, autojunk=False)
+
+
+def _fields(value: Any) -> dict[Any, Any] | None:
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value)
+    if isinstance(value, list):
+        return dict(enumerate(cast("list[Any]", value)))
+    return None
+
+
+def _same(before: Any, after: Any) -> bool:
+    # True equals 1 in Python, but not in JSON.
+    return before == after and isinstance(before, bool) == isinstance(after, bool)
+
+
+def _escape(key: Any) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")
