@@ -1,0 +1,564 @@
+"""The loop, driven by plain functions and scripted models."""
+
+import asyncio
+import logging
+
+import pytest
+
+from redraft import (
+    Attempt,
+    Draft,
+    Issue,
+    ModelError,
+    ReflectionCallbacks,
+    ReflectionDecision,
+    ReflectionEvaluation,
+    ReflectionFailedError,
+    ReflectionPattern,
+    Retry,
+    RunContext,
+    RunFinished,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    TokenUsage,
+    VersionEvaluated,
+    reflect,
+    reflect_sync,
+)
+
+AT_ONCE = Retry(attempts=3, first_wait=0)
+
+
+class Script:
+    """Outputs in order, and the scores that they get; remembers what it was called with."""
+
+    def __init__(self, *scores, outputs=None, issues=None):
+        self.scores = list(scores)
+        self.outputs = outputs or [f"draft {n}" for n in range(1, len(scores) + 1)]
+        self.issues = issues or {}
+        self.made = 0
+        self.attempts: list[Attempt] = []
+        self.revised: list[str] = []
+        self.judged: list[str] = []
+
+    def next(self, run):
+        self.attempts.append(run.attempt)
+        output = self.outputs[self.made]
+        self.made += 1
+        if isinstance(output, BaseException):
+            raise output
+        return output
+
+    async def generate(self, prompt, run: RunContext):
+        return self.next(run)
+
+    async def revise(self, output, evaluation, run: RunContext):
+        self.revised.append(output)
+        return self.next(run)
+
+    async def evaluate(self, output):
+        self.judged.append(output)
+        score = self.scores[self.outputs.index(output)]
+        if isinstance(score, BaseException):
+            raise score
+        if score is None:
+            return ReflectionEvaluation(None)
+        issues = self.issues.get(output, (Issue(f"unlike {output}"),))
+        return ReflectionEvaluation(score, satisfactory=score >= 0.8, issues=issues)
+
+    def run(self, **options):
+        return reflect_sync(
+            "Write it.",
+            generate=self.generate,
+            evaluate=self.evaluate,
+            revise=self.revise,
+            pattern=ReflectionPattern(**{"retry": AT_ONCE, **options}),
+        )
+
+
+def test_stops_when_it_is_good_enough():
+    result = Script(0.5, 0.7, 0.9).run()
+    assert result.success
+    assert result.convergence_reason == "quality_met"
+    assert result.best_output == result.final_output == "draft 3"
+    assert [version.iteration for version in result.history.versions] == [1, 2, 3]
+    assert result.iterations_used == result.history.total_iterations == 2
+    assert result.final_evaluation.overall_score == 0.9
+
+
+@pytest.mark.parametrize(("maximum", "versions"), [(0, 1), (1, 2), (3, 4)])
+def test_max_iterations_counts_revisions(maximum, versions):
+    result = Script(0.1, 0.3, 0.5, 0.7, 0.75).run(max_iterations=maximum)
+    assert len(result.history.versions) == versions
+    assert result.convergence_reason == "max_iterations"
+    assert not result.success
+
+
+def test_never_worse_than_the_first_draft():
+    result = Script(0.7, 0.4, 0.3).run()
+    assert result.best_output == "draft 1"
+    assert result.final_output == "draft 3"
+    assert result.convergence_reason == "plateau"
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("highest_score", "draft 2"),
+        ("latest", "draft 3"),
+        ("first_satisfactory", "draft 2"),
+        ("weighted_recency", "draft 3"),
+    ],
+)
+def test_best_version_selection(selection, expected):
+    result = Script(0.5, 0.65, 0.6).run(max_iterations=2, best_version_selection=selection)
+    assert result.best_output == expected
+
+
+def test_after_a_regression_the_best_is_revised_in_another_way():
+    script = Script(0.6, 0.3, 0.75)
+    result = script.run(revision_strategy="targeted_edit", max_iterations=2)
+    assert script.revised == ["draft 1", "draft 1"]
+    assert script.attempts[1].strategy == "targeted_edit"
+    second = script.attempts[2]
+    assert second.strategy != "targeted_edit"
+    assert second.failed is not None
+    assert second.failed.output == "draft 2"
+    assert "quality_regression" in result.diagnostics
+    assert [version.base for version in result.history.versions] == [None, 1, 1]
+
+
+def test_a_repeated_draft_is_not_judged_again_and_is_answered_by_a_fresh_start():
+    script = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"])
+    result = script.run()
+    assert script.judged == ["same", "other"]
+    assert [version.repeats for version in result.history.versions] == [None, 1, None]
+    fresh = script.attempts[2]
+    assert (fresh.mode, fresh.temperature) == ("fresh", 0.7)
+    assert result.history.versions[2].strategy == "fresh"
+    assert result.success
+
+
+def test_without_diversify_the_reviser_is_kept():
+    script = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"])
+    script.run(diversify=False)
+    assert [attempt.mode for attempt in script.attempts] == ["draft", "revise", "revise"]
+    assert script.revised == ["same", "same"]
+
+
+def test_identical_again_after_a_fresh_start_is_semantic_stability():
+    result = Script(0.5, 0.5, 0.5, 0.9, outputs=["same", "same", "same", "never"]).run(max_iterations=9)
+    assert result.convergence_reason == "semantic_stability"
+    assert len(result.history.versions) == 3
+
+
+def test_fresh_starts_go_on_with_more_temperature_while_they_do_not_win():
+    script = Script(0.5, 0.5, 0.4, 0.45, 0.9, outputs=["a", "a", "b", "c", "d"])
+    result = script.run(max_iterations=9, plateau_iterations=9)
+    assert [attempt.mode for attempt in script.attempts] == ["draft", "revise", "fresh", "fresh", "fresh"]
+    assert [attempt.temperature for attempt in script.attempts[2:]] == [0.7, 1.0, 1.0]
+    assert result.success
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "reason"),
+    [
+        ((0.5, 0.52), {}, "diminishing"),
+        ((0.5, 0.52, 0.9), {"improvement_threshold": 0.01}, "quality_met"),
+        ((0.5, 0.4), {"plateau_iterations": 1}, "plateau"),
+        ((0.5, 0.4, 0.9), {"plateau_iterations": 2}, "quality_met"),
+        ((0.5, 0.7, 0.5, 0.7), {"max_iterations": 9}, "oscillation"),
+        ((0.5, 0.7, 0.5, 0.7, 0.9), {"max_iterations": 9, "detect_oscillation": False}, "plateau"),
+        ((None,), {}, "unjudged"),
+        ((0.5, None, None), {}, "unjudged"),
+        ((0.85,), {"quality_threshold": 0.9}, "quality_met"),  # the evaluation's own verdict counts
+    ],
+)
+def test_convergence(scores, options, reason):
+    assert Script(*scores).run(**options).convergence_reason == reason
+
+
+def test_repeated_issues_are_an_infinite_loop():
+    same = {f"draft {n}": (Issue("the ending is missing"),) for n in range(1, 9)}
+    result = Script(0.5, 0.4, 0.5, 0.4, issues=same).run(plateau_iterations=9, max_iterations=9)
+    assert result.convergence_reason == "repeated_issues"
+    assert "infinite_loop" in result.diagnostics
+
+
+def test_until_replaces_the_rules_but_not_the_maximum():
+    calls = []
+
+    def never(versions):
+        calls.append(len(versions))
+
+    script = Script(0.9, 0.9, 0.9, 0.9)
+    result = script.run(until=never, max_iterations=2)
+    assert calls == [1, 2, 3]
+    assert result.convergence_reason == "max_iterations"
+
+
+def used(tokens, cost=0.0):
+    return TokenUsage(tokens, 0, requests=1, cost_usd=cost)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"budget_tokens": 150}, "token_budget"),
+        ({"budget_usd": 0.15}, "cost_budget"),
+        ({"budget_seconds": 1e-9}, "time_budget"),
+        ({"max_revision_tokens": 100}, "token_budget"),
+    ],
+)
+def test_budgets_stop_the_run_after_the_paid_answer_was_kept(options, reason):
+    seen = []
+
+    async def generate(prompt, run: RunContext):
+        seen.append(run.attempt)
+        return Draft(f"draft {len(seen)}", used(100, 0.1))
+
+    async def revise(output, evaluation, run: RunContext):
+        return await generate("", run)
+
+    def evaluate(output, run: RunContext):
+        return 0.1 if run.free_only else 0.2 + 0.1 * run.iteration
+
+    pattern = ReflectionPattern(max_iterations=9, **options)
+    result = reflect_sync("Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=pattern)
+    assert result.convergence_reason == reason
+    assert len(result.history.versions) == (1 if "budget_seconds" in options else 2)
+    if "max_revision_tokens" in options:
+        assert seen[1].max_tokens == 100
+
+
+def test_where_the_budget_forbids_judging_only_the_free_checks_run():
+    free = []
+
+    def evaluate(output, run: RunContext):
+        free.append(run.free_only)
+        return 0.5
+
+    pattern = ReflectionPattern(budget_tokens=100)
+    reflect_sync("W.", generate=lambda p: Draft("x", used(100)), evaluate=evaluate, pattern=pattern)
+    assert free == [True]
+
+
+def test_usage_is_kept_per_version_and_role():
+    async def generate(prompt):
+        return Draft("a", used(10, 0.1))
+
+    async def revise(output, evaluation):
+        return Draft("b", used(20, 0.2))
+
+    async def evaluate(output):
+        return ReflectionEvaluation(0.9 if output == "b" else 0.1, satisfactory=output == "b", usage=used(5, 0.5))
+
+    result = reflect_sync("W.", generate=generate, evaluate=evaluate, revise=revise)
+    assert {role: usage.total_tokens for role, usage in result.usage_by_role.items()} == {
+        "generation": 10,
+        "evaluation": 10,
+        "revision": 20,
+    }
+    assert [version.token_usage.total_tokens for version in result.history.versions] == [15, 25]
+    assert result.token_usage.cost_usd == pytest.approx(1.3)
+    assert result.token_usage.requests == 4
+
+
+def test_an_unknown_cost_under_a_cost_budget_is_said():
+    result = reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: True, pattern=ReflectionPattern(budget_usd=1.0)
+    )
+    assert result.token_usage.cost_usd is None
+    assert "cost_unknown" in result.diagnostics
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------
+
+
+def test_an_error_before_any_version_is_raised_as_it_is():
+    with pytest.raises(ZeroDivisionError):
+        Script(0.5, outputs=[ZeroDivisionError()]).run()
+
+
+@pytest.mark.parametrize("bad", [None, object(), b"bytes", {1, 2}])
+def test_what_is_no_output_ends_the_run_and_keeps_what_was_made(bad):
+    async def revise(output, evaluation):
+        return bad
+
+    result = reflect_sync("W.", generate=lambda p: "good", evaluate=lambda o: 0.5, revise=revise)
+    assert result.convergence_reason == "error"
+    assert result.best_output == "good"
+    assert "revise returned" in str(result.error)
+
+
+def test_an_error_in_a_revision_keeps_the_versions():
+    script = Script(0.5, 0.7, 0.9, outputs=["a", "b", RuntimeError("boom")])
+    result = script.run()
+    assert result.convergence_reason == "error"
+    assert isinstance(result.error, RuntimeError)
+    assert result.best_output == "b"
+    assert "boom" in result.summary()
+
+
+def test_an_error_in_an_evaluation_keeps_the_draft_unjudged():
+    result = Script(0.5, ValueError("judge fell over")).run()
+    assert result.convergence_reason == "error"
+    assert [version.output for version in result.history.versions] == ["draft 1", "draft 2"]
+    assert result.final_evaluation.overall_score is None
+    assert result.best_output == "draft 1"
+
+
+def test_on_failure_raise_carries_the_history():
+    script = Script(0.5, 0.7, outputs=["a", RuntimeError("boom")])
+    with pytest.raises(ReflectionFailedError, match="boom") as caught:
+        script.run(on_failure="raise")
+    assert [version.output for version in caught.value.history.versions] == ["a"]
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_passing_failures_are_tried_again_and_counted():
+    failures = [ModelError("busy", status=429, retryable=True, retry_after=0.0), TimeoutError()]
+
+    async def generate(prompt):
+        if failures:
+            raise failures.pop(0)
+        return Draft("x", used(10))
+
+    events = []
+    pattern = ReflectionPattern(retry=AT_ONCE, on_event=events.append)
+    result = reflect_sync("W.", generate=generate, evaluate=lambda o: True, pattern=pattern)
+    assert result.success
+    assert result.token_usage.failed_requests == 1  # the timeout was not a model call that we know of
+    assert [event.retry_in for event in events if isinstance(event, StepFailed)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (ModelError("no", status=400), 1),
+        (ModelError("busy", retryable=True), 3),
+        (ModelError("come back tomorrow", retryable=True, retry_after=86_400), 1),
+        (ValueError("a bug"), 1),
+        (ConnectionResetError(), 3),
+    ],
+)
+def test_only_passing_failures_are_tried_again(error, attempts):
+    calls = []
+
+    async def generate(prompt):
+        calls.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        reflect_sync("W.", generate=generate, evaluate=bool, pattern=ReflectionPattern(retry=AT_ONCE))
+    assert len(calls) == attempts
+
+
+def test_what_a_failed_step_paid_is_counted():
+    async def revise(output, evaluation):
+        raise ModelError("half way", usage=used(50, 0.5))
+
+    result = reflect_sync("W.", generate=lambda p: Draft("x", used(10)), evaluate=lambda o: 0.1, revise=revise)
+    assert result.token_usage.total_tokens == 60
+    assert result.usage_by_role["revision"].failed_requests == 1
+
+
+@pytest.mark.parametrize("verdict", ["looks good", float("nan"), 7, -0.1, None, {"reason": "?"}, (True,), []])
+def test_a_verdict_that_can_not_be_used_is_an_unknown(verdict):
+    result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: verdict)
+    assert result.convergence_reason == "unjudged"
+    assert result.final_evaluation.overall_score is None
+    assert "verdict" in str(result.final_evaluation.issues[0]) or "score" in str(result.final_evaluation.issues[0])
+    assert not result.success
+    assert "unjudged" in result.diagnostics
+
+
+def test_cancellation_keeps_what_was_made():
+    finished = []
+
+    async def revise(output, evaluation):
+        await asyncio.sleep(60)
+
+    pattern = ReflectionPattern(on_event=finished.append)
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await reflect("W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern)
+        return pattern.get_history()
+
+    history = asyncio.run(main())
+    assert history.convergence_reason == "cancelled"
+    assert history.best_version.output == "x"
+    assert isinstance(finished[-1], RunFinished)
+
+
+def test_cancelled_while_judging_keeps_the_draft():
+    events = []
+
+    async def evaluate(output):
+        await asyncio.sleep(60)
+
+    async def main():
+        async with asyncio.timeout(0.05):
+            pattern = ReflectionPattern(on_event=events.append)
+            await reflect("W.", generate=lambda p: "x", evaluate=evaluate, pattern=pattern)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert events[-1].result.history.versions[0].output == "x"
+    assert events[-1].result.history.versions[0].evaluation.overall_score is None
+
+
+# --- callbacks and events ----------------------------------------------------------------------------------
+
+
+class Recorder(ReflectionCallbacks):
+    def __init__(self, *decisions):
+        self.decisions = list(decisions)
+        self.calls = []
+
+    async def on_generation(self, output, iteration):
+        self.calls.append(("generation", output, iteration))
+
+    async def on_reflection(self, evaluation, iteration):
+        self.calls.append(("reflection", evaluation.overall_score, iteration))
+        decision = self.decisions.pop(0) if self.decisions else ReflectionDecision.AUTO
+        if isinstance(decision, Exception):
+            raise decision
+        return decision
+
+    async def on_revision(self, old_output, new_output, iteration):
+        self.calls.append(("revision", old_output, new_output, iteration))
+
+
+def test_callbacks_see_everything():
+    callbacks = Recorder()
+    Script(0.5, 0.9).run(callbacks=callbacks)
+    assert callbacks.calls == [
+        ("generation", "draft 1", 1),
+        ("reflection", 0.5, 1),
+        ("generation", "draft 2", 2),
+        ("revision", "draft 1", "draft 2", 2),
+        ("reflection", 0.9, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decisions", "options", "reason", "best"),
+    [
+        ([ReflectionDecision.ACCEPT], {}, "user_accepted", "draft 1"),
+        (["auto", "accept"], {}, "user_accepted", "draft 2"),
+        (["auto", "stop"], {}, "user_stopped", "draft 1"),
+        (["continue"] * 9, {"max_iterations": 2}, "max_iterations", "draft 1"),
+        ([None, None, None], {}, "plateau", "draft 1"),
+        (["nonsense"] * 9, {}, "plateau", "draft 1"),
+        ([ValueError("bug")] * 9, {}, "plateau", "draft 1"),
+    ],
+)
+def test_decisions(decisions, options, reason, best):
+    result = Script(0.6, 0.5, 0.4).run(callbacks=Recorder(*decisions), **options)
+    assert result.convergence_reason == reason
+    assert result.best_output == best
+
+
+def test_continue_goes_past_a_rule():
+    result = Script(0.9, 0.95).run(callbacks=Recorder("continue"), max_iterations=1)
+    assert len(result.history.versions) == 2
+
+
+def test_a_callback_that_raises_is_logged_and_the_run_goes_on(caplog):
+    class Broken(ReflectionCallbacks):
+        async def on_generation(self, output, iteration):
+            raise RuntimeError("broken callback")
+
+    with caplog.at_level(logging.WARNING, "redraft"):
+        result = Script(0.9).run(callbacks=Broken())
+    assert result.success
+    assert "broken callback" in result.diagnostics["callback_failed"]
+    assert "broken callback" in caplog.text
+
+
+def test_events_tell_the_run_and_a_broken_listener_does_not_stop_it(caplog):
+    events = []
+
+    def listen(event):
+        events.append(event)
+        raise RuntimeError("broken listener")
+
+    result = Script(0.5, 0.9).run(on_event=listen)
+    assert result.success
+    assert "broken listener" in caplog.text
+    names = [event.name for event in events if isinstance(event, StepStarted)]
+    assert names == ["generate", "evaluate", "revise", "evaluate"]
+    assert len([event for event in events if isinstance(event, StepFinished)]) == 4
+    best = [event.is_best for event in events if isinstance(event, VersionEvaluated)]
+    assert best == [True, True]
+    assert {event.run_id for event in events} == {result.run_id}
+    assert all(event.schema_version == 1 for event in events)
+
+
+# --- what is kept ------------------------------------------------------------------------------------------
+
+
+def test_preserve_all_versions_off_keeps_first_best_and_last():
+    scores = (0.1, 0.3, 0.7, 0.5, 0.4)
+    options = {"max_iterations": 4, "plateau_iterations": 9}
+    assert len(Script(*scores).run(**options).history.versions) == 5
+    kept = Script(*scores).run(preserve_all_versions=False, **options).history
+    assert [version.iteration for version in kept.versions] == [1, 3, 5]
+    assert kept.total_iterations == 4
+
+
+def test_a_step_carries_every_effect_in_a_fixed_order():
+    seen = []
+
+    async def step(name, returns, fn, *args, **kwargs):
+        seen.append((name, returns))
+        return await fn(*args, **kwargs)
+
+    script = Script(0.5, 0.9)
+    asyncio.run(
+        reflect("W.", generate=script.generate, evaluate=script.evaluate, revise=script.revise, step=step)
+    )
+    assert [name for name, _ in seen] == ["generate", "evaluate", "revise", "evaluate"]
+    assert [kind for _, kind in seen] == [Draft, ReflectionEvaluation, Draft, ReflectionEvaluation]
+
+
+def test_one_pattern_serves_many_runs_at_once():
+    pattern = ReflectionPattern()
+
+    async def one(n):
+        async def generate(prompt):
+            await asyncio.sleep(0.001 * (n % 3))
+            return f"run {n}"
+
+        result = await reflect("W.", generate=generate, evaluate=lambda o: True, pattern=pattern)
+        return result.best_output, pattern.get_best_version().output
+
+    async def main():
+        return await asyncio.gather(*(one(n) for n in range(50)))
+
+    assert asyncio.run(main()) == [(f"run {n}", f"run {n}") for n in range(50)]
+
+
+def test_a_finished_run_leaves_nothing_for_the_collector():
+    import gc
+    import weakref
+
+    class Output(dict):
+        pass
+
+    gc.disable()
+    try:
+        output = Output(text="x")
+        alive = weakref.ref(output)
+        asyncio.run(reflect("W.", generate=lambda p, kept=output: kept, evaluate=lambda o: True))
+        del output
+        from redraft.loop.run import last_result
+
+        last_result.set(None)
+        assert alive() is None
+    finally:
+        gc.enable()

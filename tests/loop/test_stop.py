@@ -1,0 +1,146 @@
+import pytest
+from versions import history, version
+
+from redraft import ConfigError, Issue
+from redraft.loop import stop
+
+
+def reason(rule, versions):
+    found = rule(versions)
+    return found.value if found else None
+
+
+@pytest.mark.parametrize(
+    ("scores", "iterations", "expected"),
+    [
+        ([0.5], 2, None),
+        ([0.5, 0.5], 2, None),
+        ([0.5, 0.5, 0.5], 2, "plateau"),
+        ([0.5, 0.4, 0.3], 2, "plateau"),
+        ([0.5, 0.4, 0.6], 2, None),
+        ([0.5, 0.6, 0.6], 2, None),
+        ([0.5, 0.5], 1, "plateau"),
+        ([0.5, None, 0.5], 2, None),  # an unknown says nothing about progress
+        ([0.5, 0.5, 0.5], 3, None),
+    ],
+)
+def test_plateau(scores, iterations, expected):
+    assert reason(stop.plateau(iterations), history(*scores)) == expected
+
+
+def test_plateau_does_not_count_repeats():
+    versions = [*history(0.5, 0.5), version(3, 0.5, repeats=2)]
+    assert stop.plateau(2)(versions) is None
+
+
+def test_a_gain_within_the_judges_spread_is_no_gain():
+    noisy = history(0.5, 0.52, 0.55, spread=0.1)
+    assert reason(stop.plateau(2), noisy) == "plateau"
+    assert stop.plateau(2)(history(0.5, 0.52, 0.55)) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0.5], None),
+        ([0.5, 0.54], "diminishing"),
+        ([0.5, 0.55], None),  # exactly the threshold is enough
+        ([0.5, 0.5], None),  # no gain at all is the plateau's business
+        ([0.5, 0.4], None),
+        ([0.5, 0.3, 0.51], "diminishing"),  # measured against the best, not against the last
+        ([0.5, None], None),
+    ],
+)
+def test_diminishing(scores, expected):
+    assert reason(stop.diminishing(0.05), history(*scores)) == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0.5, 0.7, 0.5, 0.7], "oscillation"),
+        ([0.7, 0.5, 0.7, 0.5], "oscillation"),
+        ([0.5, 0.7, 0.5, 0.8], None),  # a trend upwards
+        ([0.5, 0.6, 0.7, 0.8], None),
+        ([0.5, 0.7, 0.5], None),
+        ([0.1, 0.5, 0.7, 0.5, 0.7], "oscillation"),
+    ],
+)
+def test_oscillation(scores, expected):
+    assert reason(stop.oscillation, history(*scores)) == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [([None], "unjudged"), ([0.5, None], None), ([0.5, None, None], "unjudged"), ([None, 0.5], None)],
+)
+def test_unjudged(scores, expected):
+    assert reason(stop.unjudged, history(*scores)) == expected
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ([version(1, 0.5), version(2, 0.5, repeats=1)], None),
+        ([version(1, 0.5), version(2, 0.5, repeats=1), version(3, 0.5, repeats=1)], "semantic_stability"),
+        (
+            [version(1, 0.5, "A b."), version(2, 0.5, "a  b"), version(3, 0.5, "A B!")],
+            "semantic_stability",
+        ),
+        ([version(1, 0.5, "a b"), version(2, 0.6, "A b"), version(3, 0.6, "a B")], None),
+        ([version(1, 0.5, "a b"), version(2, 0.5, "a c"), version(3, 0.5, "a d")], None),
+    ],
+)
+def test_semantic_stability(versions, expected):
+    assert reason(stop.semantic_stability, versions) == expected
+
+
+@pytest.mark.parametrize(
+    ("messages", "scores", "expected"),
+    [
+        (["too long"] * 3, [0.5, 0.5, 0.5], "repeated_issues"),
+        (["too long", "too short", "too long"], [0.5, 0.5, 0.5], None),
+        (["it is too long", "it is much too long", "it is too long"], [0.5, 0.4, 0.5], "repeated_issues"),
+        (["too long"] * 3, [0.5, 0.6, 0.7], None),
+        (["too long"] * 2, [0.5, 0.5], None),
+    ],
+)
+def test_repeated_issues(messages, scores, expected):
+    pairs = enumerate(zip(messages, scores, strict=True), 1)
+    versions = [version(n, score, issues=(Issue(text),)) for n, (text, score) in pairs]
+    assert reason(stop.repeated_issues, versions) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Issue("a b c"), Issue("a b c"), True),
+        (Issue("wrong", "schema", "/x"), Issue("entirely different words", "schema", "/x"), True),
+        (Issue("wrong", "schema", "/x"), Issue("wrong kind of thing", "schema", "/y"), False),
+        (Issue("the list has no end"), Issue("the list has no start"), True),  # 4 of 6 words
+        (Issue("!!!"), Issue("???"), False),
+    ],
+)
+def test_same_issue(one, other, same):
+    assert stop.same_issue(one, other) is same
+
+
+def test_first_asks_in_order():
+    rule = stop.first(stop.max_iterations(1), stop.quality_met)
+    met = history(0.9, 0.9, satisfactory=True)
+    assert reason(rule, met) == "max_iterations"
+    assert reason(rule, met[:1]) == "quality_met"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: stop.max_iterations(-1),
+        lambda: stop.plateau(0),
+        lambda: stop.diminishing(1.5),
+        lambda: stop.diminishing(float("nan")),
+    ],
+)
+def test_rules_refuse_what_makes_no_sense(build):
+    with pytest.raises(ConfigError):
+        build()
