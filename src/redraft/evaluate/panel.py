@@ -60,11 +60,13 @@ class Panel:
         found: dict[str, ReflectionEvaluation] = {}
         for name, check in self.quick:
             found[name] = await check(output, run)
-        await _carry_out(self.waiting, output, run, found)
+        if self.waiting:
+            await _carry_out(self.waiting, output, run, found)
         gates_passed = not any(_is_below(found[gate.name], gate) for gate in self.gates)
         if not gates_passed and not run.free_only:
             run = replace(run, free_only=True)
-        await _carry_out(self.asking, output, run, found)
+        if self.asking:
+            await _carry_out(self.asking, output, run, found)
         return merge(self.criteria, self.threshold, found, found.pop(JUDGE, None), gates_passed=gates_passed)
 
 
@@ -75,9 +77,8 @@ def _is_below(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool:
 async def _carry_out(
     parts: Sequence[Part], output: Output, run: RunContext, found: dict[str, ReflectionEvaluation]
 ) -> None:
-    if parts:
-        evaluations = await together([evaluate(output, run) for _, evaluate in parts])
-        found.update(zip((name for name, _ in parts), evaluations, strict=True))
+    evaluations = await together([evaluate(output, run) for _, evaluate in parts])
+    found.update(zip((name for name, _ in parts), evaluations, strict=True))
 
 
 def panel(

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from redraft.core.errors import ConfigError
+from redraft.text.yaml import load_yaml
+
+LAUGHS = 'a: &a ["lol","lol","lol","lol","lol","lol","lol","lol","lol"]\n' + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)
+)
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i + 1}: &a{i + 1}\n  <<: [{', '.join([f'*a{i}'] * 8)}]\n" for i in range(7)
+)
+TWELVE_MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i + 1}: &a{i + 1}\n  <<: [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(11)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1\nb: [x, 2.5, true, null, ~]", {"a": 1, "b": ["x", 2.5, True, None, None]}),
+        ("", None),
+        ("just a text", "just a text"),
+        ("x: no\ny: on\nz: off", {"x": "no", "y": "on", "z": "off"}),
+        ("z: 012", {"z": 12}),
+        ("t: 12:30", {"t": "12:30"}),
+        ("d: 2001-01-01", {"d": "2001-01-01"}),
+        ("n: -3\nf: 1e3\nversion: 1.2.3", {"n": -3, "f": 1000.0, "version": "1.2.3"}),
+        ("h: 0xff", {"h": "0xff"}),
+        ("x: !!str 5", {"x": "5"}),
+        ("base: &b {a: 1}\nmore:\n  <<: *b\n  c: 2", {"base": {"a": 1}, "more": {"a": 1, "c": 2}}),
+        ("\ufeffx: 1", {"x": 1}),
+        ("x: " + "9" * 30, {"x": "9" * 30}),
+        ("text: |\n  one\n  two\n", {"text": "one\ntwo\n"}),
+    ],
+)
+def test_plain_data_is_read_as_yaml_1_2_says(text, value):
+    assert load_yaml(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (LAUGHS, "aliases stand for more than"),
+        (MERGES, "aliases|too many"),
+        (TWELVE_MERGES, "aliases|too many"),
+        ("[" * 20_000 + "]" * 20_000, "line 1: more than 64 levels"),
+        ("".join(" " * i + "- \n" for i in range(1_000)), "line 6[0-9]: more than 64 levels"),
+        ('!!python/object/apply:os.system ["id"]', "line 1: the tag .*os.system.* is not for plain data"),
+        ("a: 1\nx: !!python/name:os.system", "line 2: the tag"),
+        ("x: !!binary AAAA", "the tag"),
+        ("x: !!set {a, b}", "the tag"),
+        ("x: !!timestamp 2001-99-99", "the tag"),
+        ("!foo {a: 1}", "the tag '!foo'"),
+        ('x: ! "6"', "the tag '!'"),
+        ("x: !!int " + "9" * 200_000, "does not fit its tag"),
+        ("x: !!int nine", "does not fit its tag"),
+        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' comes twice"),
+        ("outer:\n  k: 1\n  k: 2", "line 3: the key 'k' comes twice"),
+        ("&a [*a]", "refers to what it stands in"),
+        ("&a {x: {y: *a}}", "refers to what it stands in"),
+        ("\n".join(f"k{i}: &a{i} 1" for i in range(30_000)), "more than 50,000 nodes"),
+        ("a: &a 1\nb: [" + ", ".join(["*a"] * 200) + "]", "line 2: more than 100 aliases"),
+        ("#" * 1_000_001, "1,000,001 characters"),
+        ("a: 1\n---\nb: 2", "line 2: but found another document"),
+        ("x: [1, 2", "line [12]: did not find expected"),
+        ("a: 1\n\tb: 2", "line 2: found a tab character"),
+        ("x: *nobody", "line 1: found undefined alias"),
+        ('x: "\0"', "[Cc]ontrol characters|special characters"),
+        ("? [a]\n: 1", "unhashable"),
+    ],
+)
+def test_what_is_no_plain_data_or_too_large_is_refused_at_once(text, says):
+    started = time.process_time()
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_yaml(text, "criteria.yaml")
+    assert str(caught.value).startswith("criteria.yaml")
+    assert time.process_time() - started < 2
