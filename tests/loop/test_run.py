@@ -252,7 +252,9 @@ def test_usage_is_kept_per_version_and_role():
         return Draft("b", used(20, 0.2))
 
     async def evaluate(output):
-        return ReflectionEvaluation(0.9 if output == "b" else 0.1, satisfactory=output == "b", usage=used(5, 0.5))
+        return ReflectionEvaluation(
+            0.9 if output == "b" else 0.1, satisfactory=output == "b", usage=used(5, 0.5)
+        )
 
     result = reflect_sync("W.", generate=generate, evaluate=evaluate, revise=revise)
     assert {role: usage.total_tokens for role, usage in result.usage_by_role.items()} == {
@@ -359,7 +361,9 @@ def test_what_a_failed_step_paid_is_counted():
     async def revise(output, evaluation):
         raise ModelError("half way", usage=used(50, 0.5))
 
-    result = reflect_sync("W.", generate=lambda p: Draft("x", used(10)), evaluate=lambda o: 0.1, revise=revise)
+    result = reflect_sync(
+        "W.", generate=lambda p: Draft("x", used(10)), evaluate=lambda o: 0.1, revise=revise
+    )
     assert result.token_usage.total_tokens == 60
     assert result.usage_by_role["revision"].failed_requests == 1
 
@@ -369,7 +373,9 @@ def test_a_verdict_that_can_not_be_used_is_an_unknown(verdict):
     result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: verdict)
     assert result.convergence_reason == "unjudged"
     assert result.final_evaluation.overall_score is None
-    assert "verdict" in str(result.final_evaluation.issues[0]) or "score" in str(result.final_evaluation.issues[0])
+    assert "verdict" in str(result.final_evaluation.issues[0]) or "score" in str(
+        result.final_evaluation.issues[0]
+    )
     assert not result.success
     assert "unjudged" in result.diagnostics
 
@@ -385,7 +391,9 @@ def test_cancellation_keeps_what_was_made():
     async def main():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await reflect("W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern)
+                await reflect(
+                    "W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern
+                )
         return pattern.get_history()
 
     history = asyncio.run(main())

@@ -1,7 +1,7 @@
 import pytest
-from versions import history, version
 
 from redraft.loop.select import highest, is_better, select
+from versions import history, version
 
 
 @pytest.mark.parametrize(

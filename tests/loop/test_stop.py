@@ -1,8 +1,8 @@
 import pytest
-from versions import history, version
 
 from redraft import ConfigError, Issue
 from redraft.loop import stop
+from versions import history, version
 
 
 def reason(rule, versions):

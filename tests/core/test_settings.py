@@ -1,0 +1,39 @@
+import pytest
+
+from redraft import ConfigError
+from redraft.core.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in ("REDRAFT_MODEL", "REDRAFT_REFLECTION_MODEL", "REDRAFT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults(tmp_path):
+    settings = load_settings(tmp_path)
+    assert (settings.model, settings.home, settings.models) == (None, ".redraft", {})
+
+
+def test_the_file_then_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "redraft.toml").write_text('model = "a:b"\nhome = "here"\n[models]\nfast = "c:d"\n')
+    assert load_settings(tmp_path).model == "a:b"
+    monkeypatch.setenv("REDRAFT_MODEL", "e:f")
+    settings = load_settings(tmp_path)
+    assert (settings.model, settings.home, settings.models) == ("e:f", "here", {"fast": "c:d"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = ", "not valid TOML"),
+        ("modell = 'x'", "unknown setting 'modell'"),
+        ("model = 3", "must be a str"),
+        ("models = 'x'", "must be a dict"),
+        ("[models]\nfast = 3", "model name"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, text, message):
+    (tmp_path / "redraft.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_settings(tmp_path)

@@ -1,0 +1,209 @@
+import asyncio
+
+import pytest
+
+from redraft import (
+    Agent,
+    ConfigError,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    RunFinished,
+    ScriptedModel,
+    Task,
+)
+
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
+
+
+def verdict(request, score, **names):
+    """A judge's reply for the criteria that the request's schema asks for."""
+    names = request.schema["properties"]["criteria"]["properties"]
+    return {
+        "criteria": {name: {"reason": "so", "score": score} for name in names},
+        "issues": [] if score > 0.8 else [{"message": "too dull", "criterion": next(iter(names))}],
+        "suggestions": [],
+        "confidence": 0.9,
+    }
+
+
+class Writer:
+    """Drafts get better each time; a judge that sees so."""
+
+    def __init__(self, *scores):
+        self.scores = list(scores)
+        self.drafts = 0
+
+    def __call__(self, request):
+        if request.role == "evaluation":
+            return verdict(request, self.scores.pop(0))
+        self.drafts += 1
+        return f"draft {self.drafts}"
+
+
+def test_a_model_drafts_judges_itself_and_revises():
+    model = ScriptedModel(Writer(0.5, 0.9))
+    agent = Agent(model, pattern=ReflectionPattern(quality_criteria=["clarity"]), system_prompt="You write.")
+    result = agent.run_sync("Write about tea.")
+    assert result.best_output == "draft 2"
+    assert [request.role for request in model.requests] == [
+        "generation",
+        "evaluation",
+        "revision",
+        "evaluation",
+    ]
+    assert set(result.usage_by_role) == {"generation", "evaluation", "revision"}
+    assert result.token_usage.cost_usd == 0.0
+    assert "self_judged_only" in result.diagnostics
+
+
+def test_another_model_may_judge():
+    writer = ScriptedModel(["a", "b"])
+    judge = ScriptedModel(Writer(0.5, 0.9))
+    pattern = ReflectionPattern(quality_criteria=["clarity"], reflection_model=judge)
+    result = Agent(writer, pattern=pattern).run_sync("Write.")
+    assert result.success
+    assert {request.role for request in judge.requests} == {"evaluation"}
+    assert "self_judged_only" not in result.diagnostics
+
+
+def test_the_criteria_follow_the_task_type():
+    model = ScriptedModel(Writer(0.9))
+    result = Agent(model).run_sync(Task("Sort a list.", task_type="code_generation"))
+    assert list(result.final_evaluation.criteria_scores) == [
+        "correctness",
+        "efficiency",
+        "readability",
+        "edge_cases",
+    ]
+
+
+def test_a_failed_gate_spares_the_judge():
+    model = ScriptedModel(Writer(0.9))
+    gate = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"}, gate=True)
+    pattern = ReflectionPattern(quality_criteria=[gate, "clarity"], max_iterations=0)
+    result = Agent(model, pattern=pattern).run_sync("Write.")
+    assert [request.role for request in model.requests] == ["generation"]
+    assert result.final_evaluation.criteria_scores == {"tea": 0.0, "clarity": None}
+    assert not result.final_evaluation.gates_passed
+
+
+@pytest.mark.parametrize(
+    ("options", "check"),
+    [
+        ({"judge_samples": 3}, lambda model: sum(r.role == "evaluation" for r in model.requests) == 3),
+        (
+            {"reflection_prompt": "My own: {output}"},
+            lambda model: "My own:" in model.requests[1].messages[-1].content,
+        ),
+        ({"structured_reflection": False}, lambda model: model.requests[1].schema is None),
+        ({}, lambda model: model.requests[1].schema is not None),
+    ],
+)
+def test_options_of_the_judge(options, check):
+    def answer(request):
+        if request.role == "generation":
+            return "draft"
+        return verdict(request, 0.9) if request.schema else "clarity: 0.9"
+
+    model = ScriptedModel(answer)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], max_iterations=0, **options)
+    assert Agent(model, pattern=pattern).run_sync("Write.").success
+    assert check(model)
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [({"include_prior_versions": True}, True), ({"include_prior_versions": False}, False)],
+)
+def test_prior_versions_are_shown_on_request(option, shown):
+    model = ScriptedModel(["first coffee", "second water", "third tea"])
+    pattern = ReflectionPattern(quality_criteria=[TEA], plateau_iterations=5, **option)
+    Agent(model, pattern=pattern).run_sync("Write.")
+    assert ("first coffee" in model.requests[2].messages[-1].content) is shown
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_the_reflection_history_is_shown_unless_not_wanted(included):
+    def judge(text):
+        return (text.startswith("third"), f"{text.split()[0]} is wrong")
+
+    model = ScriptedModel(["first x", "second y", "third z"])
+    criterion = QualityCriterion("judge", evaluator="function", evaluator_config={"function": judge})
+    pattern = ReflectionPattern(quality_criteria=[criterion], include_reflection_history=included)
+    Agent(model, pattern=pattern).run_sync("Write.")
+    assert ("first is wrong" in model.requests[2].messages[-1].content) is included
+
+
+def test_revision_tokens_bound_what_a_revision_may_generate():
+    model = ScriptedModel(["coffee", "tea"])
+    pattern = ReflectionPattern(quality_criteria=[TEA], max_revision_tokens=500)
+    Agent(model, pattern=pattern).run_sync("Write.")
+    assert model.requests[0].max_tokens is None
+    assert model.requests[1].max_tokens == 500
+
+
+def test_stream_yields_the_events_and_ends_with_the_result():
+    agent = Agent(ScriptedModel(["coffee", "tea"]), pattern=ReflectionPattern(quality_criteria=[TEA]))
+
+    async def main():
+        return [event async for event in agent.stream("Write.")]
+
+    events = asyncio.run(main())
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result.best_output == "tea"
+
+
+def test_leaving_a_stream_cancels_the_run():
+    cancelled = []
+
+    async def slow(request):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    async def main():
+        stream = Agent(ScriptedModel(slow), pattern=ReflectionPattern(quality_criteria=[TEA])).stream(
+            "Write."
+        )
+        async for _ in stream:
+            break
+        await asyncio.sleep(0.01)
+        await stream.aclose()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert cancelled == [True]
+
+
+def test_a_stream_raises_what_the_run_raises():
+    agent = Agent(
+        ScriptedModel([ModelError("no such model")]),
+        pattern=ReflectionPattern(quality_criteria=[TEA], retry=Retry(attempts=1)),
+    )
+
+    async def main():
+        return [event async for event in agent.stream("Write.")]
+
+    with pytest.raises(ModelError, match="no such model"):
+        asyncio.run(main())
+
+
+def test_one_agent_serves_many_runs():
+    agent = Agent(ScriptedModel(lambda request: "tea"), pattern=ReflectionPattern(quality_criteria=[TEA]))
+
+    async def main():
+        return await asyncio.gather(*(agent.run(f"Write {n}.") for n in range(100)))
+
+    results = asyncio.run(main())
+    assert len({result.run_id for result in results}) == 100
+
+
+def test_without_a_model_it_says_how_to_name_one(monkeypatch, tmp_path):
+    monkeypatch.delenv("REDRAFT_MODEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="REDRAFT_MODEL"):
+        Agent()

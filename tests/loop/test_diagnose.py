@@ -1,0 +1,85 @@
+import pytest
+
+from redraft.core.result import ConvergenceReason
+from redraft.loop import diagnose as module
+from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
+from versions import history, version
+
+JUDGED = Signals("judge", frozenset({"clarity"}))
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_of_other_tests(monkeypatch):
+    monkeypatch.setattr(module, "first_drafts", FirstDrafts())
+
+
+def judged(*scores, checks=None, **fields):
+    return [
+        version(n, score, criteria_scores={"clarity": score, **(checks or {})}, **fields)
+        for n, score in enumerate(scores, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason", "signals", "expected"),
+    [
+        (history(0.5, 0.9), ConvergenceReason.QUALITY_MET, NO_JUDGE, set()),
+        (history(0.5), ConvergenceReason.REPEATED_ISSUES, NO_JUDGE, {"infinite_loop"}),
+        (history(0.5, 0.4), ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, {"quality_regression"}),
+        (history(0.5, 0.5), ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, set()),
+        (history(None), ConvergenceReason.UNJUDGED, NO_JUDGE, {"unjudged"}),
+        (
+            [version(1, 0.5, criteria_scores={"a": 0.5, "b": None})],
+            ConvergenceReason.MAX_ITERATIONS,
+            NO_JUDGE,
+            {"unjudged"},
+        ),
+        (judged(0.5), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        (
+            judged(0.5),
+            ConvergenceReason.MAX_ITERATIONS,
+            Signals("judge", frozenset({"clarity"}), self_judged=True),
+            {"self_judged_only"},
+        ),
+        (judged(0.5, spread=0.2), ConvergenceReason.MAX_ITERATIONS, JUDGED, {"unstable_judge"}),
+        (judged(0.5, spread=0.1), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        (
+            judged(0.5, 0.6, 0.7, checks={"schema": 1.0}),
+            ConvergenceReason.MAX_ITERATIONS,
+            JUDGED,
+            {"overcritical"},
+        ),
+        (judged(0.5, 0.6, 0.7, checks={"schema": 0.0}), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+        (judged(0.5, 0.6), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
+    ],
+)
+def test_diagnose(versions, reason, signals, expected):
+    assert set(diagnose(versions, reason, signals)) == expected
+
+
+@pytest.mark.parametrize(("accepted", "expected"), [(20, True), (19, True), (18, False)])
+def test_undercritical_shows_over_many_runs(accepted, expected):
+    found = {}
+    for n in range(20):
+        first = judged(0.9 if n < accepted else 0.1, satisfactory=n < accepted)
+        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED)
+        assert ("undercritical" in found) <= (n == 19)  # never before there are twenty
+    assert ("undercritical" in found) is expected
+
+
+def test_a_check_that_agrees_makes_acceptance_no_sign_of_an_undercritical_judge():
+    found = {}
+    for _ in range(25):
+        first = judged(0.9, checks={"schema": 1.0}, satisfactory=True)
+        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED)
+    assert found == {}
+
+
+def test_what_is_remembered_is_bounded():
+    drafts = FirstDrafts(judges=2)
+    one, two, three = (Signals(name, frozenset({"x"})) for name in ("one", "two", "three"))
+    for _ in range(20):
+        drafts.add(one, accepted=True)
+    for other in (two, three):
+        drafts.add(other, accepted=True)
+    assert drafts.add(one, accepted=True) is None  # forgotten, so it starts again

@@ -1,0 +1,107 @@
+import asyncio
+
+import pytest
+
+from redraft import ConfigError, QualityCriterion, ReflectionPattern, RunContext, ScriptedModel, reflected
+
+CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
+
+
+def test_the_function_is_called_again_with_the_critique():
+    calls = []
+
+    @reflected(criteria=[CITES], max_iterations=3)
+    async def answer(question: str, feedback: str = "") -> str:
+        """Answer a question."""
+        calls.append((question, feedback))
+        return "Because [1]." if feedback else "Because."
+
+    assert asyncio.run(answer("Why?")) == "Because [1]."
+    assert calls[0] == ("Why?", "")
+    assert "cites" in calls[1][1]
+    assert answer.__name__ == "answer"
+    assert answer.__doc__ == "Answer a question."
+
+
+def test_run_gives_the_whole_result():
+    @reflected(evaluate=lambda text: (len(text) < 9, "too long"))
+    async def answer(question, *, feedback=""):
+        return "short" if feedback else "far too long"
+
+    result = answer.run_sync("Why?")
+    assert result.success
+    assert [version.output for version in result.history.versions] == ["far too long", "short"]
+
+
+def test_the_callers_own_feedback_counts_for_the_first_draft():
+    seen = []
+
+    @reflected(evaluate=lambda text: (len(seen) > 1, "again"))
+    def answer(question, feedback=""):
+        seen.append(feedback)
+        return f"answer {len(seen)}"
+
+    answer.run_sync("Why?", "be brief")
+    assert seen[0] == "be brief"
+    assert "again" in seen[1]
+
+
+def test_attempt_and_run_are_filled_too():
+    @reflected(evaluate=lambda text: text == "2 2")
+    async def answer(question, attempt=None, run: RunContext | None = None):
+        return f"{attempt.number} {run.iteration}"
+
+    assert answer.run_sync("Why?").success
+
+
+def test_the_judge_sees_what_was_asked():
+    judge = ScriptedModel(["not json", "not json either"])
+
+    @reflected(criteria=["Under 80 words"], model=judge, max_iterations=0)
+    async def answer(question: str, style: str = "plain", feedback: str = "") -> str:
+        """Answer in one sentence."""
+        return "Because."
+
+    answer.run_sync("Why is the sky blue?")
+    asked = judge.requests[0].messages[-1].content
+    assert "Answer in one sentence." in asked
+    assert "question: Why is the sky blue?" in asked
+    assert "feedback" not in asked
+
+
+def test_named_options_stand_in_for_the_patterns():
+    pattern = ReflectionPattern(max_iterations=9, quality_threshold=0.5)
+    decorate = reflected(
+        evaluate=bool, pattern=pattern, max_iterations=1, quality_threshold=0.9, budget_usd=0.1
+    )
+
+    async def answer(feedback=""):
+        return "x"
+
+    chosen = decorate(answer).pattern
+    assert (chosen.max_iterations, chosen.quality_threshold, chosen.budget_usd) == (1, 0.9, 0.1)
+
+
+def test_a_function_that_can_not_be_told_is_refused_where_it_is_written():
+    with pytest.raises(ConfigError, match="feedback"):
+
+        @reflected(evaluate=bool)
+        async def answer(question):
+            return "x"
+
+
+def test_bad_criteria_are_refused_where_they_are_written():
+    with pytest.raises(ConfigError, match="regexp"):
+
+        @reflected(criteria=[QualityCriterion("x", evaluator="regexp")])
+        async def answer(question, feedback=""):
+            return "x"
+
+
+def test_wrong_arguments_are_a_type_error_as_always():
+    @reflected(evaluate=bool)
+    async def answer(question, feedback=""):
+        return "x"
+
+    with pytest.raises(TypeError):
+        answer.run_sync()

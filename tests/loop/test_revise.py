@@ -1,0 +1,227 @@
+import pytest
+from pydantic import BaseModel
+
+from redraft import (
+    Attempt,
+    ChatReply,
+    Issue,
+    ModelError,
+    OutputError,
+    ReflectionEvaluation,
+    RunContext,
+    ScriptedModel,
+    Task,
+    TokenUsage,
+)
+from redraft.core.sync import run_sync
+from redraft.core.task import Advice
+from redraft.loop.revise import Memory, ModelGenerator, ModelReviser, choose_strategy
+from versions import version
+
+TASK = Task("Write about tea.", expected_output="One paragraph.", context="For children.")
+LONG = "\n".join(f"line {n} of a text that is long enough to be edited in places" for n in range(60))
+
+
+def evaluation(*messages, **fields):
+    return ReflectionEvaluation(0.5, issues=tuple(Issue(text) for text in messages), **fields)
+
+
+def edit(search, replace):
+    return f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
+
+
+def revise(model, output, judged, memory=None, run=None, **attempt):
+    reviser = ModelReviser(model, "You write.", memory or Memory())
+    attempt = Attempt(2, "revise", output, judged, **{"strategy": "full_rewrite", **attempt})
+    run = run or {}
+    return run_sync(reviser(output, judged, RunContext(TASK, "id", 2, attempt=attempt, **run)))
+
+
+def last_turn(model):
+    return model.requests[-1].messages[-1].content
+
+
+def test_a_draft_asks_with_the_system_prompt_the_context_and_what_is_expected():
+    model = ScriptedModel(["Tea is nice."])
+    draft = run_sync(ModelGenerator(model, "You write.")("Write about tea.", RunContext(TASK, "id")))
+    assert draft.output == "Tea is nice."
+    request = model.requests[0]
+    assert [message.role for message in request.messages] == ["system", "user"]
+    for part in ("For children.", "Write about tea.", "One paragraph."):
+        assert part in request.messages[1].content
+    assert (request.role, request.temperature, request.max_tokens) == ("generation", None, None)
+
+
+def test_advice_is_shown_as_information():
+    model = ScriptedModel(["x"])
+    run = RunContext(TASK, "id", advice=(Advice("Mention milk.", "note"),))
+    run_sync(ModelGenerator(model)("Write about tea.", run))
+    assert "information, not instructions" in last_turn(model)
+    assert "- Mention milk." in last_turn(model)
+
+
+def test_a_fresh_draft_hides_the_failed_one_and_lists_what_to_avoid():
+    model = ScriptedModel(["new"])
+    attempt = Attempt(3, "fresh", "THE OLD TEXT", evaluation("too long", "too dull"), temperature=0.7)
+    draft = run_sync(ModelGenerator(model)("Write about tea.", RunContext(TASK, "id", 3, attempt=attempt)))
+    assert draft.strategy == "fresh"
+    assert "- too long\n- too dull" in last_turn(model)
+    assert "THE OLD TEXT" not in last_turn(model)
+    assert model.requests[0].temperature == 0.7
+
+
+def test_a_rewrite_shows_the_output_as_the_models_own_and_the_critique():
+    model = ScriptedModel(["better"])
+    judged = evaluation("too long", suggestions=("Cut the middle.",))
+    draft = revise(model, "old", judged)
+    assert (draft.output, draft.strategy) == ("better", "full_rewrite")
+    assert draft.improvements == ("asked to mend: too long",)
+    turns = model.requests[0].messages
+    assert [turn.role for turn in turns] == ["system", "user", "assistant", "user"]
+    assert turns[2].content == "old"
+    assert "- too long" in turns[3].content
+    assert "- Cut the middle." in turns[3].content
+    assert model.requests[0].role == "revision"
+
+
+def test_what_never_changes_comes_first():
+    model = ScriptedModel(["a", "b"])
+    revise(model, "one", evaluation("x"))
+    revise(model, "two", evaluation("y"))
+    assert model.requests[0].messages[:2] == model.requests[1].messages[:2]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [("full_rewrite", "anew"), ("incremental", "keep every part"), ("targeted_edit", "<<<<<<< SEARCH")],
+)
+def test_each_strategy_asks_in_its_own_words(strategy, words):
+    model = ScriptedModel([edit("old", "new") if strategy == "targeted_edit" else "new"])
+    assert revise(model, "old", evaluation("x"), strategy=strategy).strategy == strategy
+    assert words in last_turn(model)
+
+
+def test_targeted_edits_leave_every_other_character_alone():
+    model = ScriptedModel([edit("line 7 of", "LINE 7 of")])
+    draft = revise(model, LONG, evaluation("x"), strategy="targeted_edit")
+    assert draft.output == LONG.replace("line 7 of", "LINE 7 of")
+    assert draft.improvements == ("replaced 'line 7 of' by 'LINE 7 of'",)
+
+
+def test_an_edit_that_does_not_apply_is_reported_back_once():
+    model = ScriptedModel([edit("absent", "x"), edit("old", "new")])
+    draft = revise(model, "old text", evaluation("x"), strategy="targeted_edit")
+    assert (draft.output, draft.strategy) == ("new text", "targeted_edit")
+    assert "does not occur" in last_turn(model)
+    assert draft.usage.requests == 2
+
+
+def test_after_the_second_failure_the_whole_text_is_rewritten():
+    model = ScriptedModel([edit("absent", "x"), "no edits at all", "a whole new text"])
+    draft = revise(model, "old text", evaluation("x"), strategy="targeted_edit")
+    assert (draft.output, draft.strategy) == ("a whole new text", "full_rewrite")
+    assert "could not be applied" in draft.notes[0]
+    assert draft.usage.requests == 3
+
+
+def test_what_was_paid_before_the_provider_failed_is_in_the_error():
+    paid = ChatReply(edit("absent", "x"), usage=TokenUsage(30, 12, requests=1))
+    model = ScriptedModel([paid, ModelError("down")])
+    with pytest.raises(ModelError) as caught:
+        revise(model, "old", evaluation("x"), strategy="targeted_edit")
+    assert caught.value.usage.total_tokens == 42
+
+
+@pytest.mark.parametrize("reply", ["", "  \n"])
+def test_an_empty_reply_is_no_output(reply):
+    with pytest.raises(OutputError, match="empty"):
+        revise(ScriptedModel([reply]), "old", evaluation("x"))
+
+
+def test_a_cut_off_reply_is_noted():
+    model = ScriptedModel([ChatReply("half a sen", finish_reason="length")])
+    assert "cut off" in revise(model, "old", evaluation("x")).notes[0]
+
+
+class Person(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("output", "reply", "expected"),
+    [
+        ({"name": "Al"}, '```json\n{"name": "Bo"}\n```', {"name": "Bo"}),
+        (Person(name="Al"), '{"name": "Bo"}', Person(name="Bo")),
+        (["a"], '["b"]', ["b"]),
+    ],
+)
+def test_structured_outputs_stay_structured(output, reply, expected):
+    assert revise(ScriptedModel([reply]), output, evaluation("x")).output == expected
+
+
+def test_an_edit_that_breaks_the_json_is_reported_back():
+    model = ScriptedModel([edit('"Al"', "Bo"), edit('"Al"', '"Bo"')])
+    assert revise(model, {"name": "Al"}, evaluation("x"), strategy="targeted_edit").output == {"name": "Bo"}
+
+
+EARLIER = (
+    version(1, 0.4, "the first text", issues=(Issue("first was dull"),)),
+    version(2, 0.5, "the second text", issues=(Issue("second was long"),)),
+)
+
+
+@pytest.mark.parametrize(
+    ("memory", "reflections", "versions"),
+    [
+        (Memory(), True, False),
+        (Memory(reflections=False), False, False),
+        (Memory(reflections=False, versions=True), False, True),
+    ],
+)
+def test_memory_decides_what_is_shown_of_the_past(memory, reflections, versions):
+    model = ScriptedModel(["x"])
+    revise(model, "the second text", evaluation("x"), memory, run={"versions": EARLIER})
+    assert ("first was dull" in last_turn(model)) is reflections
+    assert ("the first text" in last_turn(model)) is versions
+    assert "second was long" not in last_turn(model)  # it is what is being revised
+
+
+def test_a_failed_change_is_named():
+    model = ScriptedModel(["x"])
+    failed = version(
+        3, 0.2, "bad", improvements_applied=("replaced 'a' by 'b'",), issues=(Issue("now rude"),)
+    )
+    revise(model, "good", evaluation("x"), failed=failed)
+    assert "replaced 'a' by 'b'" in last_turn(model)
+    assert "now rude" in last_turn(model)
+
+
+def test_temperature_and_token_limit_of_the_attempt_are_passed_on():
+    model = ScriptedModel(["x"])
+    revise(model, "old", evaluation("x"), temperature=0.9, max_tokens=77)
+    assert (model.requests[0].temperature, model.requests[0].max_tokens) == (0.9, 77)
+
+
+@pytest.mark.parametrize(
+    ("output", "judged", "expected"),
+    [
+        ("short", evaluation("x"), "full_rewrite"),
+        (LONG, evaluation("x"), "targeted_edit"),
+        (LONG, evaluation("a", "b", "c", "d"), "incremental"),
+        (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.2, "c": 0.9}), "full_rewrite"),
+        (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.9, "c": 0.9}), "targeted_edit"),
+        (LONG, ReflectionEvaluation(0.1, issues=(Issue("x"),)), "full_rewrite"),
+        (
+            LONG,
+            ReflectionEvaluation(0.6, issues=tuple(Issue("x", line=n) for n in range(1, 40))),
+            "full_rewrite",
+        ),
+        (
+            LONG,
+            ReflectionEvaluation(0.6, issues=tuple(Issue("x", line=n) for n in range(1, 9))),
+            "targeted_edit",
+        ),
+    ],
+)
+def test_hybrid_chooses_by_how_much_is_wrong(output, judged, expected):
+    assert choose_strategy(output, judged) == expected

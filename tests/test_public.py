@@ -1,0 +1,31 @@
+"""The public names, pinned."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import redraft
+
+NAMES = ["Advice", "Agent", "Attempt", "Cassette", "ChatReply", "ChatRequest", "ConfigError", "ConvergenceReason", "Draft", "Event", "Issue", "Message", "MissingExtraError", "ModelError", "OutputError", "QualityCriterion", "RedraftError", "ReflectionCallbacks", "ReflectionDecision", "ReflectionEvaluation", "ReflectionFailedError", "ReflectionHistory", "ReflectionPattern", "ReflectionResult", "ReflectionVersion", "Retry", "RunContext", "RunFinished", "RunStarted", "SandboxError", "ScriptedModel", "StepFailed", "StepFinished", "StepStarted", "StoreError", "Task", "TokenUsage", "VersionEvaluated", "WorkflowError", "direct", "observed", "reflect", "reflect_sync", "reflected", "retried"]
+
+
+def test_these_are_the_public_names():
+    assert dir(redraft) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_can_be_imported(name):
+    assert getattr(redraft, name) is not None
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(redraft.__file__).read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname for node in imports for alias in node.names if alias.asname}
+    assert seen == set(NAMES)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        redraft.nothing_like_it  # noqa: B018
