@@ -1,0 +1,116 @@
+"""LocalModel: GGUF weights that answer in this process, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.chat import ChatReply
+from redraft.core.errors import ConfigError, ModelError
+from redraft.core.usage import TokenUsage
+from redraft.models.engine import EngineOptions, engine_of
+from redraft.models.parse import parsed_of
+from redraft.models.weights import weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from redraft.core.chat import ChatRequest
+
+
+class LocalModel:
+    """Answer with weights of this machine: a known name or the path of a GGUF file. Costs nothing.
+
+    `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the room in
+    tokens for the prompt and reply of one call. The weights are loaded by the first call, once in a process
+    for all models with the same options. Calls run in threads and never block the event loop; a cancelled
+    one returns at once and stops generating at its next token.
+
+    Without a temperature the most likely token is taken, so that the same request gets the same reply; with
+    one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
+    sample and running again gives the same ones. A schema is kept to by the grammar of what can be generated.
+
+    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` at the
+    first call where the runtime is not installed, and `ModelError` for a prompt that is too long.
+    """
+
+    def __init__(
+        self, source: str | Path, *, threads: int = 1, context: int = 4096, parallel: int = 1, seed: int = 0
+    ) -> None:
+        for name, value in (("threads", threads), ("context", context), ("parallel", parallel)):
+            if value < 1:
+                raise ConfigError(f"LocalModel: {name} must be at least 1, got {value!r}.")
+        self._options = EngineOptions(weights_of(source), threads, context, parallel)
+        self._seed = seed
+        self._sampled: Counter[int] = Counter()
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Answer one request."""
+        engine = engine_of(self._options)
+        stop = threading.Event()
+        try:
+            loop = asyncio.get_running_loop()
+            completion = await loop.run_in_executor(engine.pool, engine.answer, self._body(request), stop)
+        finally:
+            stop.set()
+        if "error" in completion:
+            raise self._error(completion["error"])
+        return self._reply(completion, request)
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "temperature": request.temperature or 0.0,
+            "seed": self._seed,
+        }
+        if request.temperature:
+            asked = hash((request.messages, request.temperature))
+            body["seed"] += self._sampled[asked]
+            self._sampled[asked] += 1
+        if request.max_tokens is not None:
+            body["max_tokens"] = request.max_tokens
+        if request.schema is not None:
+            schema = {"name": "reply", "schema": dict(request.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.logprobs:
+            body |= {"logprobs": True, "top_logprobs": request.logprobs}
+        return body
+
+    def _error(self, error: Mapping[str, Any]) -> ModelError:
+        if error.get("type") == "exceed_context_size_error":
+            return ModelError(
+                f"The prompt has {error['n_prompt_tokens']} tokens; {self._options.weights.name} was given "
+                f"room for {error['n_ctx']}: shorten the prompt, or use LocalModel(..., context=...)."
+            )
+        return ModelError(f"{self._options.weights.name} failed: {error.get('message', error)}")
+
+    def _reply(self, completion: Mapping[str, Any], request: ChatRequest) -> ChatReply:
+        choice: dict[str, Any] = completion["choices"][0]
+        used = completion["usage"]
+        tokens = choice["logprobs"]["content"] if "logprobs" in choice else ()
+        text = choice["message"]["content"] or ""
+        finish_reason = choice["finish_reason"]
+        return ChatReply(
+            text,
+            parsed_of(text, request),
+            tuple(_alternatives(token) for token in tokens),
+            TokenUsage(
+                input_tokens=used["prompt_tokens"],
+                output_tokens=used["completion_tokens"],
+                cached_tokens=used["prompt_tokens_details"]["cached_tokens"],
+                requests=1,
+            ),
+            f"local:{self._options.weights.name}",
+            finish_reason if finish_reason in ("stop", "length") else "other",
+        )
+
+
+def _alternatives(token: Mapping[str, Any]) -> dict[str, float]:
+    """Map the alternatives of a generated token, best first and itself included, to log probabilities."""
+    alternatives: dict[str, float] = {}
+    for each in (*token["top_logprobs"], token):
+        alternatives.setdefault(each["token"], each["logprob"])  # of two with the same text, the likelier
+    return alternatives

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import needs
+from redraft.core.chat import ChatRequest, Message
+from redraft.core.errors import ConfigError, MissingExtraError, ModelError
+from redraft.core.sync import run_sync
+from redraft.models.local import LocalModel
+
+
+def asked(text="hi", **more):
+    return ChatRequest((Message("user", text),), **more)
+
+
+USED = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
+
+
+class FakeServer:
+    """Stand in for the runtime: say word for word what `says` gives for a body."""
+
+    def __init__(self, says):
+        self.says, self.bodies, self.loads = says, [], 0
+
+    def __call__(self, params):
+        self.params = params
+        self.loads += 1
+        return self
+
+    def handle_chat_completions(self, body, take=None):
+        self.bodies.append(body)
+        said = self.says(body)
+        if isinstance(said, dict):
+            return said if take is None else take(said)
+        for word in said:
+            if take({"choices": [{"delta": {"content": word}, "finish_reason": None}]}):
+                return None
+        take({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        take({"choices": [], "usage": USED})
+        return None
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Return a function that makes a model which runs on a `FakeServer`, and the server."""
+
+    def make(says, **options):
+        server = FakeServer(says)
+        monkeypatch.setattr("redraft.models.engine._engines", {})
+        params = {
+            "model": SimpleNamespace(),
+            "cpuparams": SimpleNamespace(),
+            "cpuparams_batch": SimpleNamespace(),
+        }
+        runtime = SimpleNamespace(CommonParams=lambda: SimpleNamespace(**params), Server=server)
+        monkeypatch.setitem(sys.modules, "xllamacpp", runtime)
+        path = tmp_path / "fake.gguf"
+        path.write_bytes(b"GGUF")
+        return LocalModel(path, **options), server
+
+    return make
+
+
+def test_a_request_becomes_a_body_and_a_reply(fake):
+    model, server = fake(lambda _: ["Hel", "lo"])
+    schema = {"type": "object"}
+    reply = run_sync(model(asked(max_tokens=9, schema=schema)))
+    assert (reply.text, reply.finish_reason, reply.model) == ("Hello", "stop", "local:fake.gguf")
+    used = reply.usage
+    assert (used.input_tokens, used.output_tokens, used.cached_tokens, used.requests) == (7, 2, 3, 1)
+    assert used.cost_usd == 0.0
+    body = server.bodies[0]
+    assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.0, 9, 0)
+    assert body["response_format"]["json_schema"]["schema"] == schema
+
+
+def test_options_reach_the_runtime_and_its_port_is_guarded(fake):
+    model, server = fake(lambda _: ["x"], threads=3, context=512, parallel=2)
+    run_sync(model(asked()))
+    params = server.params
+    assert (params.n_ctx, params.n_parallel, params.cpuparams.n_threads) == (1024, 2, 3)
+    assert len(params.api_keys[0]) > 30
+    assert params.verbosity < 0
+
+
+def test_asking_again_with_a_temperature_is_another_sample_and_again_the_same_run(fake):
+    for _ in range(2):
+        model, server = fake(lambda _: ["x"], seed=5)
+        for text in ("a", "a", "b", "a"):
+            run_sync(model(asked(text, temperature=0.7)))
+        run_sync(model(asked("a")))
+        assert [body["seed"] for body in server.bodies] == [5, 6, 5, 7, 5]
+
+
+def test_the_weights_are_loaded_once_for_all_models_with_the_same_options(fake, tmp_path):
+    model, server = fake(lambda _: ["x"])
+    others = [LocalModel(tmp_path / "fake.gguf", seed=1), LocalModel(tmp_path / "fake.gguf", threads=2)]
+    for each in (model, *others, model):
+        run_sync(each(asked()))
+    assert server.loads == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            {"type": "exceed_context_size_error", "n_prompt_tokens": 900, "n_ctx": 512},
+            r"The prompt has 900 tokens; fake.gguf was given room for 512.*context=",
+        ),
+        ({"code": 500, "message": "Compute error."}, "fake.gguf failed: Compute error."),
+    ],
+)
+@pytest.mark.parametrize("logprobs", [0, 2])
+def test_an_error_that_is_returned_is_raised(fake, error, says, logprobs):
+    model, _ = fake(lambda _: {"error": error})
+    with pytest.raises(ModelError, match=says):
+        run_sync(model(asked(logprobs=logprobs)))
+
+
+def test_an_error_that_is_raised_is_ours(fake):
+    def refuse(_):
+        raise ValueError("cannot resolve $ref")
+
+    with pytest.raises(ModelError, match=r"refused the request: cannot resolve \$ref"):
+        run_sync(fake(refuse)[0](asked()))
+
+
+def test_weights_that_do_not_load_say_so_and_may_load_later(fake):
+    model, server = fake(lambda _: ["x"])
+
+    def fail(_):
+        raise RuntimeError("Failed to init server")
+
+    runtime = sys.modules["xllamacpp"]
+    runtime.Server = fail
+    with pytest.raises(ModelError, match=r"fake.gguf could not be loaded.*Failed to init"):
+        run_sync(model(asked()))
+    runtime.Server = server
+    assert run_sync(model(asked())).text == "x"
+
+
+def test_no_more_calls_than_parallel_run_at_once_and_the_loop_stays_free(fake):
+    running, most, lock = 0, 0, threading.Lock()
+
+    def slowly(_):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+        return ["x"]
+
+    async def main():
+        model, _ = fake(slowly, parallel=2)
+        ticks = 0
+        calls = asyncio.gather(*(model(asked(str(n))) for n in range(6)))
+        while not calls.done():
+            await asyncio.sleep(0.001)
+            ticks += 1
+        return ticks
+
+    assert run_sync(main()) > 10
+    assert most == 2
+
+
+def test_a_cancelled_call_returns_at_once_and_stops_generating(fake):
+    speaks = threading.Event()
+
+    def endlessly(_):
+        while True:
+            speaks.set()
+            yield "word "
+            time.sleep(0.001)
+
+    async def main():
+        model, server = fake(endlessly)
+        call = asyncio.ensure_future(model(asked()))
+        await asyncio.to_thread(speaks.wait, 5)
+        call.cancel()
+        started = time.perf_counter()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert time.perf_counter() - started < 0.1
+        server.says = lambda _: [
+            "next"
+        ]  # waits for the one thread, which is free only when the first stopped
+        assert (await model(asked())).text == "next"
+
+    run_sync(main())
+
+
+def test_without_the_runtime_the_extra_is_named(fake, monkeypatch):
+    model, _ = fake(lambda _: ["x"])
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[local\]'"):
+        run_sync(model(asked()))
+
+
+def test_a_forked_child_loads_the_weights_anew(fake, monkeypatch):
+    model, server = fake(lambda _: ["x"])
+    run_sync(model(asked()))
+    child = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    run_sync(model(asked()))
+    assert server.loads == 2
+
+
+@pytest.mark.parametrize("option", ["threads", "context", "parallel"])
+def test_an_option_out_of_range_is_refused(option, fake):
+    with pytest.raises(ConfigError, match=f"{option} must be at least 1, got 0"):
+        fake(lambda _: ["x"], **{option: 0})
+
+
+# From here on with real weights.
+
+
+@pytest.fixture(scope="module")
+def real():
+    return LocalModel(needs.local_model(), context=1024)
+
+
+def test_real_weights_follow_a_schema_and_repeat_themselves(real, capfd):
+    schema = {"type": "object", "properties": {"prime": {"type": "boolean"}}, "required": ["prime"]}
+    request = asked("Is 7 a prime number? Answer in JSON.", schema=schema, max_tokens=30)
+    first, second = run_sync(real(request)), run_sync(real(request))
+    assert isinstance(first.parsed["prime"], bool)
+    assert first.text == second.text
+    assert first.usage.input_tokens > 10
+    assert second.usage.cached_tokens > 10
+    assert capfd.readouterr() == ("", "")  # the runtime is quiet
+
+
+def test_real_weights_tell_log_probabilities(real):
+    reply = run_sync(real(asked("Is 7 a prime number? Answer yes or no.", logprobs=5, max_tokens=2)))
+    assert len(reply.logprobs) == reply.usage.output_tokens == 2
+    first = reply.logprobs[0]
+    assert len(first) == 5
+    assert reply.text.startswith(max(first, key=first.__getitem__))
+    assert 0.5 < sum(math.exp(each) for each in first.values()) <= 1.0001
+    assert reply.finish_reason == "length"
+
+
+def test_real_weights_know_a_prompt_that_is_too_long_and_a_schema_that_is_wrong(real):
+    with pytest.raises(ModelError, match="room for 1024"):
+        run_sync(real(asked("word " * 1200)))
+    with pytest.raises(ModelError, match="refused the request"):
+        run_sync(real(asked(schema={"$ref": "#/nowhere"})))
+
+
+def test_a_real_generation_is_cancelled(real):
+    async def main():
+        call = asyncio.ensure_future(
+            real(asked("Write a long story about a house by the sea, in ten chapters."))
+        )
+        await asyncio.sleep(1.5)
+        assert not call.done()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        started = time.perf_counter()
+        await real(asked("Say hi.", max_tokens=1))
+        assert time.perf_counter() - started < 15  # the story would have taken a minute
+
+    run_sync(main())

