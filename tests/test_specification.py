@@ -1,5 +1,7 @@
 """The examples of the specification's section 5, as printed but for the import line."""
 
+import ast
+import asyncio
 import contextlib
 import io
 from functools import partial
@@ -92,10 +94,10 @@ SPECIFIED_FIELDS = {
     "ReflectionResult": "success final_output best_output final_evaluation history iterations_used "
     "convergence_reason token_usage execution_time",
     "QualityCriterion": "name description weight threshold evaluator evaluator_config",
-    "ReflectionPattern": "max_iterations reflection_prompt quality_criteria quality_threshold reflection_model "
-    "structured_reflection preserve_all_versions reflection_triggers revision_strategy include_prior_versions "
-    "include_reflection_history max_revision_tokens plateau_iterations improvement_threshold detect_oscillation "
-    "best_version_selection",
+    "ReflectionPattern": "max_iterations reflection_prompt quality_criteria quality_threshold "
+    "reflection_model structured_reflection preserve_all_versions reflection_triggers revision_strategy "
+    "include_prior_versions include_reflection_history max_revision_tokens plateau_iterations improvement_threshold "
+    "detect_oscillation best_version_selection",
 }
 
 
@@ -128,8 +130,6 @@ async def run(source, model):
         "QualityCriterion": QualityCriterion,
         "ReflectionPattern": ReflectionPattern,
     }
-    import ast
-
     code = compile(source, "specification", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -140,8 +140,6 @@ async def run(source, model):
 
 
 def test_basic_reflection_for_code_generation():
-    import asyncio
-
     def edit(request):
         old = request.messages[-2].content
         return f"<<<<<<< SEARCH\n{old}\n=======\n{old} # better\n>>>>>>> REPLACE"
@@ -157,8 +155,6 @@ def test_basic_reflection_for_code_generation():
 
 
 def test_reflection_with_a_custom_validator():
-    import asyncio
-
     names, _ = asyncio.run(run(VALIDATOR, answering()))
     model = answering(0.9, 0.9, draft="def f(:")
     agent = Agent(model, pattern=names["pattern"])
@@ -168,8 +164,6 @@ def test_reflection_with_a_custom_validator():
 
 
 def test_writing_with_multiple_drafts():
-    import asyncio
-
     _, printed = asyncio.run(run(WRITING, answering(0.5, 0.6, 0.85)))
     assert printed.splitlines() == ["Final draft after 2 iterations", "Best score achieved: 0.85"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from redraft.core.chat import ModelRole
-    from redraft.core.events import Event
+    from redraft.core.events import Event, Listener
     from redraft.core.protocols import Step
     from redraft.core.task import Task
     from redraft.loop.pattern import ReflectionPattern
@@ -93,7 +93,9 @@ class _Run:
         self.tally = Tally(pattern.budget)
         self.notes: dict[str, str] = {}
         self.context = RunContext(task, self.run_id)
-        self.step = retried(step, pattern.retry, self._failed)
+        self.emit = _emitter(pattern.on_event)
+        # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
+        self.step = retried(step, pattern.retry, _failure_handler(self.run_id, self.tally, self.emit))
         if pattern.on_event is not None:
             self.step = observed(self.step, self.emit, self.run_id)
 
@@ -247,21 +249,6 @@ class _Run:
         logger.warning("The callback %s failed and was ignored: %s", name, why)
         self.notes["callback_failed"] = f"The callback {name} failed and was ignored: {why}."
 
-    def _failed(self, name: str, error: Exception, wait: float | None) -> None:
-        self.tally.add_failure(ROLES.get(name), error)
-        if wait is not None:
-            logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
-            self.emit(StepFailed(self.run_id, name, error, wait))
-
-    def emit(self, event: Event) -> None:
-        """Hand an event to the listener; one that raises is logged."""
-        if self.pattern.on_event is None:
-            return
-        try:
-            self.pattern.on_event(event)
-        except Exception:
-            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
-
     def keep_pending(self, error: BaseException) -> bool:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
         if self.pending is not None:
@@ -298,6 +285,32 @@ class _Run:
         last_result.set(result)
         self.emit(RunFinished(self.run_id, result))
         return result
+
+
+def _emitter(listener: Listener | None) -> Listener:
+    """Return what hands an event to the listener; one that raises is logged."""
+
+    def emit(event: Event) -> None:
+        if listener is None:
+            return
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
+
+    return emit
+
+
+def _failure_handler(
+    run_id: str, tally: Tally, emit: Listener
+) -> Callable[[str, Exception, float | None], None]:
+    def failed(name: str, error: Exception, wait: float | None) -> None:
+        tally.add_failure(ROLES.get(name), error)
+        if wait is not None:
+            logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
+            emit(StepFailed(run_id, name, error, wait))
+
+    return failed
 
 
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
