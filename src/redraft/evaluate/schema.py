@@ -36,13 +36,11 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         try:
             value = _value_of(output)
-            if validator.is_valid(value):
-                return PASSED
+            return PASSED if validator.is_valid(value) else failed(*_issues(validator, value, name))
         except OutputError as error:
             return failed(Issue(str(error), name))
         except (ValueError, TypeError) as error:  # what JSON can't hold: an object, a lone surrogate
             return failed(Issue(f"The output is not a JSON value: {error}", name))
-        return failed(*_issues(validator, value, name))
 
     return check
 

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from evaluating import RUN, criterion, evaluate
+from redraft.core.context import RunContext  # noqa: TC001 (a function says so that it wants the run)
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError, ModelError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.evaluate.checks import function, regex
+
+
+@pytest.mark.parametrize(
+    ("config", "output", "score"),
+    [
+        ({"pattern": r"\[\d+\]"}, "blue [1]", 1.0),
+        ({"pattern": r"\[\d+\]"}, "blue", 0.0),
+        ({"pattern": "BLUE"}, "blue", 0.0),
+        ({"pattern": "BLUE", "flags": "i"}, "blue", 1.0),
+        ({"pattern": "BLUE", "flags": re.IGNORECASE}, "blue", 1.0),
+        ({"pattern": "blue", "must_match": False}, "blue", 0.0),
+        ({"pattern": "blue", "must_match": False}, "red", 1.0),
+        ({"pattern": "^- ", "flags": "m", "min_matches": 2}, "- a\n- b", 1.0),
+        ({"pattern": "^- ", "flags": "m", "min_matches": 3}, "- a\n- b", 0.0),
+        ({"pattern": "^- ", "flags": "m", "max_matches": 2}, "- a\n- b", 1.0),
+        ({"pattern": "^- ", "flags": "m", "max_matches": 1}, "- a\n- b", 0.0),
+        ({"pattern": "x", "min_matches": 1, "max_matches": 2}, "", 0.0),
+        ({"pattern": "x", "min_matches": 1, "max_matches": 2}, "xx", 1.0),
+        ({"pattern": "x", "max_matches": 0}, "x", 0.0),
+        ({"pattern": '"sky": "blue"'}, {"sky": "blue"}, 1.0),
+        ({"pattern": "(?<=sky )blue"}, "sky blue", 1.0),
+    ],
+)
+def test_a_pattern_decides(config, output, score):
+    evaluation = evaluate(regex(criterion("regex", **config)), output)
+    assert (evaluation.overall_score, evaluation.satisfactory) == (score, score == 1.0)
+    assert bool(evaluation.issues) == (score == 0.0)
+    assert all(issue.criterion == "it" for issue in evaluation.issues)
+
+
+@pytest.mark.parametrize(
+    ("config", "output", "message", "line"),
+    [
+        ({"pattern": "x"}, "a", "Found no match of 'x': Has an x", None),
+        ({"pattern": "x", "min_matches": 3}, "x x", "Found 2 of at least 3 matches of 'x': Has an x", None),
+        ({"pattern": "x+", "must_match": False}, "a\nb xx", "Found forbidden: 'x+' ('xx'): Has an x", 2),
+        ({"pattern": "x", "max_matches": 1}, "x\n\nx", "Found more than 1 matches of 'x' ('x'): Has an x", 3),
+    ],
+)
+def test_the_issue_says_what_and_where(config, output, message, line):
+    has_x = QualityCriterion("it", "Has an x", evaluator="regex", evaluator_config=config)
+    (issue,) = evaluate(regex(has_x), output).issues
+    assert issue == Issue(message, "it", line=line)
+
+
+def test_a_match_that_takes_too_long_leaves_the_criterion_unknown():
+    started = time.monotonic()
+    evaluation = evaluate(regex(criterion("regex", pattern="(?=a)(a+)+$")), "a" * 3_000 + "!")
+    assert time.monotonic() - started < 5
+    assert (evaluation.overall_score, evaluation.satisfactory, evaluation.confidence) == (None, False, 0.0)
+    assert evaluation.issues == (Issue("Not judged: matching '(?=a)(a+)+$' took too long", "it"),)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "regex needs 'pattern'"),
+        ({"pattern": "("}, "does not compile"),
+        ({"pattern": "a", "flag": "i"}, "no 'flag'; did you mean 'flags'"),
+        ({"pattern": "a", "flags": "g"}, "out of 'imsx'"),
+        ({"pattern": "a", "must_match": "no"}, "must be true or false"),
+        ({"pattern": "a", "min_matches": -1}, "whole number"),
+        ({"pattern": "a", "max_matches": True}, "whole number"),
+        ({"pattern": "a", "max_matches": 1.5}, "whole number"),
+        ({"pattern": "a", "max_matches": 10**9}, "whole number"),
+        ({"pattern": "a", "min_matches": 0}, "asks for nothing"),
+        ({"pattern": "a", "min_matches": 3, "max_matches": 2}, "is less than"),
+        ({"pattern": "a", "min_matches": 1, "must_match": True}, "not both"),
+    ],
+)
+def test_a_wrong_configuration_of_a_pattern_is_refused(config, says):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+        regex(criterion("regex", **config))
+
+
+async def is_blue(output):
+    return "blue" in output
+
+
+def is_first(output, run: RunContext):
+    return run.iteration == 1
+
+
+def is_of_run(output, *, run):
+    return run.run_id == "run"
+
+
+@pytest.mark.parametrize(
+    ("fn", "score", "messages"),
+    [
+        (lambda output: True, 1.0, []),
+        (lambda output: 0.75, 0.75, []),
+        (lambda output: (False, "not blue enough"), 0.0, ["not blue enough"]),
+        (lambda output: {"score": 0.5, "errors": ["a", "b"]}, 0.5, ["a", "b"]),
+        (lambda output: ReflectionEvaluation(0.3, issues=("c",)), 0.3, ["c"]),
+        (is_blue, 1.0, []),
+        (is_first, 1.0, []),
+        (is_of_run, 1.0, []),
+        ("evaluating:criterion", None, ["the verdict is QualityCriterion"]),
+        ("operator:not_", 0.0, []),
+        (lambda output: None, None, ["the verdict is None"]),
+        (lambda output: 7, None, ["the score is 7"]),
+        (lambda output: float("nan"), None, ["the score is nan"]),
+        (lambda output: "very good", None, ["the verdict is 'very good'"]),
+        (lambda output: 1 / 0, None, ["the function raised ZeroDivisionError: division by zero"]),
+    ],
+)
+def test_a_function_decides(fn, score, messages):
+    evaluation = evaluate(function(criterion("function", function=fn)), "blue")
+    assert evaluation.overall_score == score
+    assert len(evaluation.issues) == len(messages)
+    for issue, message in zip(evaluation.issues, messages, strict=True):
+        assert message in issue.message
+        assert issue.criterion == "it"
+
+
+def test_the_threshold_of_the_criterion_decides_whether_a_number_is_good_enough():
+    strict = QualityCriterion("it", threshold=0.9, evaluator="function")
+    for score, good in ((0.89, False), (0.9, True)):
+        given = {"function": lambda _, score=score: score}
+        checked = QualityCriterion(strict.name, "", 1.0, 0.9, "function", given)
+        assert evaluate(function(checked), "x").satisfactory is good
+
+
+def test_the_provider_of_a_function_that_asks_a_model_may_fail():
+    def ask(output):
+        raise ModelError("overloaded", retryable=True)
+
+    with pytest.raises(ModelError, match="overloaded"):
+        evaluate(function(criterion("function", function=ask)), "x")
+
+
+def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
+    issue = Issue("too long", "length")
+    found = function(criterion("function", function=lambda _: ReflectionEvaluation(0.1, issues=(issue, "b"))))
+    assert evaluate(found, "x", RUN).issues == (issue, Issue("b", "it"))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "needs 'function'"),
+        ({"function": 7}, "must be callable"),
+        ({"function": "len"}, "callable or 'package.module:name'"),
+        ({"function": "no_such_module:x"}, "can't be imported: No module named"),
+        ({"function": "operator:no_such_name"}, "can't be imported"),
+        ({"function": "operator:__doc__"}, "must be callable"),
+        ({"function": lambda: True}, "takes fewer"),
+        ({"function": lambda output, other: True}, "nothing fills the parameter 'other'"),
+        ({"function": len, "fn": len}, "no 'fn'"),
+    ],
+)
+def test_a_wrong_configuration_of_a_function_is_refused(config, says):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+        function(criterion("function", **config))
