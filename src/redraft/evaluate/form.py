@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.criterion import QualityCriterion
@@ -166,7 +165,7 @@ def _share(given: Any) -> float | None:
     """Return a number in 0..1 as it is; None for everything else, True and "0.8" included."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         return None
-    return float(given) if isfinite(given) and 0 <= given <= 1 else None
+    return float(given) if 0 <= given <= 1 else None  # NaN is not
 
 
 def _short(value: Any) -> str:
