@@ -286,10 +286,10 @@ def test_the_reason_is_written_before_the_score():
 
 
 def test_sentences_get_keys_that_a_model_can_write():
-    criteria = [QualityCriterion(name) for name in ("Under 80 words!", "under 80 words", "Überall", "???")]
+    criteria = [QualityCriterion(name) for name in ("a_2", "A", "a!", "Under 80 words!", "Überall", "???")]
     model = ScriptedModel([{}, {}])
     evaluation = evaluate(judge(criteria, model), "x")
-    keys = ["under_80_words", "under_80_words_2", "überall", "criterion"]
+    keys = ["a_2", "a", "a_3", "under_80_words", "überall", "criterion"]
     assert list(model.requests[0].schema["properties"]["criteria"]["properties"]) == keys
     assert list(evaluation.criteria_scores) == [criterion.name for criterion in criteria]
 
@@ -324,7 +324,7 @@ def test_a_prompt_of_ones_own_is_filled_in():
     assert "Asked: Say why the sky is blue.\n" in user.content
     assert '{"like": "this", "x": {}}' in user.content
     assert "- clarity: Easy to read.\n- tone: Friendly." in user.content
-    assert "Before: Version 1: 0.40\n- too old\n" in user.content
+    assert "\nVersion 1: 0.40\n- too old\n>>>>>>>> " in user.content
     assert "\nIt says {task} and {history}.\n" in user.content
     assert user.content.index("Reply with one JSON object") > user.content.index("It says")
     assert user.content.count("Easy to read.") == 1

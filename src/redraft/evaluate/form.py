@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.criterion import QualityCriterion
@@ -52,8 +53,8 @@ class Form:
         names: dict[str, str] = {}
         for criterion in self.criteria:
             slug = re.sub(r"\W+", "_", criterion.name.lower()).strip("_")[:40] or "criterion"
-            key = slug if slug not in names else f"{slug}_{len(names) + 1}"
-            names[key] = criterion.name
+            numbered = (f"{slug}_{number}" for number in count(2))
+            names[next(key for key in chain([slug], numbered) if key not in names)] = criterion.name
         return names
 
     @cached_property

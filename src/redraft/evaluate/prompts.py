@@ -79,7 +79,7 @@ def fill(prompt: str, listing: str, output: Output, run: RunContext, *, with_his
         "task": task_text(run.task),
         "output": fenced(as_text(output), "output"),
         "criteria": listing,
-        "history": (with_history and history_text(run.versions)) or "(none)",
+        "history": _history(run) if with_history and run.versions else "(none)",
     }
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), prompt)
 
@@ -88,8 +88,7 @@ def case(output: Output, run: RunContext, *, with_history: bool) -> str:
     """Return what is judged: the task, the earlier judgements, and last the output."""
     parts = [f"The task was:\n{task_text(run.task)}"]
     if with_history and run.versions:
-        told = fenced(history_text(run.versions), "record of earlier versions")
-        parts.append(f"Judge this version for itself, not by how earlier ones scored. {told}")
+        parts.append(f"Judge this version for itself, not by how earlier ones scored. {_history(run)}")
     parts.append(fenced(as_text(output), "output"))
     return "\n\n".join(parts)
 
@@ -104,9 +103,10 @@ def task_text(task: Task) -> str:
     return "\n\n".join(parts)
 
 
-def history_text(versions: tuple[ReflectionVersion, ...]) -> str:
-    """Render how the latest versions were judged, a paragraph each."""
-    return "\n".join(_version_text(version) for version in versions[-SHOWN_VERSIONS:])
+def _history(run: RunContext) -> str:
+    # Fenced, too: an issue may quote what an earlier output said.
+    told = "\n".join(_version_text(version) for version in run.versions[-SHOWN_VERSIONS:])
+    return fenced(told, "record of earlier versions")
 
 
 def _version_text(version: ReflectionVersion) -> str:
