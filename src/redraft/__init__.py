@@ -6,8 +6,8 @@ from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriteri
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.core.callbacks import ReflectionCallbacks as ReflectionCallbacks
     from redraft.core.callbacks import ReflectionDecision as ReflectionDecision

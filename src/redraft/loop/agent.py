@@ -11,9 +11,8 @@ from redraft.core.settings import load_settings
 from redraft.core.steps import direct
 from redraft.core.sync import run_sync
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.reflect import given_draft
 from redraft.loop.run import run_loop
-from redraft.loop.wire import parts_of_model, task_of
+from redraft.loop.wire import given_draft, parts_of_model, task_of
 from redraft.models.names import model_of
 
 if TYPE_CHECKING:

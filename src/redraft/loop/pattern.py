@@ -162,3 +162,6 @@ def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         near = get_close_matches(str(value), choices, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}."
         raise ConfigError(f"{name}: unknown {value!r}; {hint}")
+
+
+DEFAULT_PATTERN = ReflectionPattern()

@@ -1,28 +1,17 @@
-"""The front door for plain functions: `reflect` and `reflect_sync`."""
+"""The front door for plain functions: `reflect` and `reflect_sync`; the first call loads the engine."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from redraft.core.adapt import draft_of
-from redraft.core.steps import direct
-from redraft.core.sync import run_sync
-from redraft.core.usage import NOTHING_USED
-from redraft.core.version import Draft
-from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run import run_loop
-from redraft.loop.wire import parts_of_functions, task_of
-
+TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from redraft.core.protocols import Step, Stopper
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
-    from redraft.core.version import Output
-
-DEFAULT_PATTERN = ReflectionPattern()
+    from redraft.core.version import Draft, Output
+    from redraft.loop.pattern import ReflectionPattern
 
 
 async def reflect(
@@ -31,10 +20,10 @@ async def reflect(
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
     revise: Callable[..., Any] | None = None,
-    pattern: ReflectionPattern = DEFAULT_PATTERN,
+    pattern: ReflectionPattern | None = None,
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
-    step: Step = direct,
+    step: Step | None = None,
 ) -> ReflectionResult:
     """Draft, judge and revise with any functions until a rule says stop; return the best version and why.
 
@@ -47,20 +36,20 @@ async def reflect(
 
     Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
     """
+    from redraft.core.steps import direct  # noqa: PLC0415 (importing redraft stays quick; so below)
+    from redraft.loop.pattern import DEFAULT_PATTERN  # noqa: PLC0415
+    from redraft.loop.run import run_loop  # noqa: PLC0415
+    from redraft.loop.wire import given_draft, parts_of_functions, task_of  # noqa: PLC0415
+
+    chosen = pattern or DEFAULT_PATTERN
     if until is not None:
-        pattern = replace(pattern, until=until)
-    asked = task_of(task, pattern)
-    parts = parts_of_functions(
-        pattern, asked.task_type, generate, evaluate, revise, has_draft=draft is not None
-    )
-    return await run_loop(asked, parts, pattern, step, given_draft(draft))
+        from dataclasses import replace  # noqa: PLC0415
 
-
-def given_draft(draft: Output | Draft | None) -> Draft | None:
-    """Return the draft that a run starts from; what was there already cost this run nothing."""
-    if draft is None or isinstance(draft, Draft):
-        return draft
-    return replace(draft_of(draft, "draft"), usage=NOTHING_USED)
+        chosen = replace(chosen, until=until)
+    asked = task_of(task, chosen)
+    hands = (generate, evaluate, revise)
+    parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
+    return await run_loop(asked, parts, chosen, step or direct, given_draft(draft))
 
 
 def reflect_sync(
@@ -69,11 +58,13 @@ def reflect_sync(
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
     revise: Callable[..., Any] | None = None,
-    pattern: ReflectionPattern = DEFAULT_PATTERN,
+    pattern: ReflectionPattern | None = None,
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
 ) -> ReflectionResult:
     """Do what `reflect` does, from code that is not async; also inside a running event loop."""
+    from redraft.core.sync import run_sync  # noqa: PLC0415 (as above)
+
     return run_sync(
         reflect(
             task,

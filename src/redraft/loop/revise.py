@@ -173,7 +173,7 @@ def _like(output: Output, text: str) -> Output:
     if isinstance(output, str):
         return text
     value: Output = json_of(text)
-    kind: Any = type(output)
+    kind: Any = output.__class__
     return kind.model_validate(value) if hasattr(kind, "model_validate") else value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from redraft.core.context import Attempt, RunContext
 from redraft.core.errors import ConfigError
 from redraft.core.settings import load_settings
 from redraft.core.task import Task
+from redraft.core.usage import NOTHING_USED
+from redraft.core.version import Draft
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
@@ -38,6 +41,13 @@ def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     if not task.description.strip():
         raise ConfigError("The task is empty; say what is asked.")
     return task
+
+
+def given_draft(draft: Output | Draft | None) -> Draft | None:
+    """Return the draft that a run starts from; what was there already costs this run nothing."""
+    if draft is None or isinstance(draft, Draft):
+        return draft
+    return replace(adapt.draft_of(draft, "draft"), usage=NOTHING_USED)
 
 
 def parts_of_model(
