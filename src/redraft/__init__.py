@@ -96,6 +96,9 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 
+__all__ = sorted(_PLACE_OF)  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+
+
 def __getattr__(name: str) -> object:
     # Loaded on first use, so that importing one name does not pay for all.
     if name not in _PLACE_OF:

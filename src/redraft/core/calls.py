@@ -23,7 +23,7 @@ FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and keyword; is it async?"""
+    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword."""
 
     positional: tuple[str, ...] = ()
     keywords: tuple[tuple[str, str], ...] = ()
@@ -42,7 +42,11 @@ def caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Await
     signature = signature_of(fn, verb, given)
     call = fn if signature.is_async else partial(_in_thread, fn)
     if not signature.positional and not signature.keywords:
-        return lambda _run, *args: call(*args)
+
+        def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
+            return call(*args)
+
+        return plain
 
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
         extra = (value_of(kind, run) for kind in signature.positional)

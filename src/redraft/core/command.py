@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 
@@ -45,6 +46,12 @@ class CommandOutcome:
     result: Any = None
     stopped: str | None = None
     seconds: float = 0.0
+
+
+def stays_inside(name: str) -> bool:
+    """Say whether a file name is relative and leads nowhere but into the folder that it is put in."""
+    path = PurePosixPath(name)
+    return bool(path.name) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def find_program(name: str) -> str | None:
