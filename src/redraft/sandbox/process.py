@@ -14,11 +14,11 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
-from redraft.core.command import Command, CommandOutcome, find_program
+from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
 from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.sandbox.child import Child, ChildEnd
 
@@ -138,8 +138,7 @@ def _check(command: Command) -> str | None:
             f"A command's memory must be at least {LEAST_MEMORY} bytes, got {command.memory!r}."
         )
     for name in command.files:
-        path = PurePosixPath(name)
-        if not path.name or path.is_absolute() or ".." in path.parts or "\0" in name:
+        if not stays_inside(name):
             raise ConfigError(f"The file name {name!r} must be relative and stay inside the scratch folder.")
     try:
         json.dumps(command.inputs)

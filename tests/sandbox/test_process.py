@@ -1,0 +1,274 @@
+"""ProcessJail as its users see it."""
+# ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import cache
+
+import pytest
+
+from redraft.core.command import Command
+from redraft.core.errors import ConfigError
+from redraft.sandbox.process import ProcessJail
+
+
+def run(source, **given):
+    return asyncio.run(ProcessJail()(Command(python=source, **given)))
+
+
+HONEST = {
+    "inputs and result": ("result = sum(inputs['numbers'])", {"numbers": [1, 2, 3]}, 6),
+    "no result": ("x = 1", None, None),
+    "text": ("result = inputs + 'ö\\ud800'[0]", "naïve\n", "naïve\nö"),
+    "a lone surrogate": ("result = inputs", "\ud800", "\ud800"),
+    "dataclass": (
+        "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nresult = P(3).x",
+        None,
+        3,
+    ),
+    "standard library": (
+        "import csv, datetime, decimal, functools, itertools, math, random, re, statistics, string\nresult = math.comb(5, 2)",
+        None,
+        10,
+    ),
+    "scratch": (
+        "import os, pathlib, shutil\npathlib.Path('a').write_text('x')\nshutil.copy('a', 'b')\nos.chmod('b', 0o600)\nresult = sorted(os.listdir())",
+        None,
+        ["a", "b"],
+    ),
+    "temporary files": (
+        "import tempfile\nwith tempfile.TemporaryFile() as f: result = f.write(b'x')",
+        None,
+        1,
+    ),
+    "threads": (
+        "from concurrent.futures import ThreadPoolExecutor as T\nwith T(4) as t: result = list(t.map(abs, [-1, 2]))",
+        None,
+        [1, 2],
+    ),
+    "asyncio": (
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    return 5\nresult = asyncio.run(f())",
+        None,
+        5,
+    ),
+    "main": ("result = __name__ == '__main__'", None, True),
+    "time zone": ("import zoneinfo; result = str(zoneinfo.ZoneInfo('UTC'))", None, "UTC"),
+    "caught exit": ("try: exit(3)\nexcept SystemExit as e: result = e.code", None, 3),
+    "pickle of one's own class": (
+        "import pickle\nclass A: pass\nresult = type(pickle.loads(pickle.dumps(A()))) is A",
+        None,
+        True,
+    ),
+    "nothing of ours": (
+        "import sys; result = [p for p in sys.path if 'src' in p or 'site-packages' in p]",
+        None,
+        [],
+    ),
+    "stdin is empty": ("import sys; result = sys.stdin.read()", None, ""),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_python(name):
+    source, inputs, expected = HONEST[name]
+    outcome = run(source, inputs=inputs)
+    assert outcome.completed, outcome
+    assert outcome.result == expected
+    assert (outcome.exit_code, outcome.stopped) == (0, None)
+
+
+def test_what_it_printed_and_where_it_failed():
+    outcome = run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0")
+    assert outcome.stdout == "out\n"
+    assert outcome.stderr.startswith('err\nTraceback (most recent call last):\n  File "<python>", line 4')
+    assert "sandbox" not in outcome.stderr
+    assert (outcome.exit_code, outcome.completed, outcome.stopped) == (1, False, None)
+
+
+def test_files_and_readable_paths(tmp_path):
+    (tmp_path / "data").write_text("outside")
+    source = "result = [open('in/side').read(), open(inputs).read()]"
+    outcome = run(
+        source, inputs=str(tmp_path / "data"), files={"in/side": "inside"}, readable=[str(tmp_path)]
+    )
+    assert outcome.result == ["inside", "outside"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "either `argv` or `python`"),
+        ({"python": "1", "argv": ("true",)}, "either `argv` or `python`"),
+        ({"python": "1", "timeout": 0}, "timeout must be seconds > 0, got 0"),
+        ({"python": "1", "timeout": float("nan")}, "timeout"),
+        ({"python": "1", "timeout": float("inf")}, "timeout"),
+        ({"python": "1", "memory": 1000}, "at least"),
+        ({"python": "1", "inputs": object()}, "inputs must be JSON"),
+        ({"python": "1", "files": {"../x": ""}}, "'../x' must be relative"),
+        ({"python": "1", "files": {"/etc/x": ""}}, "'/etc/x' must be relative"),
+        ({"python": "1", "files": {"": ""}}, "'' must be relative"),
+        ({"python": "1", "files": {"a/../../x": ""}}, "must be relative"),
+        ({"argv": ("no-such-program",)}, "'no-such-program' is not installed"),
+        ({"argv": ("true", "a\0b")}, "NUL"),
+    ],
+)
+def test_bad_commands(given, says):
+    with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
+        asyncio.run(ProcessJail()(Command(**given)))
+
+
+def test_twenty_at_once_do_not_block_the_loop():
+    async def main():
+        jail, ticks = ProcessJail(), []
+
+        async def tick():
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(0.005)
+                ticks.append(time.perf_counter() - before)
+
+        ticking = asyncio.create_task(tick())
+        outcomes = await asyncio.gather(
+            *(jail(Command(python="print(inputs); result = inputs * 2", inputs=n)) for n in range(20))
+        )
+        ticking.cancel()
+        return outcomes, sorted(ticks)
+
+    outcomes, ticks = asyncio.run(main())
+    assert [outcome.result for outcome in outcomes] == [n * 2 for n in range(20)]
+    assert [outcome.stdout for outcome in outcomes] == [f"{n}\n" for n in range(20)]
+    assert ticks[len(ticks) // 2] < 0.1
+
+
+@pytest.mark.parametrize("form", [{"python": "import time; time.sleep(77)"}, {"argv": ("sleep", "77")}])
+def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def main():
+        task = asyncio.create_task(ProcessJail()(Command(**form)))
+        await asyncio.sleep(0.3)
+        children = _children()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return children
+
+    assert asyncio.run(main()) != []
+    assert _children() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def _children():
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    return [line for line in listed.stdout.splitlines() if "ps -o" not in line and "<defunct>" not in line]
+
+
+def test_no_descriptor_is_left_open():
+    def count():
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (names)
+
+    async def main():
+        await ProcessJail()(Command(python="1"))
+        before = count()
+        for _ in range(3):
+            await ProcessJail()(Command(python="1"))
+        return before, count()
+
+    before, after = asyncio.run(main())
+    assert after == before
+
+
+# A machine that lacks something: a process whose system calls `numbers` are refused, and which then uses the jail.
+LESSER_MACHINE = """
+import asyncio, ctypes, dataclasses, json, struct, sys
+from redraft.core.command import Command
+from redraft.core.errors import SandboxForbiddenError
+from redraft.sandbox.jail import kernel
+from redraft.sandbox.process import ProcessJail
+
+refused, allow, commands = json.loads(sys.argv[1])
+steps = [(0x20, 0, 0, 0)]
+for name in refused:
+    steps += [(0x15, 0, 1, kernel.number(name)), (0x06, 0, 0, 0x00050000 | 1)]
+steps.append((0x06, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
+kernel.prctl(38, 1)
+kernel.syscall("seccomp", 1, 0, struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+for given in commands:
+    try:
+        outcome = asyncio.run(ProcessJail(allow_unsandboxed=allow)(Command(**given)))
+        print(json.dumps(dataclasses.asdict(outcome)))
+    except SandboxForbiddenError as error:
+        print(json.dumps({"error": str(error)}))
+"""
+NAMESPACES, LANDLOCK = ["unshare"], ["landlock_create_ruleset"]
+READ = {"python": "result = open('/etc/passwd').read()[:4]"}
+WRITE = {"python": "open('x', 'w')"}
+COMPUTE = {"python": "result = [open('f').read(), 6 * 7]", "files": {"f": "here"}}
+PROGRAM = {"argv": ["sh", "-c", "echo x > file; cat file"]}
+FORGOTTEN = {"argv": ["sh", "-c", "sleep 77 & echo started"]}
+SLOW = {"argv": ["sleep", "77"], "timeout": 0.4}
+LARGE = {"python": "x = bytearray(1 << 34)"}
+
+
+LESSER_MACHINES = [
+    (NAMESPACES, False, COMPUTE, {"completed": True, "result": ["here", 42]}),
+    (NAMESPACES, False, READ, {"completed": False, "stopped": "forbidden"}),
+    (NAMESPACES, False, WRITE, {"completed": False, "stopped": "forbidden"}),
+    (NAMESPACES, False, {"python": "import os; os.fork()"}, {"completed": False, "stopped": "forbidden"}),
+    (
+        NAMESPACES,
+        False,
+        {"python": "import os; os.chmod('/tmp', 0o777)"},
+        {"completed": False, "stopped": "forbidden"},
+    ),
+    (["mount"], False, WRITE, {"completed": False, "stopped": "forbidden"}),
+    (["mount"], True, PROGRAM, {"completed": True, "stdout": "x\n"}),
+    (["mount_setattr"], False, WRITE, {"completed": False, "stopped": "forbidden"}),
+    (["mount_setattr"], True, PROGRAM, {"completed": True, "stdout": "x\n"}),
+    (["mount_setattr"], False, COMPUTE, {"completed": True, "result": ["here", 42]}),
+    (NAMESPACES, False, PROGRAM, "lacks user namespaces"),
+    (["mount"], False, PROGRAM, "lacks user namespaces"),
+    (NAMESPACES, True, PROGRAM, {"completed": True, "stdout": "x\n"}),
+    (LANDLOCK, False, COMPUTE, "lacks Landlock"),
+    (LANDLOCK, False, PROGRAM, "allow_unsandboxed=True"),
+    (["landlock_restrict_self"], False, COMPUTE, "lets a process shut itself in"),
+    (["landlock_restrict_self"], False, PROGRAM, "lets a process shut itself in"),
+    (LANDLOCK, True, COMPUTE, {"completed": True, "result": ["here", 42]}),
+    (LANDLOCK, True, PROGRAM, {"completed": True, "stdout": "x\n"}),
+    (LANDLOCK, True, FORGOTTEN, {"completed": True, "stdout": "started\n"}),
+    (LANDLOCK, True, SLOW, {"completed": False, "stopped": "timeout"}),
+    (LANDLOCK, True, LARGE, {"completed": False, "stopped": "memory"}),
+    (LANDLOCK, True, {"python": "import os; result = sorted(os.environ)"}, {"completed": True}),
+]
+
+
+@cache
+def on_lesser_machine(refused, allow):
+    """Run all the commands that are to run on one such machine: an interpreter for each would take long."""
+    rows = [row for row in LESSER_MACHINES if (tuple(row[0]), row[1]) == (refused, allow)]
+    argument = json.dumps([refused, allow, [given for _, _, given, _ in rows]])
+    environment = {**os.environ, "REDRAFT_TEST_SECRET": "treasure"}
+    command = [sys.executable, "-c", LESSER_MACHINE, argument]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=20)
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    return {id(row): outcome for row, outcome in zip(rows, outcomes, strict=True)}
+
+
+@pytest.mark.parametrize("row", LESSER_MACHINES, ids=str)
+def test_lesser_machines(row):
+    refused, allow, _, expected = row
+    outcome = on_lesser_machine(tuple(refused), allow)[id(row)]
+    if isinstance(expected, str):
+        assert expected in outcome["error"]
+        assert "allow_unsandboxed=True" in outcome["error"]
+    else:
+        assert {key: outcome.get(key) for key in expected} == expected, outcome
+        assert "REDRAFT_TEST_SECRET" not in str(outcome["result"])
+        assert outcome["seconds"] < 5
