@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from evaluating import RUN, after, criterion, evaluate
+from redraft.core.chat import ChatReply
+from redraft.core.command import CommandOutcome
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError, ModelError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.usage import TokenUsage
+from redraft.evaluate.judge import Judging
+from redraft.evaluate.panel import panel
+from redraft.evaluate.verdict import DOES_NOT_APPLY
+from redraft.models.scripted import ScriptedModel
+
+USED = TokenUsage(10, 5, requests=1, cost_usd=0.01)
+
+
+def checked(name, verdict, **fields):
+    """A criterion that a function with a fixed verdict decides."""
+    return QualityCriterion(
+        name, evaluator="function", evaluator_config={"function": lambda _: verdict}, **fields
+    )
+
+
+def judging(scores, usage=USED, issues=(), suggestions=(), confidence=0.9):
+    """A model that gives these scores to every output."""
+    reply = {
+        "criteria": {name: {"reason": "so", "score": score} for name, score in scores.items()},
+        "issues": [{"message": text, "criterion": name} for text, name in issues],
+        "suggestions": list(suggestions),
+        "confidence": confidence,
+    }
+    return ScriptedModel(lambda _: ChatReply(json.dumps(reply), usage=usage))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "overall", "satisfactory"),
+    [
+        ([checked("a", 1.0)], 1.0, True),
+        ([checked("a", 1.0), checked("b", 0.7)], 0.85, True),
+        ([checked("a", 1.0), checked("b", 0.6)], 0.8, False),  # b is below its own threshold
+        ([checked("a", 1.0), checked("b", 0.6, threshold=0.6)], 0.8, True),
+        ([checked("a", 0.7), checked("b", 0.7)], 0.7, False),  # overall is below
+        ([checked("a", 1.0, weight=3), checked("b", 0.5, weight=1, threshold=0)], 0.875, True),
+        ([checked("a", 1.0), checked("b", 0.0, weight=0, threshold=0)], 1.0, True),
+        ([checked("a", 1.0), checked("b", 0.0, weight=0)], 1.0, False),
+        ([checked("a", 1.0), checked("b", None)], 1.0, False),
+        ([checked("a", None)], None, False),
+        ([checked("a", None), checked("b", 1.0, weight=0)], None, False),
+        ([checked("a", 1.0), checked("b", DOES_NOT_APPLY)], 1.0, True),
+        ([checked("a", DOES_NOT_APPLY)], None, False),
+        ([checked("a", {"valid": False, "score": 0.9})], 0.9, False),  # it says so itself
+        ([checked(name, 0.8) for name in "abc"], 0.8, True),  # no rounding error makes it miss 0.8
+    ],
+)
+def test_overall_is_the_weighted_mean_and_every_criterion_has_its_say(criteria, overall, satisfactory):
+    evaluation = evaluate(panel(criteria), "x")
+    assert (evaluation.overall_score, evaluation.satisfactory) == (overall, satisfactory)
+
+
+def test_the_threshold_is_that_of_the_panel():
+    criteria = [checked("a", 0.8)]
+    assert evaluate(panel(criteria, threshold=0.8), "x").satisfactory
+    assert not evaluate(panel(criteria, threshold=0.81), "x").satisfactory
+
+
+def test_a_criterion_that_does_not_apply_is_absent_and_an_unknown_one_is_none():
+    criteria = [checked("a", 1.0), checked("b", DOES_NOT_APPLY), checked("c", None)]
+    evaluation = evaluate(panel(criteria), "x")
+    assert evaluation.criteria_scores == {"a": 1.0, "c": None}
+    assert evaluation.unjudged == ("c",)
+
+
+def test_each_criterion_below_its_threshold_leaves_an_issue():
+    criteria = [checked("silent", 0.4), checked("said", (0.4, "too long")), checked("good", 0.9)]
+    evaluation = evaluate(panel(criteria), "x")
+    assert evaluation.issues == (Issue("too long", "said"), Issue("silent scored 0.40, needs 0.70", "silent"))
+
+
+def test_what_a_check_refuses_in_spite_of_its_score_leaves_an_issue():
+    evaluation = evaluate(panel([checked("a", {"valid": False, "score": 0.9})]), "x")
+    assert evaluation.issues == (Issue("a was refused by its own evaluator", "a"),)
+
+
+def test_issues_and_suggestions_come_once():
+    verdict = {"score": 0.1, "errors": ["Too long.", "too  long", "dull"], "suggestions": ["cut", "cut"]}
+    evaluation = evaluate(panel([checked("a", verdict), checked("b", verdict)]), "x")
+    assert [(issue.message, issue.criterion) for issue in evaluation.issues] == [
+        ("Too long.", "a"),
+        ("dull", "a"),
+        ("Too long.", "b"),
+        ("dull", "b"),
+    ]
+    assert evaluation.suggestions == ("cut",)
+
+
+def test_confidence_is_the_least_and_usage_the_sum():
+    parts = [
+        checked("a", ReflectionEvaluation(1.0, satisfactory=True, confidence=0.9, usage=USED)),
+        checked("b", ReflectionEvaluation(1.0, satisfactory=True, confidence=0.4, usage=USED)),
+        QualityCriterion("clarity"),
+    ]
+    evaluation = evaluate(panel(parts, model=judging({"clarity": 0.9})), "x")
+    assert evaluation.confidence == 0.4
+    assert evaluation.usage == TokenUsage(30, 15, requests=3, cost_usd=0.03)
+
+
+def test_checks_and_judged_are_named_apart():
+    criteria = [
+        "clarity",
+        criterion("compare", "better", against="best"),
+        criterion("compare", "alike", reference="x", method="similarity"),
+        criterion("regex", "cites", pattern="x"),
+        checked("f", True),
+    ]
+    made = panel(criteria, model=judging({}))
+    assert made.judged == ("clarity", "better")
+    assert made.checks == ("alike", "cites", "f")
+    assert [c.name for c in made.criteria] == ["clarity", "better", "alike", "cites", "f"]
+
+
+@pytest.mark.parametrize(
+    ("gate_score", "gate", "asked", "passed"),
+    [(0.0, True, 0, False), (0.0, False, 1, True), (0.7, True, 1, True), (None, True, 1, True)],
+)
+def test_a_gate_that_fails_spares_the_model(gate_score, gate, asked, passed):
+    model = judging({"clarity": 0.9})
+    made = panel([QualityCriterion("clarity"), checked("tests", gate_score, gate=gate)], model=model)
+    evaluation = evaluate(made, "x")
+    assert len(model.requests) == asked
+    assert evaluation.gates_passed is passed
+    assert evaluation.criteria_scores == {"clarity": 0.9 if asked else None, "tests": gate_score}
+    assert evaluation.usage.requests == asked
+
+
+def test_without_budget_only_the_free_checks_run():
+    model = judging({"clarity": 0.9})
+    criteria = ["clarity", checked("a", 1.0), criterion("compare", "better", against="first")]
+    evaluation = evaluate(panel(criteria, model=model), "x", replace(after("y"), free_only=True))
+    assert model.requests == []
+    assert evaluation.criteria_scores == {"clarity": None, "a": 1.0, "better": None}
+    assert (evaluation.overall_score, evaluation.satisfactory, evaluation.issues) == (1.0, False, ())
+    assert evaluation.gates_passed
+
+
+def test_the_judges_spread_counts_as_much_as_its_criteria_weigh():
+    scores = iter([0.6, 1.0])
+    replies = ScriptedModel(lambda _: {"criteria": {"clarity": {"reason": "", "score": next(scores)}}})
+    criteria = [QualityCriterion("clarity", weight=1), checked("a", 1.0, weight=3)]
+    evaluation = evaluate(panel(criteria, model=replies, judging=Judging(samples=2)), "x")
+    assert evaluation.spread == pytest.approx(0.1)
+    assert evaluation.criteria_scores["clarity"] == 0.8
+
+
+def test_checks_that_wait_run_at_once():
+    meeting = asyncio.Event()
+
+    async def first(_):
+        await asyncio.wait_for(meeting.wait(), 5)
+        return True
+
+    async def second(_):
+        meeting.set()
+        return True
+
+    criteria = [criterion("function", "a", function=first), criterion("function", "b", function=second)]
+    assert evaluate(panel(criteria), "x").criteria_scores == {"a": 1.0, "b": 1.0}
+
+
+def test_a_provider_that_fails_raises_with_what_was_paid():
+    def answer(request):
+        if "compare" in request.messages[0].content:
+            raise ModelError("overloaded", usage=TokenUsage(1, 0, failed_requests=1))
+        return ChatReply('{"criteria": {"clarity": {"reason": "", "score": 1}}}', usage=USED)
+
+    criteria = ["clarity", criterion("compare", "better", against="first")]
+    with pytest.raises(ModelError, match="overloaded") as caught:
+        evaluate(panel(criteria, model=ScriptedModel(answer)), "x", after("y"))
+    assert caught.value.usage == TokenUsage(12, 5, requests=1, failed_requests=2, cost_usd=0.01)
+
+
+def test_defaults_come_from_the_task_type():
+    made = panel(None, model=judging({}), task_type="analysis")
+    assert made.judged == ("accuracy", "depth", "relevance", "objectivity")
+
+
+def test_a_command_is_run_by_the_runner_that_is_given():
+    asked = []
+
+    async def run_command(command, /):
+        asked.append(command.argv)
+        return CommandOutcome(1, completed=True, stderr="broken")
+
+    model = judging({"clarity": 1.0})
+    tests = replace(criterion("command", "tests", command=["true", "{file}"]), gate=True)
+    made = panel(["clarity", tests], model=model, run_command=run_command)
+    evaluation = evaluate(made, "x")
+    assert (made.checks, asked) == (("tests",), [("true", "draft.py")])
+    assert evaluation.criteria_scores == {"clarity": None, "tests": 0.0}
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("criteria", "says"),
+    [
+        (["clarity"], "'clarity': llm needs a model; give one, or set REDRAFT_MODEL"),
+        ([criterion("compare", against="best")], "compare needs a model"),
+        ([criterion("regexp", pattern="x")], "unknown evaluator 'regexp'; did you mean 'regex'"),
+        ([criterion("")], "unknown evaluator ''; Known are 'llm', 'regex'"),
+        ([criterion("command", command=["pytest"])], "needs a runner of commands"),
+        ([criterion("schema", schema={"type": "nope"})], "not valid"),
+        ([], "empty"),
+    ],
+)
+def test_what_cannot_work_is_refused(criteria, says):
+    with pytest.raises(ConfigError, match=says):
+        panel(criteria)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (criterion("llm", prompt="x"), "llm has no 'prompt'; None is known"),
+        (QualityCriterion("it", gate=True), "gate=True is for criteria that no model judges"),
+    ],
+)
+def test_what_a_judged_criterion_cannot_have_is_refused(made, says):
+    with pytest.raises(ConfigError, match=says):
+        panel([made], model=judging({}))
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
+def test_a_threshold_out_of_range_is_refused(threshold):
+    with pytest.raises(ConfigError, match="quality threshold"):
+        panel([checked("a", 1.0)], threshold=threshold)
+
+
+def test_one_panel_serves_many_runs_at_once():
+    made = panel([checked("a", 1.0), "clarity"], model=judging({"clarity": 0.5}))
+
+    async def many():
+        return await asyncio.gather(*(made(f"x{i}", RUN) for i in range(50)))
+
+    assert {evaluation.overall_score for evaluation in asyncio.run(many())} == {0.75}
