@@ -1,0 +1,261 @@
+"""The criteria that running something decides: a linter, a test suite, calls of the code itself."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import SandboxError, SandboxForbiddenError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.protocols import CommandRunner
+from redraft.core.texts import as_text
+from redraft.evaluate import steps
+from redraft.evaluate.config import check_keys, nearest, wrong
+from redraft.evaluate.python_checks import PythonCheck, checks_of_calls, checks_of_tests, parse, shorten
+from redraft.evaluate.verdict import PASSED, failed, unknown
+from redraft.text.code import python_block
+
+if TYPE_CHECKING:
+    from redraft.core.context import RunContext
+    from redraft.core.protocols import Evaluator
+    from redraft.core.version import Output
+
+FORMS = ("command", "calls", "tests")
+MAX_ISSUES = 20
+TAIL = 2000
+TIMEOUT, LONGEST = 10.0, 3600.0
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_NOT_RUN = (126, 127)  # how a shell, too, says that a program could not be started
+_LIMITS = {
+    "timeout": "ran longer than its limit of {timeout:g} s (timeout)",
+    "memory": "took more memory than its limit (memory)",
+    "output": "wrote more than its limit (output)",
+    "forbidden": "did what the jail forbids (forbidden)",
+}
+
+
+def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluator:
+    """Judge a draft by what running something says; `run_command` holds the jail.
+
+    The configuration has one of three forms, each with `files` (name to text, laid beside), `readable`
+    (paths that may be read) and `timeout` (seconds, 10 unless given):
+
+    - `command`: a program and its arguments; the draft lies in `file` (`draft.py` unless given), whose name
+      replaces `{file}`. Exit code 0 is 1.0, any other 0.0 with the end of what it wrote as issues.
+    - `calls`: expressions with the values expected of them, `{"call": "f(3)", "expect": 6}` or pairs. The
+      draft is Python; it is executed, then `setup`, then each expression, and the score is the share that
+      gave what was expected. The values expected never enter the jail, so a draft can't look them up or
+      claim them. Prefer this form.
+    - `tests`: Python statements that run after the draft (and `setup`), each a check of its own; the score
+      is the share that held. `assert f(3) == 6` is taken as a call. Any other statement runs inside, in the
+      draft's own process, so a draft that wants to cheat could read it and make it hold.
+
+    A Python draft may come in a Markdown fence. A limit that stops it, and a draft that does not parse, is
+    0.0. Raises `ConfigError` for a configuration that can't work, a program that is not installed included,
+    and, when judging, `SandboxForbiddenError` where the machine has no jail.
+    """
+    given = criterion.evaluator_config
+    forms = [form for form in FORMS if form in given]
+    if len(forms) != 1:
+        known = (*FORMS, "file", "files", "readable", "setup", "timeout")
+        hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in given if key not in known]
+        raise wrong(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
+    shared = _shared(criterion)
+    if forms == ["command"]:
+        check_keys(criterion, "command", "file", "files", "readable", "timeout")
+        judge = _ProgramJudge(criterion, run_command, shared, _argv(criterion), _file(criterion))
+    else:
+        check_keys(criterion, *forms, "setup", "files", "readable", "timeout")
+        read = checks_of_calls if forms == ["calls"] else checks_of_tests
+        checks = read(criterion, given[forms[0]])
+        judge = _PythonJudge(criterion, run_command, shared, tuple(checks), _setup(criterion))
+
+    async def evaluate(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        try:
+            return await judge(as_text(output))
+        except SandboxForbiddenError:
+            raise
+        except SandboxError as error:
+            return unknown(criterion, str(error))
+
+    return evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramJudge:
+    criterion: QualityCriterion
+    run_command: CommandRunner
+    shared: Command
+    argv: tuple[str, ...]
+    file: str
+
+    async def __call__(self, text: str) -> ReflectionEvaluation:
+        source, first_line = python_block(text) if self.file.endswith(".py") else (text, 1)
+        files = {**self.shared.files, self.file: source}
+        outcome = await self.run_command(replace(self.shared, argv=self.argv, files=files))
+        shown, name = " ".join(self.argv)[:TAIL], self.criterion.name
+        if outcome.stopped:
+            return failed(Issue(f"{shown} {_limit(outcome, self.shared)}", name))
+        if outcome.exit_code == 0:
+            return PASSED
+        said = _ESCAPES.sub("", f"{outcome.stdout}\n{outcome.stderr}").strip()
+        if outcome.exit_code in _NOT_RUN:
+            return unknown(self.criterion, f"{shown} could not be run: {said[-TAIL:]}")
+        issues = self._located(said, first_line - 1)
+        return failed(*issues or (Issue(f"{shown} {_ending(outcome)}: {said[-TAIL:]}".rstrip(": "), name),))
+
+    def _located(self, said: str, skipped: int) -> list[Issue]:
+        """Find complaints such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
+        form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
+        found = [match for line in said.splitlines() if (match := form.fullmatch(line.strip()))]
+        return [
+            Issue(match[2][:TAIL], self.criterion.name, line=int(match[1]) + skipped)
+            for match in found[:MAX_ISSUES]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonJudge:
+    criterion: QualityCriterion
+    run_command: CommandRunner
+    shared: Command
+    checks: tuple[PythonCheck, ...]
+    setup: str
+
+    async def __call__(self, text: str) -> ReflectionEvaluation:
+        source, first_line = python_block(text)
+        inputs = {
+            "draft": source,
+            "setup": self.setup,
+            "steps": [[check.how, check.source] for check in self.checks],
+        }
+        outcome = await self.run_command(replace(self.shared, python=_harness(), inputs=inputs))
+        if outcome.stopped:
+            return self._failed(f"The draft {_limit(outcome, self.shared)}")
+        if not outcome.completed:
+            return self._failed(f"The draft {_ending(outcome)} before its checks were through")
+        return self._verdict(outcome.result, first_line - 1)
+
+    def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
+        """Judge what came back; the draft shared a process with what reported it, so nothing is presumed."""
+        said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+        if "raised" in said:
+            part = "does not parse" if said["raised"] == "SyntaxError" else f"raised {said['raised']}"
+            who = "The draft" if said.get("part") == "draft" else "The setup after the draft"
+            return self._failed(shorten(f"{who} {part}: {said.get('message')}"), _line(said, skipped))
+        outcomes = _outcomes(said, len(self.checks))
+        if outcomes is None:
+            return self._failed("The draft interfered with its checks")
+        issues: list[Issue] = []
+        passed = counted = 0
+        for check, came in zip(self.checks, outcomes, strict=True):
+            complaint = check.complaint(came)
+            counted += check.counts
+            passed += check.counts and complaint is None
+            if complaint:
+                issues.append(Issue(complaint, self.criterion.name, line=_line(came, skipped)))
+        if len(issues) > MAX_ISSUES:
+            more = Issue(f"{len(issues) - MAX_ISSUES} more checks failed", self.criterion.name)
+            issues[MAX_ISSUES:] = [more]
+        score = passed / counted
+        return ReflectionEvaluation(
+            score, satisfactory=score >= self.criterion.threshold, issues=tuple(issues)
+        )
+
+    def _failed(self, message: str, line: int | None = None) -> ReflectionEvaluation:
+        return failed(Issue(message, self.criterion.name, line=line))
+
+
+@cache
+def _harness() -> str:
+    """Read the text of `steps`, with the line that sets it going."""
+    return f"{Path(steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
+
+
+def _outcomes(said: dict[str, Any], wanted: int) -> list[dict[str, Any]] | None:
+    outcomes = said.get("outcomes")
+    if not isinstance(outcomes, list) or len(cast("list[Any]", outcomes)) != wanted:
+        return None
+    if not all(isinstance(outcome, dict) for outcome in cast("list[Any]", outcomes)):
+        return None
+    return cast("list[dict[str, Any]]", outcomes)
+
+
+def _line(said: dict[str, Any], skipped: int) -> int | None:
+    line = said.get("line")
+    return line + skipped if isinstance(line, int) and line > 0 else None
+
+
+def _limit(outcome: CommandOutcome, asked: Command) -> str:
+    return _LIMITS[outcome.stopped or "timeout"].format(timeout=asked.timeout)
+
+
+def _ending(outcome: CommandOutcome) -> str:
+    code = outcome.exit_code or 0
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+
+
+def _shared(criterion: QualityCriterion) -> Command:
+    """Read what all forms share."""
+    given = criterion.evaluator_config
+    timeout = given.get("timeout", TIMEOUT)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
+        raise wrong(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
+    files: Any = given.get("files", {})
+    if not isinstance(files, Mapping):
+        raise wrong(criterion, f"files must map names to texts, got {files!r}.")
+    for name, text in cast("Mapping[Any, Any]", files).items():
+        _check_name(criterion, name)
+        if not isinstance(text, str):
+            raise wrong(criterion, f"the file {name!r} must be a text, got {text!r}.")
+    readable: Any = given.get("readable", [])
+    if not isinstance(readable, list | tuple) or not all(
+        isinstance(path, str | Path) for path in cast("list[Any]", readable)
+    ):
+        raise wrong(criterion, f"readable must be a list of paths, got {readable!r}.")
+    paths = [str(path) for path in cast("list[str | Path]", readable)]
+    return Command(timeout=float(timeout), files=cast("Mapping[str, str]", files), readable=paths)
+
+
+def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
+    words: Any = criterion.evaluator_config["command"]
+    if not isinstance(words, list | tuple) or not words:
+        raise wrong(
+            criterion, f'command must be a list such as ["ruff", "check", "{{file}}"], got {words!r}.'
+        )
+    if not all(isinstance(word, str) and word and "\0" not in word for word in cast("list[Any]", words)):
+        raise wrong(criterion, f"command must be a list of texts, got {words!r}.")
+    file = _file(criterion)
+    argv = tuple(word.replace("{file}", file) for word in cast("list[str]", words))
+    if find_program(argv[0]) is None:
+        raise wrong(
+            criterion, f"the program {argv[0]!r} is not installed: neither beside Python nor on PATH."
+        )
+    return argv
+
+
+def _file(criterion: QualityCriterion) -> str:
+    name = criterion.evaluator_config.get("file", "draft.py")
+    _check_name(criterion, name)
+    return name
+
+
+def _setup(criterion: QualityCriterion) -> str:
+    setup = criterion.evaluator_config.get("setup", "")
+    if not isinstance(setup, str):
+        raise wrong(criterion, f"setup must be Python source, got {setup!r}.")
+    parse(criterion, setup, "exec")
+    return setup
+
+
+def _check_name(criterion: QualityCriterion, name: object) -> None:
+    if not isinstance(name, str) or not stays_inside(name):
+        raise wrong(criterion, f"the file name {name!r} must be relative and stay inside the scratch folder.")

@@ -1,0 +1,279 @@
+# ruff: noqa: E501 (a table of drafts: one a line reads better than folded)
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from evaluating import RUN, criterion, evaluate
+from redraft.core.command import CommandOutcome
+from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
+from redraft.evaluate.command import command
+from redraft.sandbox.process import ProcessJail
+
+F = "```"
+
+
+def judge(output, **config):
+    return evaluate(command(criterion("command", **config), ProcessJail()), output)
+
+
+def messages(evaluation):
+    return [issue.message for issue in evaluation.issues]
+
+
+DOUBLE = "def f(x):\n    return x * 2\n"
+
+
+@pytest.mark.parametrize(
+    ("draft", "config", "score", "complaints"),
+    [
+        (DOUBLE, {"calls": [{"call": "f(3)", "expect": 6}]}, 1.0, []),
+        (DOUBLE, {"calls": [["f(3)", 6], ("f(4)", 9)]}, 0.5, ["f(4) returned 8, expected 9"]),
+        (
+            DOUBLE,
+            {"calls": [("f(None)", 1)]},
+            0.0,
+            ["f(None) raised TypeError: unsupported operand type(s) for *: 'NoneType' and 'int'"],
+        ),
+        (DOUBLE, {"calls": [("g(1)", 1), ("f(1)", 2)]}, 0.5, ["g(1) raised NameError: name 'g' is not defined"]),
+        (DOUBLE, {"calls": [("y", 4)], "setup": "y = f(2)"}, 1.0, []),
+        (DOUBLE, {"calls": [("f(1)", 2)], "setup": "g()"}, 0.0, ["The setup after the draft raised NameError: name 'g' is not defined"]),
+        (f"Sure:\n{F}python\n{DOUBLE}{F}\n", {"calls": [("f(1)", 2)]}, 1.0, []),
+        ("def f(:", {"calls": [("f(1)", 2)]}, 0.0, ["The draft does not parse: invalid syntax"]),
+        ("import nothing_such", {"calls": [("1", 1)]}, 0.0, ["The draft raised ModuleNotFoundError: No module named 'nothing_such'"]),
+        ("print('6')\nprint('passed')", {"calls": [("f(3)", 6)]}, 0.0, ["f(3) raised NameError: name 'f' is not defined"]),
+        ("if __name__ == '__main__': input()", {"calls": [("1", 1)]}, 1.0, []),
+        ("def f(x): raise SystemExit(0)", {"calls": [("f(3)", 6)]}, 0.0, ["f(3) raised SystemExit: 0"]),
+        ("exit(0)", {"calls": [("f(3)", 6)]}, 0.0, ["The draft raised SystemExit: 0"]),
+        ("import os; os._exit(0)", {"calls": [("1", 1)]}, 0.0, ["The draft exited with 0 before its checks were through"]),
+        ("import os; os.abort()", {"calls": [("1", 1)]}, 0.0, ["The draft was ended by SIGABRT before its checks were through"]),
+        ("while True: pass", {"calls": [("1", 1)], "timeout": 0.3}, 0.0, ["The draft ran longer than its limit of 0.3 s (timeout)"]),
+        ("while True: print('x' * 9999)", {"calls": [("1", 1)]}, 0.0, ["The draft wrote more than its limit (output)"]),
+        (
+            "def f(): return open('/etc/passwd').read()",
+            {"calls": [("f()", "")]},
+            0.0,
+            ["f() raised PermissionError: [Errno 13] Permission denied: '/etc/passwd'"],
+        ),
+        # A draft that goes through the process of its checks gains nothing: what is expected is not there.
+        (
+            "import sys\nmain = sys.modules['__main__']\nmain.plain = lambda value: 6",
+            {"calls": [("1", 7)]},
+            0.0,
+            ["1 returned 1, expected 7"],
+        ),
+        ("import sys\nsys.modules['__main__'].run_steps = lambda inputs: 1", {"calls": [("1", 1)]}, 1.0, []),
+        (
+            "import sys\nmain = sys.modules['__main__']\nmain._take = lambda *given: {'value': 6}",
+            {"calls": [("1", 7)]},
+            0.0,
+            ["1 returned None, expected 7"],
+        ),
+        (
+            "import sys\nsys.modules['__main__']._take = lambda *given: 'passed'",
+            {"calls": [("1", 7)]},
+            0.0,
+            ["The draft interfered with its checks"],
+        ),
+        (
+            "import sys\nsys.modules['__main__']._take = lambda *g: {'raised': 'x' * 10**5, 'message': [1], 'line': 'a'}",
+            {"calls": [("1", 7)]},
+            0.0,
+            None,
+        ),
+        (DOUBLE, {"tests": "assert f(3) == 6\nassert 8 == f(4)"}, 1.0, []),
+        (DOUBLE, {"tests": "assert f(3) == 7\nassert f(1) > 1"}, 0.5, ["f(3) returned 6, expected 7"]),
+        (DOUBLE, {"tests": "assert f(1) > 5, 'too small'"}, 0.0, ["assert f(1) > 5, 'too small' failed: too small"]),
+        (DOUBLE, {"tests": "import math\nx = f(2)\nassert math.isclose(x, 4)\nassert x"}, 1.0, []),
+        (DOUBLE, {"tests": "for n in range(3):\n    assert f(n) == n"}, 0.0, ["for n in range(3): assert f(n) == n failed"]),
+        (DOUBLE, {"tests": "def test_f():\n    assert f(1) == 2\ndef test_g():\n    assert f(1) == 3"}, 0.5, ["test_g() failed"]),
+        (DOUBLE, {"tests": "def check(c):\n    assert c(1) == 2\ncheck(f)"}, 1.0, []),
+        (DOUBLE, {"tests": "from nowhere import x\nassert f(1) == 2"}, 1.0, ["from nowhere import x raised ModuleNotFoundError: No module named 'nowhere'"]),
+        (DOUBLE, {"tests": "try:\n    f(None)\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError"}, 1.0, []),
+    ],
+)  # fmt: skip
+def test_python_drafts(draft, config, score, complaints):
+    evaluation = judge(draft, **config)
+    assert evaluation.overall_score == score
+    assert evaluation.satisfactory is (score >= 0.7)
+    if complaints is not None:
+        assert messages(evaluation) == complaints
+    assert all(issue.criterion == "it" for issue in evaluation.issues)
+    assert all(len(message) < 1000 for message in messages(evaluation))
+
+
+VALUES = [
+    ("1", 1, True), ("1", 1.0, True), ("1", 2, False), ("1", True, True), ("True", 1, True), ("'1'", 1, False),
+    ("0.1 + 0.2", 0.3, True), ("0.1 + 0.2 - 0.3", 0, True), ("0.3001", 0.3, False), ("1e300 * 1e10", math.inf, True),
+    ("float('nan')", math.nan, True), ("float('nan')", 1.0, False), ("10**4000", 10**4000, True),
+    ("10**4000", 10**4000 + 1, False), ("2**60 + 1", 2**60, False),
+    ("None", None, True), ("None", 0, False), ("''", None, False), ("'ü'", "ü", True),
+    ("(1, 2)", (1, 2), True), ("(1, 2)", [1, 2], True), ("[1, 2]", (1, 2), True), ("[2, 1]", [1, 2], False),
+    ("[]", (), True), ("[]", {}, False), ("[[0.1 + 0.2]]", [(0.3,)], True),
+    ("{3, 1, 2}", {1, 2, 3}, True), ("frozenset([1])", {1}, True), ("{1}", [1], False), ("set()", set(), True),
+    ("set()", {}, False), ("{(1, 2), (3,)}", {(3,), (1, 2)}, True),
+    ("{'b': 1, 'a': 2}", {"a": 2, "b": 1}, True), ("{1: 'a'}", {1: "a"}, True), ("{1: 'a'}", {"1": "a"}, False),
+    ("{'a': {1}}", {"a": {1}}, True), ("{'__set__': [1]}", {1}, False), ("{'__set__': [1]}", {"__set__": [1]}, True),
+    ("{'a': 1}", {"a": 1, "b": 2}, False), ("b'a'", b"a", True), ("b'a'", "a", False), ("1j", 1j, True),
+    ("__import__('collections').Counter('aab')", {"a": 2, "b": 1}, True),
+    ("__import__('collections').namedtuple('P', 'x y')(1, 2)", (1, 2), True),
+    ("__import__('enum').IntEnum('E', 'a').a", 1, True),
+    ("object()", None, False), ("range(3)", [0, 1, 2], False), ("(x for x in [1])", [1], False),
+    ("type('L', (), {'__eq__': lambda s, o: True})()", 1, False),
+    ("type('L', (int,), {'__eq__': lambda s, o: True})(5)", 6, False),
+    ("type('L', (str,), {'__eq__': lambda s, o: True})('5')", "6", False),
+    ("type('L', (), {'__repr__': lambda s: 1/0})()", 1, False),
+]  # fmt: skip
+
+
+def test_values_compare_as_in_python_but_outside():
+    evaluation = judge("", calls=[(call, expected) for call, expected, _ in VALUES])
+    failing = [message.split(" returned ")[0] for message in messages(evaluation)][:20]
+    wanted = [call for call, _, equal in VALUES if not equal]
+    assert evaluation.overall_score == 1 - len(wanted) / len(VALUES)
+    assert failing == wanted[:20]
+    assert messages(evaluation)[20:] == [f"{len(wanted) - 20} more checks failed"]
+
+
+@pytest.mark.parametrize("setup", ["a = []; a.append(a)", "a = []\nfor _ in range(10**5): a = [a]"])
+def test_values_without_end_equal_nothing(setup):
+    evaluation = judge("", calls=[("a", [[]]), ("1", 1)], setup=setup)
+    assert evaluation.overall_score == 0.5
+
+
+def test_lines_are_those_of_the_draft():
+    fenced = f"Here:\n\n{F}python\ndef f(x):\n    return 1 / x\n{F}\n"
+    assert [issue.line for issue in judge(fenced, calls=[("f(0)", 1)]).issues] == [5]
+    assert [issue.line for issue in judge("x = 1\ny = (", calls=[("1", 1)]).issues] == [2]
+    ruff = judge(
+        f"{F}python\nimport os\n{F}", command=["ruff", "check", "--output-format", "concise", "{file}"]
+    )
+    assert [(issue.line, "F401" in issue.message) for issue in ruff.issues] == [(2, True)]
+
+
+LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
+
+
+@pytest.mark.parametrize(
+    ("draft", "config", "score", "says"),
+    [
+        ("x = 1\n", {"command": LINT, "file": "draft.py"}, 1.0, None),
+        ("import os\n", {"command": LINT}, 0.0, "F401"),
+        ("a\n", {"command": ["grep", "-q", "a", "{file}"], "file": "notes/a.txt"}, 1.0, None),
+        ("b\n", {"command": ["grep", "-q", "a", "{file}"], "file": "a.txt"}, 0.0, "grep -q a a.txt exited with 1"),
+        (f"{F}python\nx\n{F}", {"command": ["grep", "-q", "```", "{file}"], "file": "a.md"}, 1.0, None),
+        ({"a": 1}, {"command": ["python", "-c", "import json; json.load(open('d.json'))"], "file": "d.json"}, 1.0, None),
+        ("x", {"command": ["sh", "-c", "printf '\\033[31mred\\033[0m \\033]8;;u\\007link'; exit 3"]}, 0.0, "sh -c printf '\\033[31mred\\033[0m \\033]8;;u\\007link'; exit 3 exited with 3: red link"),
+        ("x", {"command": ["sh", "-c", "yes | head -c 9000; exit 1"]}, 0.0, "y\ny"),
+        ("x", {"command": ["sh", "-c", "kill -SEGV $$"]}, 0.0, "sh -c kill -SEGV $$ was ended by SIGSEGV"),
+        ("x", {"command": ["sleep", "9"], "timeout": 0.3}, 0.0, "sleep 9 ran longer than its limit of 0.3 s (timeout)"),
+        ("x", {"command": ["yes"]}, 0.0, "yes wrote more than its limit (output)"),
+        ("x", {"command": ["sh", "-c", "exit 127"]}, None, "Not judged: sh -c exit 127 could not be run"),
+        ("x", {"command": ["cat", "beside"], "files": {"beside": "y"}}, 1.0, None),
+        ("x", {"command": ["cat", "/etc/hostname"]}, 0.0, "Permission denied"),
+    ],
+)  # fmt: skip
+def test_programs_judge(draft, config, score, says):
+    evaluation = judge(draft, **config)
+    assert evaluation.overall_score == score
+    assert evaluation.satisfactory is (score == 1.0)
+    if says is None:
+        assert evaluation.issues == ()
+    else:
+        assert says in messages(evaluation)[0]
+        assert len(messages(evaluation)[0]) < 2500
+
+
+def test_a_test_file_judges():
+    tests = "from draft import f\ndef test_f():\n    assert f(2) == 4\n"
+    config = {"command": ["pytest", "-q", "-p", "no:cacheprovider"], "files": {"test_draft.py": tests}}
+    assert judge(DOUBLE, **config).overall_score == 1.0
+
+
+def test_readable_paths(tmp_path):
+    (tmp_path / "words").write_text("x")
+    config = {"command": ["grep", "-q", "-f", str(tmp_path / "words"), "{file}"]}
+    assert judge("x", **config).overall_score == 0.0
+    assert judge("x", **config, readable=[tmp_path]).overall_score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "needs one of"),
+        ({"comand": ["ruff"]}, "did you mean 'command'?"),
+        ({"calls": [("1", 1)], "tests": "assert 1"}, r"got \['calls', 'tests'\]"),
+        ({"calls": [("1", 1)], "timout": 3}, "did you mean 'timeout'?"),
+        ({"calls": [("1", 1)], "file": "x.py"}, "has no 'file'"),
+        ({"command": ["ruff"], "setup": "x"}, "has no 'setup'"),
+        ({"calls": []}, "at least one call"),
+        ({"calls": "f(3)"}, "at least one call"),
+        ({"calls": [{"call": "f(3)"}]}, "a call must be"),
+        ({"calls": [{"call": "f(3)", "expected": 6}]}, "did you mean 'expect'?"),
+        ({"calls": [("f(3)", 6, 7)]}, "a call must be"),
+        ({"calls": [(3, 6)]}, "a call must be"),
+        ({"calls": [("f(3", 6)]}, "is not Python"),
+        ({"calls": [("x = 3", 6)]}, "is not Python"),
+        ({"calls": [("f(3)", object())]}, "can't be compared"),
+        ({"calls": [("1", 1)], "setup": "def f(:"}, "is not Python"),
+        ({"calls": [("1", 1)], "setup": 3}, "setup must be Python source"),
+        ({"tests": "def f(:"}, "is not Python"),
+        ({"tests": "import os"}, "nothing that could fail"),
+        ({"tests": ["assert 1"]}, "tests must be Python source"),
+        ({"command": "ruff check"}, "command must be a list"),
+        ({"command": []}, "command must be a list"),
+        ({"command": ["ruff", 3]}, "a list of texts"),
+        ({"command": ["ruff", "a\0"]}, "a list of texts"),
+        ({"command": ["no-such-linter"]}, "'no-such-linter' is not installed"),
+        ({"command": ["ruff"], "file": "../x"}, "stay inside"),
+        ({"command": ["ruff"], "file": "/x"}, "stay inside"),
+        ({"command": ["ruff"], "file": 3}, "stay inside"),
+        ({"command": ["ruff"], "files": {"../x": ""}}, "stay inside"),
+        ({"command": ["ruff"], "files": {"x": 3}}, "must be a text"),
+        ({"command": ["ruff"], "files": ["x"]}, "files must map"),
+        ({"command": ["ruff"], "timeout": 0}, "timeout must be"),
+        ({"command": ["ruff"], "timeout": "10"}, "timeout must be"),
+        ({"command": ["ruff"], "timeout": math.nan}, "timeout must be"),
+        ({"command": ["ruff"], "timeout": True}, "timeout must be"),
+        ({"command": ["ruff"], "readable": "/x"}, "readable must be"),
+        ({"command": ["ruff"], "readable": 3}, "readable must be"),
+    ],
+)
+def test_bad_configuration(config, says):
+    with pytest.raises(ConfigError, match=says):
+        command(criterion("command", **config), ProcessJail())
+
+
+class Scripted:
+    """A runner that answers what it was told to, and remembers what it was asked."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    async def __call__(self, command, /):
+        self.asked.append(command)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_what_is_expected_never_enters_the_jail():
+    runner = Scripted(CommandOutcome(0, completed=True, result={"outcomes": [{"value": 1}, {"value": 2}]}))
+    calls = criterion("command", calls=[("f(3)", 123456789), ("f(4)", 987654321)])
+    tests = criterion("command", tests="assert f(3) == 123456789\nassert 987654321 == f(4)")
+    for given in (calls, tests):
+        asyncio.run(command(given, runner)("def f(x): return x", RUN))
+    for asked in runner.asked:
+        assert "f(3)" in str(asked)
+        assert "123456789" not in str(asked)
+        assert "987654321" not in str(asked)
+
+
+def test_a_machine_without_a_jail_is_no_bad_draft():
+    given = criterion("command", calls=[("1", 1)])
+    with pytest.raises(SandboxForbiddenError):
+        evaluate(command(given, Scripted(SandboxForbiddenError("no Landlock"))), "x = 1")
+    evaluation = evaluate(command(given, Scripted(SandboxError("did not start"))), "x = 1")
+    assert (evaluation.overall_score, messages(evaluation)) == (None, ["Not judged: did not start"])
