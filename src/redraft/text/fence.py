@@ -1,15 +1,16 @@
-"""Fences: text that is data, between two lines that it can't have known."""
+"""Fences: text that is data, between two lines that it can't hold."""
 
 from __future__ import annotations
 
-import secrets
+from hashlib import blake2b
 
 
 def fenced(text: str, label: str) -> str:
-    """Put `text` between two lines that carry the same random code, and say that it is data.
+    """Put `text` between two lines that carry the same code, and say that it is data.
 
-    The code is drawn anew for each call and never occurs in `text`, so that nothing in it can close the
-    fence.
+    The code is drawn from the text itself, all of it: to close the fence from inside, a text would have to
+    hold its own hash. So it can't be foreseen, yet the same text is asked about in the same words, which is
+    what prompt caches, cassettes and replays live on.
     """
     nonce = _nonce(text)
     return (
@@ -20,7 +21,11 @@ def fenced(text: str, label: str) -> str:
 
 
 def _nonce(text: str) -> str:
-    nonce = secrets.token_hex(8)
+    nonce = _hash(text)
     while nonce in text:
-        nonce = secrets.token_hex(8)
+        nonce = _hash(nonce + text)
     return nonce
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
