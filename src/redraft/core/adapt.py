@@ -7,7 +7,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.calls import caller, signature_of
+from redraft.core.calls import caller
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_retry
@@ -30,8 +30,7 @@ def generator(fn: Callable[..., Any]) -> Generator:
     A critique reaches it through `feedback`, `attempt` or `run`; where it takes none of these, the critique
     is appended to the prompt.
     """
-    call = caller(fn, "generate", 1)
-    told = signature_of(fn, "generate", 1).is_told
+    call, told = caller(fn, "generate", 1)
 
     async def generate(prompt: str, run: RunContext, /) -> Draft:
         if not told and run.attempt.evaluation is not None:
@@ -52,7 +51,7 @@ def regenerating(generate: Generator) -> Reviser:
 
 def reviser(fn: Callable[..., Any]) -> Reviser:
     """Make a `Reviser` of any callable that takes an output and its evaluation."""
-    call = caller(fn, "revise", 2)
+    call, _ = caller(fn, "revise", 2)
 
     async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         return draft_of(await call(run, output, evaluation), "revise")
@@ -66,7 +65,7 @@ def evaluator(fn: Callable[..., Any], threshold: float = DEFAULT_THRESHOLD) -> E
     A verdict that can't be used (prose, NaN, 7, nothing) is an evaluation whose score is None, and the
     issue says what came back.
     """
-    call = caller(fn, "evaluate", 1)
+    call, _ = caller(fn, "evaluate", 1)
 
     async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
         verdict = await call(run, output)
@@ -102,16 +101,18 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
     `score` and optionally `reason`, `errors`, `suggestions`, or already an evaluation. Raises `OutputError`
     for anything else, NaN and numbers out of range included.
     """
-    if isinstance(value, ReflectionEvaluation):
-        return value
-    if isinstance(value, dict):
-        return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold)
-    verdict, reason = cast("tuple[Any, Any]", value if _is_pair(value) else (value, None))
+    verdict, reason = value, None
+    if isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == 2:  # noqa: PLR2004 (a pair)
+        verdict, reason = cast("tuple[Any, Any]", value)
     if isinstance(verdict, bool):
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
         score = _score_of(verdict)
         satisfactory = score >= threshold
+    elif isinstance(value, ReflectionEvaluation):
+        return value
+    elif isinstance(value, dict):
+        return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold)
     else:
         raise OutputError(
             f"the verdict is {_short(value)}; expected a bool, a number in 0..1, (verdict, reason), "
@@ -119,10 +120,6 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
         )
     issues = (Issue(str(reason)),) if reason and not satisfactory else ()
     return ReflectionEvaluation(score, NO_SCORES, satisfactory, issues)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == 2  # noqa: PLR2004
 
 
 def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> ReflectionEvaluation:

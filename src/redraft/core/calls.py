@@ -29,14 +29,9 @@ class Signature:
     keywords: tuple[tuple[str, str], ...] = ()
     is_async: bool = False
 
-    @property
-    def is_told(self) -> bool:
-        """Whether the callable takes anything of the run."""
-        return bool(self.positional or self.keywords)
 
-
-def caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Awaitable[Any]]:
-    """Return an async callable `(run, *given)` that fills what `fn` asks for by name."""
+def caller(fn: Callable[..., Any], verb: str, given: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
+    """Return an async callable `(run, *given)` that fills what `fn` asks for, and if it asks."""
     if not callable(fn):
         raise ConfigError(f"{verb} must be callable, got {fn!r}.")
     signature = signature_of(fn, verb, given)
@@ -46,13 +41,13 @@ def caller(fn: Callable[..., Any], verb: str, given: int) -> Callable[..., Await
         def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
             return call(*args)
 
-        return plain
+        return plain, False
 
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
         extra = (value_of(kind, run) for kind in signature.positional)
         return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
 
-    return filled
+    return filled, True
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ class Attempt:
     `previous` is shown, if at all, only as what not to repeat). `strategy` is the revision strategy to use.
     `temperature` is a wish for sampling that a model may ignore. `failed` is the last version that made
     things worse; what it changed should not be tried again. `max_tokens` bounds what this attempt may
-    generate.
+    generate. `base` is the iteration that `previous` comes from.
     """
 
     number: int = 1
@@ -30,6 +30,7 @@ class Attempt:
     temperature: float | None = None
     failed: ReflectionVersion | None = None
     max_tokens: int | None = None
+    base: int | None = None
 
 
 FIRST_ATTEMPT = Attempt()

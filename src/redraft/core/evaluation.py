@@ -29,7 +29,7 @@ def _issue(value: object) -> Issue:
     return value if isinstance(value, Issue) else Issue(str(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReflectionEvaluation:
     """Judge one output: how good, what is wrong, what to do.
 
@@ -53,10 +53,9 @@ class ReflectionEvaluation:
 
     def __post_init__(self) -> None:
         if self.issues:
-            as_issues = tuple(map(_issue, self.issues))
-            object.__setattr__(self, "issues", as_issues)
+            self.issues = tuple(map(_issue, self.issues))
         if self.suggestions:
-            object.__setattr__(self, "suggestions", tuple(self.suggestions))
+            self.suggestions = tuple(self.suggestions)
 
     @property
     def unjudged(self) -> tuple[str, ...]:

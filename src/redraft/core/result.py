@@ -32,7 +32,7 @@ class ConvergenceReason(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReflectionHistory:
     """Hold the versions of a finished run; `total_iterations` counts revisions. Specification 2.7.1."""
 
@@ -43,7 +43,7 @@ class ReflectionHistory:
     total_iterations: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReflectionResult:
     """Hold a finished run: what to use, why it stopped, what it cost. Specification 3.2.
 

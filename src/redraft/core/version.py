@@ -13,7 +13,7 @@ Output: TypeAlias = Any
 """A text, a JSON value (dict, list, number, bool) or a pydantic model."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
     """Hand over one output as a generator or reviser made it.
 
@@ -29,7 +29,7 @@ class Draft:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReflectionVersion:
     """Keep one output with its evaluation and how it came about.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.core.result import ConvergenceReason
-from redraft.loop.select import is_better
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +69,9 @@ def diagnose(
     found: dict[str, str] = {}
     if reason is ConvergenceReason.REPEATED_ISSUES:
         found["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
-    if worse := _regressions(versions):
+    if worse := _regression(versions):
         found["quality_regression"] = (
-            f"Version {worse[0].iteration} was worse than an earlier one; the best one was gone back to."
+            f"Version {worse.iteration} was worse than an earlier one; the best one was gone back to."
         )
     blind = versions[-1].evaluation.unjudged
     if blind or versions[-1].evaluation.overall_score is None:
@@ -123,12 +122,14 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
     )
 
 
-def _regressions(versions: Sequence[ReflectionVersion]) -> list[ReflectionVersion]:
-    worse: list[ReflectionVersion] = []
-    best = versions[0]
-    for version in versions[1:]:
-        if is_better(version, best):
-            best = version
-        elif version.evaluation.overall_score is not None and is_better(best, version):
-            worse.append(version)
-    return worse
+def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
+    """Return the first version that scored lower than one before it, by more than the judge's spread."""
+    best = 0.0
+    for version in versions:
+        score = version.evaluation.overall_score
+        if score is None:
+            continue
+        if score < best - version.evaluation.spread:
+            return version
+        best = max(best, score)
+    return None

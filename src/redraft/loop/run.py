@@ -143,6 +143,7 @@ class _Run:
     def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
         last, best = self.versions[-1], self.best or self.versions[-1]
         worse = is_better(best, last)
+        base = best if worse else last
         stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
         fresh = stuck and self.pattern.diversify
         strategy: str = self.pattern.revision_strategy
@@ -152,14 +153,15 @@ class _Run:
         attempt = Attempt(
             len(self.versions) + 1,
             "fresh" if fresh else "revise",
-            best.output if worse else last.output,
-            best.evaluation if worse else last.evaluation,
+            base.output,
+            base.evaluation,
             strategy,
             min(1.0, 0.7 + 0.3 * tried_fresh) if fresh else None,
             last if worse and last.repeats is None else None,
             self.tally.revision_tokens_left(),
+            None if fresh else base.iteration,
         )
-        return attempt, best if worse else last
+        return attempt, base
 
     async def _judge(self, draft: Draft) -> ReflectionVersion:
         number = len(self.versions) + 1
@@ -188,7 +190,7 @@ class _Run:
             draft.improvements,
             token_usage=usage,
             strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
-            base=self._base_of(attempt),
+            base=attempt.base,
             repeats=repeats,
         )
         self.versions.append(version)
@@ -200,11 +202,6 @@ class _Run:
         if self.pattern.on_event is not None:
             self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
-
-    def _base_of(self, attempt: Attempt) -> int | None:
-        if attempt.mode != "revise":
-            return None
-        return next((v.iteration for v in reversed(self.versions) if v.output is attempt.previous), None)
 
     async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
         decision = ReflectionDecision.AUTO

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError
@@ -53,8 +52,10 @@ def max_iterations(revisions: int) -> Stopper:
 
 def unjudged(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
     """Stop when nothing could be judged at the start, or twice in a row: there is nothing to revise by."""
-    blind = all(version.evaluation.overall_score is None for version in versions[-2:])
-    return ConvergenceReason.UNJUDGED if blind else None
+    if versions[-1].evaluation.overall_score is not None:
+        return None
+    first_or_again = len(versions) == 1 or versions[-2].evaluation.overall_score is None
+    return ConvergenceReason.UNJUDGED if first_or_again else None
 
 
 def plateau(iterations: int) -> Stopper:
@@ -113,8 +114,8 @@ def semantic_stability(versions: Sequence[ReflectionVersion], /) -> ConvergenceR
     """Stop when two versions in a row changed nothing in substance and won nothing."""
     if len(versions) < IN_A_ROW:
         return None
-    last = versions[-IN_A_ROW:]
-    unchanged = all(_nothing_new(before, after) for before, after in pairwise(last))
+    before, between, last = versions[-IN_A_ROW:]
+    unchanged = _nothing_new(between, last) and _nothing_new(before, between)
     return ConvergenceReason.SEMANTIC_STABILITY if unchanged else None
 
 
@@ -122,11 +123,11 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> ConvergenceReas
     """Stop when three versions in a row have the same issues, without a better score."""
     if len(versions) < IN_A_ROW:
         return None
-    last = [version for version in versions[-IN_A_ROW:] if version.repeats is None]
-    if len(last) < IN_A_ROW or not last[-1].evaluation.issues:
-        return None
+    last = versions[-IN_A_ROW:]
     earliest, latest = last[0].evaluation, last[-1].evaluation
-    if (latest.overall_score or 0.0) > (earliest.overall_score or 0.0):
+    if not latest.issues or (latest.overall_score or 0.0) > (earliest.overall_score or 0.0):
+        return None
+    if any(version.repeats is not None for version in last):
         return None
     stuck = all(
         same_issues(version.evaluation.issues, latest.issues)

@@ -13,6 +13,7 @@ from redraft.core.settings import load_settings
 from redraft.core.task import Task
 from redraft.core.usage import NOTHING_USED
 from redraft.core.version import Draft
+from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from redraft.core.version import Output
     from redraft.evaluate.panel import Panel
     from redraft.loop.pattern import ReflectionPattern
-
-JUDGED_BY_MODEL = frozenset({"llm", "compare"})
-
 
 def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
@@ -116,13 +114,13 @@ def _panel(
     model: ChatModel | None,
     task_type: str,
 ) -> Panel:
-    kinds = {criterion.evaluator for criterion in criteria}
-    judge = _judge_model(pattern, model) if kinds & JUDGED_BY_MODEL else None
+    judge = _judge_model(pattern, model) if any(map(needs_model, criteria)) else None
+    runs_commands = any(criterion.evaluator == "command" for criterion in criteria)
     return panel(
         criteria,
         threshold=pattern.quality_threshold,
         model=judge,
-        run_command=_jail() if "command" in kinds else None,
+        run_command=_jail() if runs_commands else None,
         judging=Judging(
             kind=pattern.judge,
             samples=pattern.judge_samples,
