@@ -11,7 +11,7 @@ from redraft.core.chat import ChatReply
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.usage import TokenUsage
 from redraft.models.engine import EngineOptions, engine_of
-from redraft.models.parse import parsed_of
+from redraft.models.parse import alternatives_of, parsed_of
 from redraft.models.weights import weights_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class LocalModel:
         return ChatReply(
             text,
             parsed_of(text, request),
-            tuple(_alternatives(token) for token in tokens),
+            tuple(alternatives_of(token) for token in tokens),
             TokenUsage(
                 input_tokens=used["prompt_tokens"],
                 output_tokens=used["completion_tokens"],
@@ -106,11 +106,3 @@ class LocalModel:
             f"local:{self._options.weights.name}",
             finish_reason if finish_reason in ("stop", "length") else "other",
         )
-
-
-def _alternatives(token: Mapping[str, Any]) -> dict[str, float]:
-    """Map the alternatives of a generated token, best first and itself included, to log probabilities."""
-    alternatives: dict[str, float] = {}
-    for each in (*token["top_logprobs"], token):
-        alternatives.setdefault(each["token"], each["logprob"])  # of two with the same text, the likelier
-    return alternatives

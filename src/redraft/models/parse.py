@@ -1,4 +1,4 @@
-"""parsed_of: what goes into the `parsed` of a reply."""
+"""What goes into a reply: the value that its text holds, and log probabilities."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from redraft.core.errors import OutputError
 from redraft.text.json_reply import json_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redraft.core.chat import ChatRequest
 
 
@@ -22,3 +24,14 @@ def parsed_of(text: str, request: ChatRequest) -> Any:
         return json_of(text)
     except OutputError:
         return None
+
+
+def alternatives_of(token: Mapping[str, Any]) -> dict[str, float]:
+    """Map the alternatives of a generated token, itself included, to log probabilities, best first.
+
+    `token` is in OpenAI's form, with `token`, `logprob` and `top_logprobs`.
+    """
+    alternatives: dict[str, float] = {}
+    for each in (*token["top_logprobs"], token):
+        alternatives.setdefault(each["token"], each["logprob"])  # of two with the same text, the likelier
+    return alternatives

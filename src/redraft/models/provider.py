@@ -1,0 +1,233 @@
+"""ProviderModel: the models of providers, through Pydantic AI's direct requests."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from redraft.core.chat import ChatReply
+from redraft.core.errors import ConfigError, MissingExtraError, ModelError
+from redraft.core.usage import TokenUsage
+from redraft.models.nearest import EXTRAS, nearest
+from redraft.models.parse import alternatives_of, parsed_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.models.openai import OpenAIChatModelSettings
+
+    from redraft.core.chat import ChatRequest
+
+_RETRYABLE = frozenset({408, 409, 429})
+_SERVER_ERROR = 500
+_LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+_GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
+
+
+class ProviderModel:
+    """Answer with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
+
+    Sends sampling settings only where a request has them. A schema goes out natively where the model is known
+    to support it, else in the prompt. The provider's client makes one attempt a call: trying again is for
+    `redraft.core.steps.retried` alone. The cost comes from a price list that is installed, never from the
+    network; for a model that is not on it, it is None.
+
+    Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` where the provider's
+    client is not installed, and `ModelError` when a call failed; it is retryable for the statuses 408, 409,
+    429 and 5xx, failed connections and timeouts.
+    """
+
+    def __init__(self, model: str | Model) -> None:
+        if isinstance(model, str):
+            self.name, self._given = model, None
+            self._fresh: Model | None = _model_named(model)
+        else:
+            self.name, self._given, self._fresh = model.model_id, model, None
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Answer one request."""
+        from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
+
+        model = self._given or await self._model_of_this_loop()
+        settings = self._settings(model, request)
+        try:
+            response = await direct.model_request(
+                model,
+                _messages(request),
+                model_settings=settings,
+                model_request_parameters=_parameters(model, request),
+            )
+        except exceptions.ModelAPIError as error:
+            raise self._failed(error) from error
+        except exceptions.UserError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        except exceptions.AgentRunError as error:  # an answer that is none, such as a body that is no JSON
+            raise ModelError(f"{self.name} answered what is no reply: {error}", retryable=True) from error
+        return self._reply(response, request)
+
+    async def _model_of_this_loop(self) -> Model:
+        opened = _opened.setdefault(asyncio.get_running_loop(), {})
+        if self.name not in opened:
+            model, self._fresh = self._fresh or _model_named(self.name), None
+            opened[self.name] = _Open(model, _closed_with_its_loop(model))
+            await anext(opened[self.name].closing)
+        return opened[self.name].model
+
+    def _settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
+        settings: OpenAIChatModelSettings = {}
+        if "max_retries" not in model.unsupported_settings:
+            settings["max_retries"] = 0
+        if request.temperature is not None:
+            settings["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            least = _LEAST_RESPONSES_TOKENS if _is_a(model, "OpenAIResponsesModel") else 1
+            settings["max_tokens"] = max(request.max_tokens, least)
+        if request.logprobs:
+            if not _is_a(model, "OpenAIResponsesModel", "OpenAIChatModel"):
+                raise ModelError(
+                    f"{self.name} gives no log probabilities; models of OpenAI's API and local ones do."
+                )
+            settings["openai_logprobs"] = True
+            settings["openai_top_logprobs"] = request.logprobs
+        return settings
+
+    def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
+        text = response.text or ""
+        used, reason = response.usage, response.finish_reason
+        return ChatReply(
+            text,
+            parsed_of(text, request),
+            tuple(_logprobs(response)),
+            TokenUsage(
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+                cached_tokens=used.cache_read_tokens,
+                requests=1,
+                cost_usd=_cost(response),
+            ),
+            self.name,
+            reason if reason in ("stop", "length") else "stop" if reason is None else "other",
+        )
+
+    def _failed(self, error: ModelAPIError) -> ModelError:
+        from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
+
+        status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
+        passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
+        # An exhausted quota comes as a 429, too, but waiting does not help.
+        if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
+            passing = False
+        return ModelError(
+            f"{self.name} failed: {error}", status=status, retryable=passing, retry_after=error.retry_after
+        )
+
+
+class _Open(NamedTuple):
+    model: Model
+    closing: AsyncGenerator[None]
+
+
+# The connections of a client belong to the event loop that opened them.
+_opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKeyDictionary()
+
+
+async def _closed_with_its_loop(model: Model) -> AsyncGenerator[None]:
+    """Close a model's client when the event loop ends: a loop that does runs its generators to their end."""
+    try:
+        yield
+    finally:
+        async with model:  # leaving a model closes its client
+            pass
+
+
+def _model_named(name: str) -> Model:
+    provider = name.partition(":")[0]
+    try:
+        from pydantic_ai.exceptions import UserError  # noqa: PLC0415 (0.3 s, on first use)
+        from pydantic_ai.models import infer_model  # noqa: PLC0415 (likewise)
+        from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415 (likewise)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"The model {name!r}", provider if provider in EXTRAS else "providers"
+        ) from error
+    try:
+        infer_provider_class(provider)
+        return infer_model(name)
+    except ImportError as error:
+        raise _missing(name, str(error)) from error
+    except UserError as error:
+        variables = list(dict.fromkeys(_VARIABLE.findall(str(error))))
+        if not variables:
+            raise ConfigError(f"The model {name!r} cannot be used: {error}") from error
+        raise ConfigError(
+            f"The model {name!r} needs the environment variable {' or '.join(variables)} to be set."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"There is no provider {provider!r} for the model {name!r}.{nearest(name)}"
+        ) from error
+
+
+def _missing(name: str, message: str) -> ConfigError:
+    group = _GROUP.search(message)
+    if group is None:
+        return ConfigError(f"The model {name!r} cannot be used: {message}")
+    if group[1] in EXTRAS:
+        return MissingExtraError(f"The model {name!r}", group[1])
+    return ConfigError(
+        f"The model {name!r} needs an optional part: pip install 'pydantic-ai-slim[{group[1]}]'"
+    )
+
+
+def _is_a(model: Model, *names: str) -> bool:
+    """Say whether a model is of one of these classes, whose client may not be installed."""
+    return any(kind.__name__ in names for kind in type(model).__mro__)
+
+
+def _messages(request: ChatRequest) -> list[ModelMessage]:
+    from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
+
+    history: list[ModelMessage] = []
+    for message in request.messages:
+        if message.role == "assistant":
+            history.append(m.ModelResponse([m.TextPart(message.content)]))
+            continue
+        part = (m.SystemPromptPart if message.role == "system" else m.UserPromptPart)(message.content)
+        history.append(m.ModelRequest([part]))
+    return history
+
+
+def _parameters(model: Model, request: ChatRequest) -> ModelRequestParameters | None:
+    if request.schema is None:
+        return None
+    from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (loaded by now)
+    from pydantic_ai.output import OutputObjectDefinition  # noqa: PLC0415 (loaded by now)
+
+    native = model.profile.get("supports_json_schema_output", False)
+    return ModelRequestParameters(
+        output_mode="native" if native else "prompted",
+        output_object=OutputObjectDefinition(dict(request.schema), name="reply"),
+    )
+
+
+def _cost(response: ModelResponse) -> float | None:
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, ValueError, AssertionError):  # not on the price list, or the usage was not told
+        return None
+
+
+def _logprobs(response: ModelResponse) -> list[dict[str, float]]:
+    from pydantic_ai.messages import TextPart  # noqa: PLC0415 (loaded by now)
+
+    # Chat completions tell them with the response, OpenAI's Responses API with each part of the text.
+    for told in (response, *(part for part in response.parts if isinstance(part, TextPart))):
+        if told.provider_details and "logprobs" in told.provider_details:
+            return [alternatives_of(token) for token in told.provider_details["logprobs"]]
+    return []

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import redraft.models.names
+from redraft.core.errors import ConfigError
+from redraft.core.settings import Settings
+from redraft.models.local import LocalModel
+from redraft.models.names import KnownModel, known_models, model_named, model_of
+from redraft.models.provider import ProviderModel
+from redraft.models.scripted import ScriptedModel
+
+
+@pytest.fixture
+def weights(tmp_path):
+    path = tmp_path / "own.gguf"
+    path.write_bytes(b"GGUF")
+    return f"local:{path}"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+
+
+def test_a_name_becomes_a_model(weights):
+    assert isinstance(model_named(weights), LocalModel)
+    model = model_named("openai:a-model-of-next-year")
+    assert isinstance(model, ProviderModel)
+    assert model.name == "openai:a-model-of-next-year"
+
+
+def test_aliases_lead_to_names(weights):
+    aliases = {"fast": weights, "judge": "fast", "gpt-4": "openai:gpt-4o"}
+    assert isinstance(model_named("judge", aliases), LocalModel)
+    assert model_named("gpt-4", aliases).name == "openai:gpt-4o"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a", "aliases lead to themselves: a -> b -> c -> a"),
+        ("self", "aliases lead to themselves: self -> self"),
+        ("gpt-4o", r"'gpt-4o' is not the name of a model; expected 'provider:model'.* Did you mean 'openai:"),
+        ("claude-sonnet", "Did you mean 'anthropic:claude-sonnet"),
+        ("qwen2.5-coder", "Did you mean 'local:qwen2.5-coder-1.5b' or 'local:qwen2.5-coder-0.5b'"),
+        ("", "'' is not the name of a model"),
+        ("openai:", "lacks what is after its colon"),
+        ("openai: ", "lacks what is after its colon"),
+        (":gpt-4o", "lacks what is before its colon"),
+        ("opnai:gpt-4o", "Did you mean 'openai:gpt-4o'"),
+        ("local:qwen", "no weights named 'qwen'; known are qwen2.5-coder-0.5b"),
+        ("local:/nowhere/own.gguf", "'/nowhere/own.gguf' cannot be read"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(name, says):
+    with pytest.raises(ConfigError, match=says):
+        model_named(name, {"a": "b", "b": "c", "c": "a", "self": "self"})
+
+
+def test_the_explicit_model_comes_before_the_settings(weights):
+    given = ScriptedModel([])
+    settings = Settings(model=weights, models={"fast": "openai:gpt-4o"})
+    assert model_of(given, settings) is given
+    assert model_of("fast", settings).name == "openai:gpt-4o"
+    assert isinstance(model_of(None, settings), LocalModel)
+    with pytest.raises(ConfigError, match="set REDRAFT_MODEL"):
+        model_of(None, Settings())
+
+
+def test_what_is_known_of_the_models_here(monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setattr(redraft.models.names, "_is_installed", lambda module: module != "google.genai")
+    known = {each.name: each for each in known_models()}
+    assert set(known) == {
+        "local:qwen2.5-coder-0.5b",
+        "local:qwen2.5-coder-1.5b",
+        "openai",
+        "anthropic",
+        "google",
+    }
+    assert known["openai"] == KnownModel("openai", answers=True, why="installed, OPENAI_API_KEY is set")
+    assert known["anthropic"] == KnownModel("anthropic", answers=False, why="no key: set ANTHROPIC_API_KEY")
+    assert known["google"].why == "not installed: pip install 'redraft[google]'"
+    monkeypatch.setattr(redraft.models.names, "_is_installed", lambda _: False)
+    assert known_models()[0].why == "not installed: pip install 'redraft[local]'"
+
+
+def test_a_package_inside_of_one_that_is_missing_is_missing():
+    assert not redraft.models.names._is_installed("no_such_package.inside")
+    assert redraft.models.names._is_installed("json.decoder")
+
+
+def test_importing_the_names_imports_no_provider_and_no_runtime():
+    code = (
+        "import sys, redraft.models.names\n"
+        "assert not {'pydantic_ai', 'xllamacpp', 'openai', 'pydantic'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from redraft.core.chat import ChatRequest, Message
+from redraft.core.errors import ConfigError, MissingExtraError, ModelError
+from redraft.core.sync import run_sync
+from redraft.models.provider import ProviderModel
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def asked(text="hi", **more):
+    return ChatRequest((Message("user", text),), **more)
+
+
+def function_model(answer, **profile):
+    """Return a model that answers with `answer`, and the list of what it was told."""
+    told = []
+
+    def respond(messages, info):
+        told.append((messages, info))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, ModelResponse) else ModelResponse([TextPart(answer)])
+
+    return ProviderModel(FunctionModel(respond, profile=profile or None)), told
+
+
+def test_messages_keep_their_roles():
+    model, told = function_model("fine")
+    turns = (Message("system", "S"), Message("user", "U"), Message("assistant", "A"), Message("user", "V"))
+    assert run_sync(model(ChatRequest(turns))).text == "fine"
+    messages, _ = told[0]
+    assert [(type(message), type(message.parts[0]), message.parts[0].content) for message in messages] == [
+        (ModelRequest, SystemPromptPart, "S"),
+        (ModelRequest, UserPromptPart, "U"),
+        (ModelResponse, TextPart, "A"),
+        (ModelRequest, UserPromptPart, "V"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({}, {}),
+        ({"temperature": 0.0}, {"temperature": 0.0}),
+        ({"max_tokens": 5}, {"max_tokens": 5}),
+        ({"temperature": 0.7, "max_tokens": 9}, {"temperature": 0.7, "max_tokens": 9}),
+    ],
+)
+def test_settings_are_sent_only_when_asked(more, sent):
+    model, told = function_model("x")
+    run_sync(model(asked(**more)))
+    settings = {
+        key: value for key, value in (told[0][1].model_settings or {}).items() if key != "max_retries"
+    }
+    assert settings == sent
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_schema_goes_out_natively_or_in_the_prompt(native):
+    model, told = function_model('{"a": 1}', supports_json_schema_output=native)
+    assert run_sync(model(asked(schema=SCHEMA))).parsed == {"a": 1}
+    parameters = told[0][1].model_request_parameters
+    assert parameters.output_mode == ("native" if native else "prompted")
+    assert parameters.output_object.json_schema["properties"] == SCHEMA["properties"]
+    assert ("additionalProperties" in (told[0][1].instructions or "")) is not native
+
+
+def test_a_reply_that_does_not_follow_the_schema_is_parsed_to_none():
+    model, _ = function_model("not valid at all")
+    reply = run_sync(model(asked(schema=SCHEMA)))
+    assert (reply.text, reply.parsed) == ("not valid at all", None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("stop", "stop"), (None, "stop"), ("length", "length"), ("content_filter", "other")]
+)
+def test_why_a_reply_ended(reason, told):
+    model, _ = function_model(ModelResponse([TextPart("x")], finish_reason=reason))
+    assert run_sync(model(asked())).finish_reason == told
+
+
+def test_log_probabilities_are_refused_before_the_call_where_there_are_none():
+    model, told = function_model("yes")
+    with pytest.raises(ModelError, match="gives no log probabilities"):
+        run_sync(model(asked(logprobs=5)))
+    assert not told
+
+
+def test_a_request_that_the_library_refuses_is_a_mistake_of_ours():
+    with pytest.raises(ConfigError, match="no such setting"):
+        run_sync(function_model(UserError("no such setting"))[0](asked()))
+
+
+def test_pydantic_ais_own_fake_answers():
+    assert run_sync(ProviderModel(TestModel(custom_output_text="hello"))(asked())).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("openai:gpt-5-mini", ConfigError, "needs the environment variable OPENAI_API_KEY to be set"),
+        ("opnai:gpt-5-mini", ConfigError, r"no provider 'opnai'.* Did you mean 'openai:gpt-5-mini'\?"),
+        ("zzz:x", ConfigError, r"no provider 'zzz'.* Providers are openai, anthropic, google, local"),
+    ],
+)
+def test_a_name_that_cannot_work_is_refused_before_any_call(name, error, says, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(error, match=says):
+        ProviderModel(name)
+
+
+@pytest.mark.parametrize(
+    ("missing", "name", "error", "says"),
+    [
+        ("pydantic_ai.providers", "anthropic:x", MissingExtraError, r"pip install 'redraft\[anthropic\]'"),
+        ("pydantic_ai.providers", "groq:x", MissingExtraError, r"pip install 'redraft\[providers\]'"),
+        ("openai", "openai:x", MissingExtraError, r"pip install 'redraft\[openai\]'"),
+        ("groq", "groq:x", ConfigError, r"pip install 'pydantic-ai-slim\[groq\]'"),
+    ],
+)
+def test_a_client_that_is_not_installed_names_the_command(missing, name, error, says, monkeypatch):
+    import sys
+
+    for module in [each for each in sys.modules if each.startswith("pydantic_ai.providers.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(error, match=says):
+        ProviderModel(name)
+
+
+# From here on against a server that speaks OpenAI's protocol.
+
+
+class Server(ThreadingHTTPServer):
+    """Answer each request with the next of `answers`: status, headers, body (a text, or data for JSON)."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers, self.asked, self.released = [], [], threading.Event()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body))
+        status, headers, answer = self.server.answers.pop(0)
+        if status is None:
+            self.server.released.wait(5)
+            self.close_connection = True
+            return
+        data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        self.send_response(status)
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": len(data),
+            **headers,
+        }.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def completion(text="hello", **choice):
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-4o-mini-2024-07-18",
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}, **choice}
+        ],
+        "usage": {
+            "prompt_tokens": 12,
+            "completion_tokens": 3,
+            "total_tokens": 15,
+            "prompt_tokens_details": {"cached_tokens": 8},
+        },
+    }
+
+
+def test_a_call_over_http(server):
+    server.answers = [(200, {}, completion('{"a": 1}'))]
+    reply = run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked(schema=SCHEMA, temperature=0.2)))
+    assert (reply.parsed, reply.model) == ({"a": 1}, "openai-chat:gpt-4o-mini")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (12, 3, 8)
+    path, body = server.asked[0]
+    assert path == "/v1/chat/completions"
+    assert (body["model"], body["temperature"]) == ("gpt-4o-mini", 0.2)
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert body["response_format"]["json_schema"]["schema"]["properties"]["a"] == {"type": "integer"}
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(("model", "cost"), [("gpt-4o", 0.0007), ("a-model-of-next-year", None)])
+def test_the_cost_comes_from_a_price_list_or_is_unknown(server, model, cost):
+    usage = {
+        "prompt_tokens": 200,
+        "completion_tokens": 30,
+        "total_tokens": 230,
+        "prompt_tokens_details": {"cached_tokens": 80},
+    }
+    server.answers = [(200, {}, completion() | {"model": model, "usage": usage})]
+    told = run_sync(ProviderModel(f"openai-chat:{model}")(asked())).usage.cost_usd
+    assert told is None if cost is None else told == pytest.approx(cost)
+
+
+def test_usage_that_is_not_told_has_no_cost(server):
+    server.answers = [(200, {}, {key: value for key, value in completion().items() if key != "usage"})]
+    assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked())).usage.cost_usd is None
+
+
+def test_log_probabilities_over_http(server):
+    tokens = [
+        {
+            "token": "Yes",
+            "logprob": -0.1,
+            "bytes": None,
+            "top_logprobs": [
+                {"token": "Yes", "logprob": -0.1, "bytes": None},
+                {"token": "No", "logprob": -2.5, "bytes": None},
+            ],
+        }
+    ]
+    server.answers = [(200, {}, completion("Yes", logprobs={"content": tokens, "refusal": None}))]
+    reply = run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked(logprobs=2, max_tokens=1)))
+    assert reply.logprobs == ({"Yes": -0.1, "No": -2.5},)
+    body = server.asked[0][1]
+    assert (body["logprobs"], body["top_logprobs"], body["max_completion_tokens"]) == (True, 2, 1)
+
+
+def test_the_responses_protocol_over_http(server):
+    part = {
+        "type": "output_text",
+        "text": "Yes",
+        "annotations": [],
+        "logprobs": [
+            {
+                "token": "Yes",
+                "logprob": -0.1,
+                "bytes": [],
+                "top_logprobs": [{"token": "No", "logprob": -2.5, "bytes": []}],
+            }
+        ],
+    }
+    answer = {
+        "id": "r1", "object": "response", "created_at": 1, "model": "gpt-4o-mini", "status": "completed",
+        "output": [
+            {"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        ],
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "usage": {
+            "input_tokens": 12, "output_tokens": 3, "total_tokens": 15,
+            "input_tokens_details": {"cached_tokens": 8}, "output_tokens_details": {"reasoning_tokens": 0},
+        },
+    }  # fmt: skip
+    server.answers = [(200, {}, answer)]
+    reply = run_sync(ProviderModel("openai:gpt-4o-mini")(asked(logprobs=1, max_tokens=1)))
+    assert (reply.text, reply.logprobs) == ("Yes", ({"No": -2.5, "Yes": -0.1},))
+    assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (12, 8)
+    path, body = server.asked[0]
+    assert path == "/v1/responses"
+    assert body["max_output_tokens"] == 16  # the least that this protocol accepts
+
+
+BUSY = {"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}}
+NO_QUOTA = {"error": {"message": "You are out.", "type": "insufficient_quota", "code": "insufficient_quota"}}
+IN_20_SECONDS = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "retryable", "retry_after"),
+    [
+        (429, {"Retry-After": "7"}, BUSY, True, 7),
+        (429, {"Retry-After": IN_20_SECONDS}, BUSY, True, 20),
+        (429, {"retry-after-ms": "250"}, BUSY, True, 0.25),
+        (429, {"Retry-After": "soon"}, BUSY, True, None),
+        (429, {}, BUSY, True, None),
+        (429, {}, NO_QUOTA, False, None),
+        (408, {}, {}, True, None),
+        (409, {}, {}, True, None),
+        (500, {}, {"error": {"message": "Sorry."}}, True, None),
+        (503, {"Retry-After": "3"}, "<html>busy</html>", True, 3),
+        (400, {}, {"error": {"message": "Bad schema."}}, False, None),
+        (401, {}, {"error": {"message": "Wrong key."}}, False, None),
+        (404, {}, {"error": {"message": "No such model."}}, False, None),
+    ],
+)
+def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
+    server, status, headers, body, retryable, retry_after
+):
+    server.answers = [(status, headers, body), (200, {}, completion())]
+    with pytest.raises(ModelError, match="openai-chat:gpt-4o-mini failed") as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert (caught.value.status, caught.value.retryable) == (status, retryable)
+    told = caught.value.retry_after
+    assert told == (
+        None if retry_after is None else pytest.approx(retry_after, abs=15 if retry_after == 20 else 0)
+    )
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}])
+def test_an_answer_that_is_none_is_an_error(server, body):
+    server.answers = [(200, {}, body)]
+    with pytest.raises(ModelError) as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert caught.value.retryable
+
+
+def test_a_connection_that_fails_may_be_tried_again(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(ModelError) as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert (caught.value.status, caught.value.retryable) == (None, True)
+
+
+def test_a_slow_answer_is_cancelled_at_once(server):
+    async def main():
+        server.answers = [(None, {}, "")]
+        model = ProviderModel("openai-chat:gpt-4o-mini")
+        started = time.perf_counter()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(model(asked()), 0.3)
+        assert time.perf_counter() - started < 1
+
+    run_sync(main())
+
+
+def test_one_model_serves_one_event_loop_after_the_other_and_many_calls(server):
+    model = ProviderModel("openai-chat:gpt-4o-mini")
+
+    async def many():
+        return [reply.text for reply in await asyncio.gather(*(model(asked()) for _ in range(3)))]
+
+    for _ in range(3):
+        server.answers = [(200, {}, completion())] * 3
+        assert asyncio.run(many()) == ["hello"] * 3
