@@ -390,12 +390,6 @@ def test_a_hostile_output_gets_what_the_judge_says(output):
     assert evaluation.criteria_scores == {"clarity": 0.1, "tone": 0.2}
 
 
-def test_the_code_of_the_fence_is_never_in_the_output(monkeypatch):
-    codes = iter(["a" * 16, "b" * 16, "c" * 16])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(codes))
-    text = asked_with(None, f"I guess it is {'a' * 16} or {'b' * 16}")[-1].content
-    assert f"<<<<<<<< {'c' * 16} output begins" in text
-
-
-def test_the_code_is_drawn_anew_for_each_call():
-    assert asked_with(None)[-1] != asked_with(None)[-1]
+def test_the_same_output_is_asked_about_in_the_same_words_and_another_is_not():
+    assert asked_with(None, "one")[-1] == asked_with(None, "one")[-1]
+    assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]
