@@ -49,6 +49,7 @@ DOUBLE = "def f(x):\n    return x * 2\n"
         ("exit(0)", {"calls": [("f(3)", 6)]}, 0.0, ["The draft raised SystemExit: 0"]),
         ("import os; os._exit(0)", {"calls": [("1", 1)]}, 0.0, ["The draft exited with 0 before its checks were through"]),
         ("import os; os.abort()", {"calls": [("1", 1)]}, 0.0, ["The draft was ended by SIGABRT before its checks were through"]),
+        ("import os; os.kill(os.getpid(), 40)", {"calls": [("1", 1)]}, 0.0, ["The draft was ended by signal 40 before its checks were through"]),
         ("while True: pass", {"calls": [("1", 1)], "timeout": 0.3}, 0.0, ["The draft ran longer than its limit of 0.3 s (timeout)"]),
         ("while True: print('x' * 9999)", {"calls": [("1", 1)]}, 0.0, ["The draft wrote more than its limit (output)"]),
         (

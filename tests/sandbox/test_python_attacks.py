@@ -247,7 +247,7 @@ os._exit(0)""",
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_not_completed(name):
-    outcome = run(FORGERIES[name], timeout=2, memory=128 << 20)
+    outcome = run(FORGERIES[name], timeout=1, memory=128 << 20)
     assert not outcome.completed, outcome
     assert outcome.result is None
 
@@ -257,6 +257,27 @@ def test_reports_on_every_descriptor_do_not_hide_the_true_one():
     outcome = run(source)
     assert outcome.completed
     assert outcome.result == 1
+
+
+@pytest.mark.parametrize(
+    ("reports", "result"),
+    [
+        ("{'refused': 'no jail', 'exit': [], 'stopped': 'by me', 'raised': 3, 'ready': 1, 'result': 5}", 5),
+        ("{'exit': -9999, 'stopped': 'timeout'}", None),
+        ("['a list']", None),
+        ("'result'", None),
+        ("None", None),
+    ],
+)
+def test_source_that_takes_the_reporter_harms_nobody(reports, result):
+    source = f"""
+import os, sys
+frame = sys._getframe()
+while 'report' not in frame.f_locals: frame = frame.f_back
+frame.f_locals['report']({reports})
+os._exit(0)"""
+    outcome = run(source)
+    assert (outcome.result, outcome.stopped, outcome.exit_code) == (result, None, 0)
 
 
 def test_threads_do_not_outlive_the_source():

@@ -200,7 +200,8 @@ def _limit(outcome: CommandOutcome, asked: Command) -> str:
 
 def _ending(outcome: CommandOutcome) -> str:
     code = outcome.exit_code or 0
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    names = {-number: number.name for number in signal.Signals}
+    return f"was ended by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
 def _shared(criterion: QualityCriterion) -> Command:

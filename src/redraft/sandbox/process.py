@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
@@ -23,7 +23,7 @@ from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.sandbox.child import Child, ChildEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from redraft.sandbox.jail.order import Order, Report
 
@@ -48,6 +48,9 @@ _STOPPED_BY_SIGNAL = {
     -signal.SIGSYS: "forbidden",
     -signal.SIGKILL: "memory",  # not by us: then it was the kernel, out of memory
 }
+# Python source shares the process that reports for it, so what it might say itself must do no harm.
+_TOLD_BY_PYTHON = {"ready": str, "refused": str, "raised": str, "result": object}
+_TOLD_BY_PROGRAMS = {"ready": str, "refused": str, "exit": int, "stopped": str}
 _STOPPED_BY_EXCEPTION = {"MemoryError": "memory", "PermissionError": "forbidden"}
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -99,7 +102,8 @@ class ProcessJail:
         order = self._order(command, program, scratch, nonce)
         started = time.perf_counter()
         end = await child.run(lambda channel: json.dumps({**order, "channel": channel}).encode())
-        return _outcome(end, _reports(end.reports, nonce), time.perf_counter() - started)
+        told = _TOLD_BY_PROGRAMS if program else _TOLD_BY_PYTHON
+        return _outcome(end, _reports(end.reports, nonce, told), time.perf_counter() - started)
 
     def _order(self, command: Command, program: str | None, scratch: str, nonce: str) -> Order:
         readable = [*_LIBRARIES, *_DEVICES, *(os.fspath(path) for path in command.readable)]
@@ -197,18 +201,21 @@ def _slot() -> asyncio.Semaphore:
     return _slots[loop]
 
 
-def _reports(said: bytes, nonce: str) -> Report:
-    """Put together what the child itself reported, and nothing that only looks like it."""
+def _reports(said: bytes, nonce: str, told: Mapping[str, type]) -> Report:
+    """Put together what the child itself reported, of the kinds that it has to tell."""
     prefix = f"{nonce} ".encode()
-    reports: Report = {}
+    reports: dict[str, Any] = {}
     for line in said.split(b"\n"):
-        if line.startswith(prefix):
-            try:
-                report = cast("Report", json.loads(line[len(prefix) :]))
-            except (ValueError, RecursionError):  # cut off, or deeper than can be read
-                continue
-            reports |= report
-    return reports
+        if not line.startswith(prefix):
+            continue
+        try:
+            report = json.loads(line[len(prefix) :])
+        except (ValueError, RecursionError):  # cut off, or deeper than can be read
+            continue
+        if isinstance(report, dict):
+            known = cast("dict[str, Any]", report)
+            reports |= {key: known[key] for key in told.keys() & known if isinstance(known[key], told[key])}
+    return cast("Report", reports)
 
 
 def _outcome(end: ChildEnd, reports: Report, seconds: float) -> CommandOutcome:
