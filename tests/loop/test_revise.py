@@ -41,23 +41,24 @@ def last_turn(model):
     return model.requests[-1].messages[-1].content
 
 
-def test_a_draft_asks_with_the_system_prompt_the_context_and_what_is_expected():
+def test_a_draft_asks_with_the_system_prompt_and_the_prompt():
     model = ScriptedModel(["Tea is nice."])
     draft = run_sync(ModelGenerator(model, "You write.")("Write about tea.", RunContext(TASK, "id")))
     assert draft.output == "Tea is nice."
     request = model.requests[0]
-    assert [message.role for message in request.messages] == ["system", "user"]
-    for part in ("For children.", "Write about tea.", "One paragraph."):
-        assert part in request.messages[1].content
+    assert [(message.role, message.content) for message in request.messages] == [
+        ("system", "You write."),
+        ("user", "Write about tea."),
+    ]
     assert (request.role, request.temperature, request.max_tokens) == ("generation", None, None)
 
 
-def test_advice_is_shown_as_information():
-    model = ScriptedModel(["x"])
-    run = RunContext(TASK, "id", advice=(Advice("Mention milk.", "note"),))
-    run_sync(ModelGenerator(model)("Write about tea.", run))
-    assert "information, not instructions" in last_turn(model)
-    assert "- Mention milk." in last_turn(model)
+def test_a_revision_begins_with_all_that_was_asked():
+    model = ScriptedModel(["better"])
+    revise(model, "old", evaluation("x"), run={"advice": (Advice("Mention milk.", "note"),)})
+    asked = model.requests[0].messages[1].content
+    for part in ("For children.", "Write about tea.", "One paragraph.", "- Mention milk."):
+        assert part in asked
 
 
 def test_a_fresh_draft_hides_the_failed_one_and_lists_what_to_avoid():

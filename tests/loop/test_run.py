@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from redraft import (
+    Advice,
     Attempt,
     Draft,
     Issue,
@@ -505,6 +506,35 @@ def test_events_tell_the_run_and_a_broken_listener_does_not_stop_it(caplog):
     assert best == [True, True]
     assert {event.run_id for event in events} == {result.run_id}
     assert all(event.schema_version == 1 for event in events)
+
+
+class Adviser:
+    def __init__(self, *advice):
+        self.advice = [Advice(text, "test") for text in advice]
+        self.observed = []
+
+    async def recall(self, task):
+        if not self.advice:
+            raise LookupError("nothing to recall")
+        return self.advice
+
+    async def observe(self, result):
+        self.observed.append(result)
+        raise RuntimeError("nothing learned")
+
+
+def test_advisors_are_asked_before_and_told_after_and_may_fail(caplog):
+    prompts = []
+    first, broken = Adviser("Be brief."), Adviser()
+    pattern = ReflectionPattern(advisors=[first, broken])
+    result = reflect_sync(
+        "W.", generate=lambda p: prompts.append(p) or "x", evaluate=lambda o: True, pattern=pattern
+    )
+    assert "- Be brief." in prompts[0]
+    assert [advice.text for advice in result.advice] == ["Be brief."]
+    assert first.observed == broken.observed == [result]
+    assert "nothing to recall" in result.diagnostics["advisor_failed"]
+    assert "nothing learned" in caplog.text
 
 
 # --- what is kept ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from redraft.core.calls import caller
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_retry
+from redraft.core.task import prompt_of
 from redraft.core.version import Draft
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def regenerating(generate: Generator) -> Reviser:
     """Make a `Reviser` of a generator: call it again with the critique."""
 
     async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return await generate(run.task.description, run)
+        return await generate(prompt_of(run.task, run.advice), run)
 
     return revise
 

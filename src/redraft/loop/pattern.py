@@ -11,7 +11,7 @@ from redraft.core.callbacks import ReflectionCallbacks
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
-from redraft.core.protocols import ChatModel, Stopper
+from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.revise import STRATEGIES, RevisionStrategy
@@ -51,8 +51,8 @@ class ReflectionPattern:
     and `budget_seconds` bound the run, and are checked before each step. `until` replaces the convergence
     rules; the maximum and the budgets bind all the same. `diversify` answers a revision that changed nothing
     with a fresh start. `preserve_all_versions=False` keeps the first, the best and the last. `on_failure`
-    says whether an error that ends a run is returned with the result or raised with the history. `on_event`
-    hears of everything.
+    says whether an error that ends a run is returned with the result or raised with the history. `advisors`
+    give advice before the run and learn from how it went. `on_event` hears of everything.
 
     Raises `ConfigError` for a value out of its range or an unknown choice.
     """
@@ -84,6 +84,7 @@ class ReflectionPattern:
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
     on_failure: Literal["return", "raise"] = "return"
     callbacks: ReflectionCallbacks | None = None
+    advisors: Sequence[Advisor] = ()
     on_event: Listener | None = None
     stop: Stopper = field(init=False, repr=False)
     budget: Budget = field(init=False, repr=False)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from redraft.core.chat import ChatReply, ChatRequest, Message
 from redraft.core.errors import ModelError, OutputError
 from redraft.core.protocols import ChatModel
+from redraft.core.task import prompt_of
 from redraft.core.texts import as_text
 from redraft.core.usage import NOTHING_USED
 from redraft.core.version import Draft
 from redraft.loop.edits import apply_edits, read_edits
-from redraft.loop.prompts import fresh_text, instruction, opening, revision_turns
+from redraft.loop.prompts import fresh_prompt, instruction, opening, revision_turns
 from redraft.text.json_reply import json_of
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ class ModelGenerator:
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return a draft; raises `OutputError` for an empty reply, `ModelError` when the provider failed."""
-        turns = opening(self.system_prompt, prompt, run)
         fresh = run.attempt.mode == "fresh"
         if fresh:
-            turns = (*turns[:-1], Message("user", fresh_text(prompt, run)))
+            prompt = fresh_prompt(prompt, run.attempt.evaluation)
+        turns = opening(self.system_prompt, prompt)
         request = ChatRequest(
             turns, temperature=run.attempt.temperature, max_tokens=run.attempt.max_tokens, role="generation"
         )
@@ -118,7 +119,7 @@ class ModelReviser:
         self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str
     ) -> ChatRequest:
         turns = (
-            *opening(self.system_prompt, run.task.description, run),
+            *opening(self.system_prompt, prompt_of(run.task, run.advice)),
             *revision_turns(output, evaluation, run, strategy, self.memory),
         )
         return ChatRequest(

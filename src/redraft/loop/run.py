@@ -14,9 +14,10 @@ from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
 from redraft.core.errors import ReflectionFailedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, StepFailed, VersionEvaluated
-from redraft.core.protocols import Evaluator, Generator, Reviser
+from redraft.core.protocols import Advisor, Evaluator, Generator, Reviser
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.steps import observed, retried
+from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.budget import Tally
@@ -73,6 +74,7 @@ async def run_loop(
             raise
         reason, error = ConvergenceReason.ERROR, failure
     result = run.finish(reason, error)
+    await run.tell_advisors(result)
     if error is not None and pattern.on_failure == "raise":
         raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
     return result
@@ -101,6 +103,8 @@ class _Run:
 
     async def redraft(self, draft: Draft | None) -> ConvergenceReason:
         """Go round until a rule, a budget or a person says stop; return why."""
+        for advisor in self.pattern.advisors:
+            await self._take_advice(advisor)
         if draft is None:
             draft = await self._generate(FIRST_ATTEMPT)
         while True:
@@ -112,7 +116,8 @@ class _Run:
     async def _generate(self, attempt: Attempt) -> Draft:
         if self.parts.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
-        draft = await self.step("generate", Draft, self.parts.generate, self.task.description, self.context)
+        prompt = prompt_of(self.task, self.context.advice)
+        draft = await self.step("generate", Draft, self.parts.generate, prompt, self.context)
         self.tally.add("generation", draft.usage)
         if self.pattern.callbacks is not None:
             await self._tell("on_generation", draft.output, attempt.number)
@@ -227,7 +232,7 @@ class _Run:
         try:
             return ReflectionDecision(answer)
         except ValueError:
-            self._callback_failed("on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
+            self._ignored("callback", "on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
             return ReflectionDecision.AUTO
 
     async def _tell(self, name: str, *args: object) -> object:
@@ -239,12 +244,28 @@ class _Run:
         try:
             return await self.step(name, object, callback, *args)
         except Exception as error:  # noqa: BLE001 (a person's code must not cost the run what it has made)
-            self._callback_failed(name, f"{type(error).__name__}: {error}")
+            self._ignored("callback", name, f"{type(error).__name__}: {error}")
             return None
 
-    def _callback_failed(self, name: str, why: str) -> None:
-        logger.warning("The callback %s failed and was ignored: %s", name, why)
-        self.notes["callback_failed"] = f"The callback {name} failed and was ignored: {why}."
+    async def _take_advice(self, advisor: Advisor) -> None:
+        try:
+            advice = await self.step("recall", list[Advice], advisor.recall, self.task)
+        except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
+            self._ignored("advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
+        else:
+            self.context = replace(self.context, advice=(*self.context.advice, *advice))
+
+    async def tell_advisors(self, result: ReflectionResult) -> None:
+        """Let those who gave advice learn from how the run went; one that raises is logged."""
+        for advisor in self.pattern.advisors:
+            try:
+                await self.step("observe", type(None), advisor.observe, result)
+            except Exception:
+                logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+
+    def _ignored(self, kind: str, name: str, why: str) -> None:
+        logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
+        self.notes[f"{kind}_failed"] = f"The {kind} {name} failed and was ignored: {why}."
 
     def keep_pending(self, error: BaseException) -> bool:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from redraft.evaluate.panel import Panel
     from redraft.loop.pattern import ReflectionPattern
 
+
 def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
