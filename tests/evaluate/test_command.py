@@ -26,9 +26,7 @@ def messages(evaluation):
 DOUBLE = "def f(x):\n    return x * 2\n"
 
 
-@pytest.mark.parametrize(
-    ("draft", "config", "score", "complaints"),
-    [
+PYTHON_DRAFTS = [
         (DOUBLE, {"calls": [{"call": "f(3)", "expect": 6}]}, 1.0, []),
         (DOUBLE, {"calls": [["f(3)", 6], ("f(4)", 9)]}, 0.5, ["f(4) returned 8, expected 9"]),
         (
@@ -93,10 +91,26 @@ DOUBLE = "def f(x):\n    return x * 2\n"
         (DOUBLE, {"tests": "def check(c):\n    assert c(1) == 2\ncheck(f)"}, 1.0, []),
         (DOUBLE, {"tests": "from nowhere import x\nassert f(1) == 2"}, 1.0, ["from nowhere import x raised ModuleNotFoundError: No module named 'nowhere'"]),
         (DOUBLE, {"tests": "try:\n    f(None)\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError"}, 1.0, []),
-    ],
-)  # fmt: skip
-def test_python_drafts(draft, config, score, complaints):
-    evaluation = judge(draft, **config)
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Judge them beside each other: one after the other they would take long."""
+
+    async def main():
+        jail = ProcessJail()
+        judges = [command(criterion("command", **config), jail) for _, config, _, _ in PYTHON_DRAFTS]
+        drafts = [draft for draft, *_ in PYTHON_DRAFTS]
+        return await asyncio.gather(*(judge(draft, RUN) for judge, draft in zip(judges, drafts, strict=True)))
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("row", range(len(PYTHON_DRAFTS)), ids=lambda row: str(PYTHON_DRAFTS[row][:2]))
+def test_python_drafts(row, verdicts):
+    _, _, score, complaints = PYTHON_DRAFTS[row]
+    evaluation = verdicts[row]
     assert evaluation.overall_score == score
     assert evaluation.satisfactory is (score >= 0.7)
     if complaints is not None:
