@@ -82,6 +82,13 @@ def test_a_request_becomes_a_body_and_a_reply(fake):
     assert body["response_format"]["json_schema"]["schema"] == schema
 
 
+@pytest.mark.parametrize(("options", "bound"), [({}, 1024), ({"max_tokens": 50}, 50)])
+def test_a_reply_is_bounded_where_the_request_does_not_bound_it(fake, options, bound):
+    model, server = fake(lambda _: ["hi"], **options)
+    run_sync(model(asked()))
+    assert server.bodies[0]["max_tokens"] == bound
+
+
 def test_options_reach_the_runtime_and_its_port_is_guarded(fake):
     model, server = fake(lambda _: ["x"], threads=3, context=512, parallel=2)
     run_sync(model(asked()))

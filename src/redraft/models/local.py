@@ -25,9 +25,10 @@ class LocalModel:
     """Answer with weights of this machine: a known name or the path of a GGUF file. Costs nothing.
 
     `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the room in
-    tokens for the prompt and reply of one call. The weights are loaded by the first call, once in a process
-    for all models with the same options. Calls run in threads and never block the event loop; a cancelled
-    one returns at once and stops generating at its next token.
+    tokens for the prompt and reply of one call. `max_tokens` bounds a reply where the request does not: a
+    small model that repeats itself would go on until the context is full. The weights are loaded by the
+    first call, once in a process for all models with the same options. Calls run in threads and never block
+    the event loop; a cancelled one returns at once and stops generating at its next token.
 
     Without a temperature the most likely token is taken, so that the same request gets the same reply; with
     one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
@@ -38,12 +39,21 @@ class LocalModel:
     """
 
     def __init__(
-        self, source: str | Path, *, threads: int = 1, context: int = 4096, parallel: int = 1, seed: int = 0
+        self,
+        source: str | Path,
+        *,
+        threads: int = 1,
+        context: int = 4096,
+        parallel: int = 1,
+        max_tokens: int = 1024,
+        seed: int = 0,
     ) -> None:
-        for name, value in (("threads", threads), ("context", context), ("parallel", parallel)):
+        counts = {"threads": threads, "context": context, "parallel": parallel, "max_tokens": max_tokens}
+        for name, value in counts.items():
             if value < 1:
                 raise ConfigError(f"LocalModel: {name} must be at least 1, got {value!r}.")
         self._options = EngineOptions(weights_of(source), threads, context, parallel)
+        self._max_tokens = max_tokens
         self._seed = seed
         self._sampled: Counter[int] = Counter()
 
@@ -65,13 +75,12 @@ class LocalModel:
             "messages": [{"role": message.role, "content": message.content} for message in request.messages],
             "temperature": request.temperature or 0.0,
             "seed": self._seed,
+            "max_tokens": request.max_tokens or self._max_tokens,
         }
         if request.temperature:
             asked = hash((request.messages, request.temperature))
             body["seed"] += self._sampled[asked]
             self._sampled[asked] += 1
-        if request.max_tokens is not None:
-            body["max_tokens"] = request.max_tokens
         if request.schema is not None:
             schema = {"name": "reply", "schema": dict(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
