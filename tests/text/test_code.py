@@ -22,7 +22,11 @@ F = "```"
         (f"{F}python\nx = 1", "x = 1", 2),  # cut off
         (f"{F}{F}python\na = '''\n{F}\n'''\n{F}{F}", f"a = '''\n{F}\n'''\n", 2),  # a longer fence
         ("~~~python\nx = 1\n~~~", "x = 1\n", 2),
-        (f'def f():\n    """Do.\n\n    {F}python\n    f()\n    {F}\n    """\n', None, 1),  # an example in a docstring
+        (
+            f'def f():\n    """Do.\n\n    {F}python\n    f()\n    {F}\n    """\n',
+            None,
+            1,
+        ),  # an example in a docstring
         (f"{F}python\nx = 1\n{F}python\n", f"x = 1\n{F}python\n", 2),  # what has a language closes nothing
         (f"text with {F}python in it", f"text with {F}python in it", 1),
     ],

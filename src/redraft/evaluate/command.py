@@ -17,10 +17,11 @@ from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.protocols import CommandRunner
 from redraft.core.texts import as_text
 from redraft.evaluate import steps
-from redraft.evaluate.config import check_keys, nearest, wrong
+from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.python_checks import PythonCheck, checks_of_calls, checks_of_tests, parse, shorten
 from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.text.code import python_block
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.context import RunContext

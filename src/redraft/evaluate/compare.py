@@ -9,13 +9,14 @@ from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.texts import as_text
 from redraft.evaluate.ask import ask
-from redraft.evaluate.config import check_keys, nearest, wrong
+from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.prompts import task_text
 from redraft.evaluate.together import spent, together
 from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
 from redraft.text.diff import similarity
 from redraft.text.fence import fenced
 from redraft.text.json_reply import json_of
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

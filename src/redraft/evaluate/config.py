@@ -1,24 +1,14 @@
-"""What an evaluator's configuration may hold, and the nearest name to a misspelt one."""
+"""What an evaluator's configuration may hold."""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from redraft.core.criterion import QualityCriterion
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, and which there are."""
-    names = list(known)
-    close = get_close_matches(name.lower(), names, 1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"{meant}Known are {', '.join(map(repr, names))}." if names else "None is known."
 
 
 def check_keys(criterion: QualityCriterion, *known: str) -> None:

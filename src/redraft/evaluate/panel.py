@@ -11,12 +11,13 @@ from redraft.core.errors import ConfigError
 from redraft.core.protocols import Evaluator
 from redraft.evaluate.checks import function, regex
 from redraft.evaluate.compare import compare, needs_model
-from redraft.evaluate.config import check_keys, nearest, wrong
+from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.judge import Judging, judge
 from redraft.evaluate.merge import merge
 from redraft.evaluate.schema import schema
 from redraft.evaluate.together import together
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft.evaluate.agree import agree
-from redraft.evaluate.config import nearest, wrong
+from redraft.evaluate.config import wrong
 from redraft.evaluate.steps import plain
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion

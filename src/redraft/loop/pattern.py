@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.callbacks import ReflectionCallbacks
@@ -27,6 +26,7 @@ from redraft.loop.stop import (
     semantic_stability,
     unjudged,
 )
+from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation
@@ -160,9 +160,7 @@ def _check_count(name: str, value: int, least: int) -> None:
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        near = get_close_matches(str(value), choices, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}."
-        raise ConfigError(f"{name}: unknown {value!r}; {hint}")
+        raise ConfigError(f"{name}: unknown {value!r}; {nearest(str(value), choices)}")
 
 
 DEFAULT_PATTERN = ReflectionPattern()

@@ -1,0 +1,18 @@
+"""The nearest known name to one that was probably misspelt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant, and which there are."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    names = list(known)
+    close = get_close_matches(name.lower(), names, 1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"{meant}Known are {', '.join(map(repr, names))}." if names else "None is known."

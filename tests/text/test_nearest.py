@@ -1,0 +1,16 @@
+import pytest
+
+from redraft.text.nearest import nearest
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "said"),
+    [
+        ("regexp", ["llm", "regex"], "did you mean 'regex'? Known are 'llm', 'regex'."),
+        ("REGEX", ["llm", "regex"], "did you mean 'regex'? Known are 'llm', 'regex'."),
+        ("xyz", ["llm"], "Known are 'llm'."),
+        ("xyz", [], "None is known."),
+    ],
+)
+def test_nearest(name, known, said):
+    assert nearest(name, known) == said
