@@ -4,6 +4,7 @@ import pytest
 
 from redraft import (
     Agent,
+    ChatReply,
     ConfigError,
     ModelError,
     QualityCriterion,
@@ -13,6 +14,7 @@ from redraft import (
     ScriptedModel,
     Task,
 )
+from redraft.core.sync import run_sync
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 
@@ -207,3 +209,28 @@ def test_without_a_model_it_says_how_to_name_one(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="REDRAFT_MODEL"):
         Agent()
+
+
+def test_a_model_that_can_not_be_hashed_will_do():
+    from dataclasses import dataclass
+
+    @dataclass
+    class Mutable:
+        reply: str
+
+        async def __call__(self, request):
+            return ChatReply(self.reply)
+
+    assert Agent(Mutable("tea"), pattern=ReflectionPattern(quality_criteria=[TEA])).run_sync("Write.").success
+
+
+def test_a_pattern_is_let_go_with_its_panel():
+    import gc
+    import weakref
+
+    pattern = ReflectionPattern(quality_criteria=[TEA])
+    assert run_sync(pattern.reflect("tea")).satisfactory
+    alive = weakref.ref(pattern)
+    del pattern
+    gc.collect()
+    assert alive() is None

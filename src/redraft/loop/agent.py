@@ -45,7 +45,7 @@ class Agent:
         self.model = model_of(model, load_settings())
         self.pattern = pattern or ReflectionPattern()
         self.system_prompt = system_prompt
-        parts_of_model(self.pattern, self.model, system_prompt)  # what is wrong with it shows here
+        self._parts = parts_of_model(self.pattern, self.model, system_prompt)
 
     async def run(
         self,
@@ -61,7 +61,9 @@ class Agent:
         """
         pattern = pattern or self.pattern
         task = task_of(query, pattern)
-        parts = parts_of_model(pattern, self.model, self.system_prompt, task.task_type)
+        parts = self._parts
+        if pattern is not self.pattern or task.task_type not in ("", pattern.task_type):
+            parts = parts_of_model(pattern, self.model, self.system_prompt, task.task_type)
         return await run_loop(task, parts, pattern, step, given_draft(draft))
 
     def run_sync(

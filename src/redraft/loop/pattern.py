@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class ReflectionPattern:
     """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 

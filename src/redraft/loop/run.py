@@ -147,7 +147,7 @@ class _Run:
 
     def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
         last, best = self.versions[-1], self.best or self.versions[-1]
-        worse = is_better(best, last)
+        worse = best is not last and is_better(best, last)
         base = best if worse else last
         stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
         fresh = stuck and self.pattern.diversify

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
@@ -53,7 +53,8 @@ def parts_of_model(
     pattern: ReflectionPattern, model: ChatModel, system_prompt: str, task_type: str = ""
 ) -> Parts:
     """Let a model draft and revise, and the pattern's criteria judge."""
-    judges = panel_of(pattern, model, task_type or pattern.task_type)
+    kind = task_type or pattern.task_type
+    judges = _panel(pattern, criteria_of(pattern.quality_criteria, kind), model, kind)
     return Parts(
         ModelGenerator(model, system_prompt),
         judges,
@@ -81,7 +82,7 @@ def parts_of_functions(
     generator, reviser = _hands(pattern, generate, revise, has_draft=has_draft)
     if evaluate is not None:
         return Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
-    judges = panel_of(pattern, None, task_type or pattern.task_type)
+    judges = panel_of(pattern, task_type or pattern.task_type)
     return Parts(generator, judges, reviser, signals_of(pattern, judges, None))
 
 
@@ -103,10 +104,18 @@ def _hands(
     return ModelGenerator(model), ModelReviser(model, memory=_memory(pattern))
 
 
-@lru_cache(maxsize=256)
-def panel_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str) -> Panel:
-    """Build the evaluator of a pattern's criteria; `model` judges where the pattern names no other."""
-    return _panel(pattern, criteria_of(pattern.quality_criteria, task_type), model, task_type)
+# Kept with the pattern, and let go with it: building a panel compiles patterns and schemas.
+_panels: WeakKeyDictionary[ReflectionPattern, dict[str, Panel]] = WeakKeyDictionary()
+
+
+def panel_of(pattern: ReflectionPattern, task_type: str) -> Panel:
+    """Return the evaluator of a pattern's criteria where no agent's model is at hand to judge."""
+    panels = _panels.get(pattern)
+    if panels is None:
+        panels = _panels[pattern] = {}
+    if task_type not in panels:
+        panels[task_type] = _panel(pattern, criteria_of(pattern.quality_criteria, task_type), None, task_type)
+    return panels[task_type]
 
 
 def _panel(
@@ -159,7 +168,7 @@ async def judge_output(
 ) -> ReflectionEvaluation:
     """Judge one output outside of any run."""
     if criteria is None:
-        judges: Evaluator = panel_of(pattern, None, pattern.task_type)
+        judges: Evaluator = panel_of(pattern, pattern.task_type)
     else:
         judges = _panel(pattern, criteria_of(criteria, pattern.task_type), None, pattern.task_type)
     return await judges(output, _outside(pattern, Attempt()))
