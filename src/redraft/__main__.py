@@ -1,0 +1,7 @@
+"""`python -m redraft` is the command `redraft`."""
+
+from __future__ import annotations
+
+from redraft.cli import main
+
+main()

@@ -1,0 +1,58 @@
+"""The command `redraft`: what it offers, and how it begins."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from redraft.cli.check import check
+from redraft.cli.demo import demo
+from redraft.cli.doctor import doctor
+from redraft.cli.revise import revise
+from redraft.cli.settings import settings
+
+EPILOG = (
+    "Exit codes: 0 the criteria are met, 1 they are not, 2 something given was wrong, 3 a budget ran out, "
+    "4 the model failed, 70 a defect in Redraft, 130 interrupted."
+)
+
+# Plain help: Rich would take a good part of the time that `redraft --help` may.
+app = typer.Typer(
+    name="redraft",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, check, revise, doctor, settings):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 (only who asks pays for it)
+
+        typer.echo(f"redraft {version('redraft')}")
+        raise typer.Exit
+
+
+@app.callback()
+def redraft(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Redraft until it is good: judge a draft by criteria, revise it, keep the best version."""
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that can't show a character should not cost anybody a finished run.
+        stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] (true of real streams)
+    app()

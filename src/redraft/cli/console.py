@@ -1,0 +1,76 @@
+"""What a person sees: data on stdout, progress on stderr, both through Rich; imported on first use."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from redraft.core.codec import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+WIDTH_WITHOUT_TERMINAL = 100
+SCHEMA_VERSION = 1
+
+
+class CalmConsole(Console):
+    """Print to stdout or stderr; a reader that has gone away is no error."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        file = sys.stderr if stderr else sys.stdout
+        narrow = file.isatty() or "COLUMNS" in os.environ
+        super().__init__(
+            file=file,
+            width=None if narrow else WIDTH_WITHOUT_TERMINAL,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+    @property
+    def is_coloured(self) -> bool:
+        """Whether colours arrive: on a terminal that has some, unless NO_COLOR is set."""
+        return self.color_system is not None and not self.no_color
+
+    def show(self, renderable: RenderableType) -> None:
+        """Print what a person reads; in a file without the spaces that fill up lines."""
+        if self.is_terminal:
+            self.print(renderable)
+            return
+        with self.capture() as captured:
+            self.print(renderable)
+        self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        """Fall silent; Rich would leave with the exit code 1, which means something else here."""
+        self.quiet = True
+        _close(self.file.fileno())
+
+
+def emit(text: str) -> None:
+    """Write data on stdout, as it is, with a line break at its end."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close(sys.stdout.fileno())
+
+
+def emit_json(document: Mapping[str, Any]) -> None:
+    """Write a JSON document on stdout, with its `schema_version` first."""
+    numbered = {"schema_version": SCHEMA_VERSION, **document}
+    emit(json.dumps(to_json(numbered), ensure_ascii=False, indent=2))
+
+
+def _close(descriptor: int) -> None:
+    """Let what still comes go nowhere: Python flushes once more at its end, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

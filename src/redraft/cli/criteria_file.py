@@ -1,0 +1,157 @@
+"""CriteriaFile: a task and its criteria, as a person writes them into a YAML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+
+from redraft.core.adapt import DEFAULT_THRESHOLD
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError
+from redraft.evaluate.compare import needs_model
+from redraft.evaluate.config import nearest
+from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.panel import panel
+from redraft.sandbox.process import ProcessJail
+from redraft.text.yaml import load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Way: TypeAlias = tuple[str | int, ...]
+"""The keys and indices that lead to a value in the file."""
+
+KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list}
+CRITERION_KEYS = {
+    "name": str,
+    "description": str,
+    "weight": float,
+    "threshold": float,
+    "evaluator": str,
+    "config": dict,
+    "evaluator_config": dict,
+    "gate": bool,
+}
+WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bool: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class CriteriaFile:
+    """Hold what a draft is judged by.
+
+    `task` is what the draft answers, where that is known; `threshold` (0..1) is the overall score to reach.
+    """
+
+    criteria: tuple[QualityCriterion, ...]
+    task: str = ""
+    task_type: str = ""
+    threshold: float = DEFAULT_THRESHOLD
+
+
+def read_criteria(path: Path) -> CriteriaFile:
+    """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
+
+    A criterion is a sentence, a known name, or a mapping with `name` and, where wanted, `description`,
+    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. Without
+    `criteria` a `task_type` picks its default set. Raises `ConfigError` with the file, the line and the key.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
+    return _Reader(str(path), text).read()
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror)
+
+
+class _Reader:
+    """Read one file, and know where in it each thing stands."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    def read(self) -> CriteriaFile:
+        value = load_yaml(self.text, self.name)
+        if not isinstance(value, list | dict):
+            self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
+        base: Way = () if isinstance(value, list) else ("criteria",)
+        given = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
+        fields = self._checked(given, KEYS, ())
+        items = fields.get("criteria")
+        if items is None and not fields.get("task_type"):
+            self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
+        task_type: str = fields.get("task_type", "")
+        threshold: float = fields.get("threshold", DEFAULT_THRESHOLD)
+        if not 0 <= threshold <= 1:
+            self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
+        chosen = [self._criterion(item, (*base, at)) for at, item in enumerate(items)] if items else items
+        try:
+            criteria = criteria_of(chosen, task_type)
+        except ConfigError as error:
+            self.fail(("criteria",), str(error))
+        return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))
+
+    def _criterion(self, item: Any, way: Way) -> QualityCriterion | str:
+        if isinstance(item, str) and item.strip():
+            return item
+        if not isinstance(item, dict):
+            self.fail(way, f"a criterion must be a sentence, a name or a mapping, got {item!r}")
+        fields = self._checked(cast("dict[Any, Any]", item), CRITERION_KEYS, way)
+        if "name" not in fields:
+            self.fail(way, "the criterion has no 'name'")
+        if "config" in fields and "evaluator_config" in fields:
+            self.fail((*way, "config"), "'config' and 'evaluator_config' are the same; give one")
+        if "config" in fields:
+            fields["evaluator_config"] = fields.pop("config")
+        try:
+            criterion = QualityCriterion(**fields)
+            _try_out(criterion)
+        except ConfigError as error:
+            self.fail(way, str(error))
+        return criterion
+
+    def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: Way) -> dict[str, Any]:
+        """Return the entries with their keys and types checked; what is empty counts as left out."""
+        fields: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in known:
+                self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
+            if value is None:
+                continue
+            kind = known[key]
+            fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+            if not fits or (isinstance(value, bool) and kind is not bool):
+                self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
+            fields[key] = value
+        return fields
+
+    def fail(self, way: Way, what: str) -> NoReturn:
+        """Raise the `ConfigError` that says what is wrong, and where."""
+        raise ConfigError(f"{self.name}, line {_line_of(self.text, way)}: {what.rstrip('.')}.")
+
+
+def _try_out(criterion: QualityCriterion) -> None:
+    """Build a criterion's evaluator here, where the line is known; one that needs a model is built later."""
+    if not needs_model(criterion):
+        panel((replace(criterion, weight=1.0),), run_command=ProcessJail())
+
+
+def _line_of(text: str, way: Way) -> int:
+    """Return the 1-based line of what `way` leads to in a YAML text that could be loaded, or the nearest."""
+    import yaml  # noqa: PLC0415 (only an error needs to know)
+
+    node = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
+    at = node
+    for part in way:
+        if isinstance(part, int):
+            at = node = node.value[part]
+            continue
+        entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
+        if part not in entries:
+            break
+        at, node = entries[part]
+    return at.start_mark.line + 1 if at else 1

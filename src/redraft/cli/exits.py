@@ -1,0 +1,77 @@
+"""How a command ends: its exit code, and errors as a line on stderr."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import typer
+
+from redraft.core.errors import ConfigError, ModelError, OutputError, RedraftError, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from redraft.core.result import ReflectionResult
+
+BUDGETS = frozenset({"token_budget", "cost_budget", "time_budget"})
+
+
+class ExitCode(IntEnum):
+    """Tell a script how it went."""
+
+    MET = 0
+    NOT_MET = 1
+    USAGE = 2
+    BUDGET = 3
+    PROVIDER = 4
+    DEFECT = 70
+    INTERRUPTED = 130
+
+
+def code_of(result: ReflectionResult) -> ExitCode:
+    """Return the exit code for a finished run, also for one that was cut short."""
+    reason = result.convergence_reason.value
+    if reason == "cancelled":
+        return ExitCode.INTERRUPTED
+    if result.success:
+        return ExitCode.MET
+    if result.error is not None:
+        return code_of_error(result.error)
+    return ExitCode.BUDGET if reason in BUDGETS else ExitCode.NOT_MET
+
+
+def code_of_error(error: BaseException) -> ExitCode:
+    """Return the exit code for an error that left nothing to show."""
+    if isinstance(error, ModelError | OutputError):
+        return ExitCode.PROVIDER
+    if isinstance(error, ConfigError | SandboxError):
+        return ExitCode.USAGE
+    return ExitCode.DEFECT
+
+
+@contextmanager
+def surface(*, debug: bool) -> Generator[None]:
+    """Turn an error inside into a line on stderr and an exit code; a traceback only with `debug`."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        _tell("Interrupted; nothing was made yet.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except Exception as error:  # a surface: whatever went wrong, a person is told and nothing else breaks
+        if debug:
+            traceback.print_exc()
+        elif isinstance(error, RedraftError):
+            _tell(f"Error: {error}")
+        else:
+            _tell(f"Defect in Redraft: {type(error).__name__}: {error}\nPlease report what --debug prints.")
+        raise typer.Exit(code_of_error(error)) from error
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

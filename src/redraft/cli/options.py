@@ -1,0 +1,28 @@
+"""The arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+DEMO_MODEL = "local:qwen2.5-coder-0.5b"
+
+File: TypeAlias = Annotated[
+    str, typer.Argument(metavar="FILE", help="The draft; '-' reads it from standard input.")
+]
+Criteria: TypeAlias = Annotated[
+    Path, typer.Option("--criteria", "-c", metavar="YAML", help="What the draft is judged by.")
+]
+Model: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="provider:model, local:NAME or local:PATH.gguf; else REDRAFT_MODEL decides.",
+    ),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]

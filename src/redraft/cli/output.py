@@ -1,0 +1,47 @@
+"""Where `redraft revise` puts the best version: on stdout, or in a file that nothing is lost to."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from redraft.cli.console import emit, emit_json
+from redraft.cli.documents import run_document
+from redraft.core.errors import ConfigError
+from redraft.core.texts import as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redraft.core.result import ReflectionResult
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Raise `ConfigError`, before anything is spent, for a path that could not be written to in the end."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; --output takes a file.")
+    if path.exists() and not force:
+        raise ConfigError(f"{str(path)!r} exists; --force lets it be overwritten.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{str(path)!r} cannot be written to.")
+
+
+def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
+    """Write the best version to `path`, else to stdout, where the JSON document takes its place if wanted.
+
+    A path that can't be written to any more sends it to stdout, too, and raises `ConfigError`.
+    """
+    best = as_text(result.best_output)
+    if as_json:
+        emit_json(run_document(result))
+    elif path is None:
+        emit(best)
+    if path is None:
+        return
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(best)
+    except OSError as error:
+        if not as_json:
+            emit(best)
+        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}; see stdout.") from error

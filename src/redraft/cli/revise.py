@@ -1,0 +1,73 @@
+"""`redraft revise`: redraft a draft until a rule says stop, and hand over the best version."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 (Typer reads the annotations)
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
+from redraft.cli.exits import code_of, surface
+
+if TYPE_CHECKING:
+    from redraft.loop.revise import RevisionStrategy
+
+
+def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+    file: options.File,
+    criteria: options.Criteria,
+    model: options.Model = None,
+    max_iterations: Annotated[
+        int, typer.Option("--max-iterations", metavar="N", help="How many revisions at most.")
+    ] = 3,
+    strategy: Annotated[
+        str,
+        typer.Option("--strategy", metavar="S", help="hybrid, full_rewrite, targeted_edit or incremental."),
+    ] = "hybrid",
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", metavar="N", help="Start no step beyond N tokens.")
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option("--budget-usd", metavar="X", help="Start no step beyond X US dollars.")
+    ] = None,
+    budget_seconds: Annotated[
+        float | None, typer.Option("--budget-seconds", metavar="S", help="Start no step after S seconds.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Revise a draft until its criteria are met. Prints the best version."""
+    with surface(debug=debug):
+        from redraft.cli.console import CalmConsole  # noqa: PLC0415
+        from redraft.cli.criteria_file import read_criteria  # noqa: PLC0415
+        from redraft.cli.output import check_output, deliver  # noqa: PLC0415
+        from redraft.cli.progress import Progress  # noqa: PLC0415
+        from redraft.cli.running import read_draft, revise_draft  # noqa: PLC0415
+        from redraft.cli.show import ending  # noqa: PLC0415
+        from redraft.loop.pattern import ReflectionPattern  # noqa: PLC0415
+
+        if output is not None:
+            check_output(output, force=force)
+        given = read_criteria(criteria)
+        told = CalmConsole(stderr=True)
+        progress = Progress(told)
+        pattern = ReflectionPattern(
+            max_iterations=max_iterations,
+            quality_criteria=given.criteria,
+            quality_threshold=given.threshold,
+            task_type=given.task_type,
+            revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            on_event=progress,
+        )
+        result = revise_draft(read_draft(file), given, model, pattern, progress)
+        told.show(ending(result))
+        deliver(result, output, force=force, as_json=as_json)
+        raise typer.Exit(code_of(result))

@@ -1,0 +1,90 @@
+"""A run as a person reads it: rows of versions, what changed, how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from redraft.core.summary import REASONS, render_score, render_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from redraft.core.evaluation import Issue, ReflectionEvaluation
+    from redraft.core.result import ReflectionResult
+    from redraft.core.version import ReflectionVersion
+
+SHOWN_ISSUES = 4
+GOOD, BAD, QUIET = "green", "red", "dim"
+
+
+def version_row(
+    version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
+) -> RenderableType:
+    """Render a version as a row: number, score, how it was made, what failed. `best` marks that iteration."""
+    evaluation = version.evaluation
+    row = Table.grid(padding=(0, 2, 0, 0))
+    cells: list[str | Text] = []
+    if label:
+        row.add_column(no_wrap=True)
+        cells.append(label)
+    row.add_column(width=9 if best is None else 3, no_wrap=True)
+    row.add_column(width=4)
+    row.add_column(width=13, no_wrap=True)
+    row.add_column()
+    mark = "*" if version.iteration == best else " "
+    number = f"version {version.iteration}" if best is None else f"{mark} {version.iteration}"
+    cells += [number, score_text(evaluation), version.strategy.replace("_", " "), _verdict(version)]
+    row.add_row(*cells)
+    return Padding(row, (0, 0, 0, indent))
+
+
+def score_text(evaluation: ReflectionEvaluation) -> Text:
+    """Render the overall score, coloured by the verdict."""
+    style = GOOD if evaluation.satisfactory else "" if evaluation.overall_score is None else BAD
+    return Text(render_score(evaluation.overall_score), style)
+
+
+def _verdict(version: ReflectionVersion) -> Text:
+    if version.repeats is not None:
+        return Text(f"the same as version {version.repeats}", QUIET)
+    if version.evaluation.satisfactory:
+        return Text("good", GOOD)
+    return issue_lines(version.evaluation.issues) if version.evaluation.issues else Text("not good enough")
+
+
+def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
+    """Render issues, a line each, with the place where each was found."""
+    lines = [issue_line(issue) for issue in issues[:limit]]
+    if len(issues) > limit:
+        lines.append(Text(f"and {len(issues) - limit} more", QUIET))
+    return Text("\n").join(lines)
+
+
+def issue_line(issue: Issue) -> Text:
+    """Render an issue in one line, with the place where it was found."""
+    place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
+    message = " ".join(issue.message.split())
+    return Text.assemble((f"{place}: ", QUIET) if place else "", message)
+
+
+def ending(result: ReflectionResult) -> Text:
+    """Render why a run stopped, what it returns, what it used, and what one should know about it."""
+    best = result.history.best_version
+    reason = result.convergence_reason.value
+    met = "meets the criteria" if result.success else "does not meet the criteria"
+    lines = [
+        f"Stopped: {REASONS[reason]}.",
+        f"Returned: version {best.iteration}, which {met}.",
+        f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
+        *(f"Note: {text}" for text in result.diagnostics.values()),
+    ]
+    text = Text("\n".join(lines))
+    if result.error is not None:
+        text.append(f"\nError: {result.error}", BAD)
+    return text
