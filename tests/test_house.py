@@ -24,7 +24,7 @@ def test_files_and_functions_are_short(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno < LONGEST_FUNCTION, f"{node.name} is too long"
             arguments = node.args
-            if any(".command(" in ast.unparse(decorator) for decorator in node.decorator_list):
+            if path.parent.name == "cli" and node.name == path.stem:
                 continue  # the parameters of a command are its options
             count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
             is_method = bool(arguments.args) and arguments.args[0].arg in ("self", "cls")
