@@ -9,10 +9,10 @@ from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.evaluate.compare import needs_model
-from redraft.evaluate.config import nearest
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.sandbox.process import ProcessJail
+from redraft.text.nearest import nearest
 from redraft.text.yaml import load_yaml
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Reader:
         try:
             criteria = criteria_of(chosen, task_type)
         except ConfigError as error:
-            self.fail(("criteria",), str(error))
+            self.fail(base, str(error))
         return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))
 
     def _criterion(self, item: Any, way: Way) -> QualityCriterion | str:

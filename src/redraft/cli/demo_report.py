@@ -12,7 +12,7 @@ from rich.text import Text
 from redraft.cli.changes import changes
 from redraft.cli.demo_run import REVISIONS, SECONDS
 from redraft.cli.documents import run_document
-from redraft.cli.show import BAD, GOOD, QUIET, version_row
+from redraft.cli.show import BAD, GOOD, QUIET, error_line, version_row
 from redraft.core.summary import REASONS, render_score, render_usage
 from redraft.core.texts import as_text
 
@@ -31,7 +31,8 @@ DEEPER = (0, 0, 0, 4)
 def opening(model: str, tasks: int) -> Text:
     """Say what is going to be shown."""
     return Text(
-        f"{tasks} small tasks for {model}, chosen to show what redrafting can and can't do.\n"
+        f"{tasks} small tasks for {model},\n"
+        "chosen to show what redrafting can do for a small model, and what it can't.\n"
         f"Checks decide, no model judges; at most {REVISIONS + 1} versions and {SECONDS:.0f} seconds a task."
     )
 
@@ -67,13 +68,12 @@ def _changes(outcome: Outcome, *, coloured: bool) -> tuple[RenderableType, ...]:
 
 
 def _ending(result: ReflectionResult) -> Text:
-    reason = REASONS[result.convergence_reason.value]
+    returned = result.history.best_version.iteration
     text = Text(
-        f"Stopped: {reason}.\nUsed: {render_usage(result.token_usage)}, {result.execution_time:.1f} s."
+        f"Stopped: {REASONS[result.convergence_reason.value]}. Returned: version {returned}.\n"
+        f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s."
     )
-    if result.error is not None:
-        text.append(f"\nError: {result.error}", BAD)
-    return text
+    return text.append_text(error_line(result))
 
 
 def summary(outcomes: Sequence[Outcome]) -> RenderableType:
@@ -102,10 +102,10 @@ def _sentence(outcomes: Sequence[Outcome]) -> str:
     improved = sum(outcome.improved for outcome in outcomes)
     met = sum(outcome.result.success for outcome in outcomes)
     at_once = sum(outcome.result.success and not outcome.improved for outcome in outcomes)
-    first = f" ({at_once} at the first draft)" if at_once else ""
+    drafts = f" ({at_once} at the first draft)" if at_once else ""
     return (
-        f"{improved} of {total} answers improved, {met} of {total} pass all of their checks{first}, and none "
-        "is worse than its first draft: the best version is kept, not the last."
+        f"Better than the first draft: {improved} of {total}. All criteria met: {met} of {total}{drafts}. "
+        "Worse than the first draft: none, since the best version is kept, not the last."
     )
 
 

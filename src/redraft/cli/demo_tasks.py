@@ -111,7 +111,7 @@ ORDER = DemoTask(
         "Extract the order from this message as one JSON object with the keys customer (text), items (a list "
         "of objects with name and quantity), total_cents (integer) and paid (true or false). Reply with JSON "
         'only.\n\n"Hi, Dana Okafor here. Please send three desk lamps and a cable tray. That was 84.50 '
-        "altogether, I'll pay on delivery.\" "
+        "altogether, I'll pay on delivery.\""
     ),
     (
         QualityCriterion(

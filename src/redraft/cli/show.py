@@ -54,7 +54,7 @@ def _verdict(version: ReflectionVersion) -> Text:
     if version.repeats is not None:
         return Text(f"the same as version {version.repeats}", QUIET)
     if version.evaluation.satisfactory:
-        return Text("good", GOOD)
+        return Text("all criteria met", GOOD)
     return issue_lines(version.evaluation.issues) if version.evaluation.issues else Text("not good enough")
 
 
@@ -84,7 +84,9 @@ def ending(result: ReflectionResult) -> Text:
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note: {text}" for text in result.diagnostics.values()),
     ]
-    text = Text("\n".join(lines))
-    if result.error is not None:
-        text.append(f"\nError: {result.error}", BAD)
-    return text
+    return Text("\n".join(lines)).append_text(error_line(result))
+
+
+def error_line(result: ReflectionResult) -> Text:
+    """Render the error that ended a run, in a line of its own; nothing for a run that was cancelled."""
+    return Text(f"\nError: {result.error}" if isinstance(result.error, Exception) else "", BAD)

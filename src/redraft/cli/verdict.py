@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from redraft.cli.show import BAD, GOOD, QUIET, SHOWN_ISSUES, issue_lines
+from redraft.cli.show import BAD, GOOD, QUIET, SHOWN_ISSUES, error_line, issue_lines
 from redraft.core.summary import render_score, render_usage
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
         parts += ["", Text("Suggestions:"), Text("\n".join(f"- {text}" for text in evaluation.suggestions))]
     if result.token_usage.requests:
         parts += ["", Text(f"Used: {render_usage(result.token_usage)}.", QUIET)]
-    if result.error is not None:
-        parts += ["", Text(f"Error: {result.error}", BAD)]
+    if isinstance(result.error, Exception):
+        parts.append(error_line(result))
     return Group(*parts)
 
 

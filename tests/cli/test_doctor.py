@@ -1,0 +1,52 @@
+import pytest
+
+from cli_commands import document, redraft, script
+from redraft import ModelError
+from redraft.models.names import KnownModel
+
+
+def test_it_says_what_is_here(monkeypatch):
+    secret = "a" + "-secret-" + "value"
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    result = redraft("doctor", "--json")
+    found = document(result)
+    assert result.exit_code == 0
+    assert found["keys"]["OPENAI_API_KEY"] is True
+    assert found["keys"]["ANTHROPIC_API_KEY"] is False
+    assert found["extras"].keys() == {"openai", "anthropic", "google", "local"}
+    assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
+    assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
+    assert secret not in result.output
+    assert secret not in redraft("doctor").output
+
+
+def test_the_model_of_the_settings_is_among_them(monkeypatch):
+    monkeypatch.setenv("REDRAFT_MODEL", "opnai:gpt")
+    first = document(redraft("doctor", "--json"))["models"][0]
+    assert (first["name"], first["answers"]) == ("opnai:gpt", False)
+    assert "Did you mean" in first["why"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "answers"), [("Hi", 0, True), (ModelError("The file is broken."), 4, False)]
+)
+def test_a_probe_has_local_models_answer(monkeypatch, reply, code, answers):
+    monkeypatch.setattr("redraft.cli.examine.known_models", lambda: [KnownModel("local:x", True, "there")])
+    model = script(monkeypatch, reply)
+    monkeypatch.setattr("redraft.cli.examine.model_named", lambda _name: model)
+    result = redraft("doctor", "--probe", "--json")
+    assert result.exit_code == code
+    assert document(result)["models"][0]["answers"] is answers
+    assert model.requests[0].max_tokens == 1
+
+
+def test_without_a_jail_it_says_what_is_missing(monkeypatch):
+    from redraft import SandboxError
+
+    async def refuse(_self, _command):
+        raise SandboxError("This machine has no jail; it lacks Landlock.")
+
+    monkeypatch.setattr("redraft.cli.examine.ProcessJail.__call__", refuse)
+    text = redraft("doctor").stdout
+    assert "no  Python source  This machine has no jail; it lacks Landlock." in text

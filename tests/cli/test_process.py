@@ -1,0 +1,157 @@
+"""The command as a process: streams, signals, pipes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cli_commands import THREE_A
+from openai_server import Server, completion
+
+REDRAFT = (sys.executable, "-m", "redraft")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "c.yaml").write_text(THREE_A)
+    (tmp_path / "d.txt").write_text("ab")
+    return tmp_path
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def environment(**more):
+    return {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")
+    } | more
+
+
+def with_server(server):
+    address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    return environment(OPENAI_BASE_URL=address, OPENAI_API_KEY="not" + "-a-" + "key")
+
+
+def run(folder, *words, **options):
+    return subprocess.run(
+        [*REDRAFT, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+def test_help_and_version(folder):
+    done = run(folder, "--help")
+    assert done.returncode == 0
+    assert "Exit codes: 0 the criteria are met" in done.stdout
+    assert run(folder, "--version").stdout.startswith("redraft 0.")
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, redraft.cli; print({'rich', 'pydantic', 'redraft.loop'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_what_is_wrong_is_said_in_a_line_on_stderr(folder):
+    done = run(folder, "check", "d.txt", "-c", "no.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: The criteria file 'no.yaml' cannot be read: No such file or directory.\n"
+    assert run(folder, "chek").returncode == 2
+
+
+def test_there_are_no_colours_in_a_pipe(folder):
+    done = run(folder, "check", "d.txt", "-c", "c.yaml", env=environment(TERM="xterm-256color"))
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_for_terminals_and_can_be_refused(folder, more, coloured):
+    terminal, end = os.openpty()
+    env = environment(TERM="xterm-256color", **more)
+    env = {name: value for name, value in env.items() if name in more or name != "NO_COLOR"}
+    done = subprocess.run(
+        [*REDRAFT, "check", "d.txt", "-c", "c.yaml"], cwd=folder, stdout=end, stderr=end, env=env, check=False
+    )
+    os.close(end)
+    shown = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert done.returncode == 1
+    assert ("\x1b[31m" in shown or "\x1b[1;31m" in shown) == coloured
+    assert "not met" in shown
+
+
+def test_a_reader_that_has_gone_away_is_no_error(folder):
+    nobody, end = os.pipe()
+    os.close(nobody)
+    for more in ((), ("--json",)):
+        done = subprocess.run(
+            [*REDRAFT, "check", "d.txt", "-c", "c.yaml", *more],
+            cwd=folder, stdout=end, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (1, "")
+    os.close(end)
+
+
+def test_stdout_is_data_and_stderr_is_progress(folder, server):
+    server.answers = [(200, {}, completion("aaa"))]
+    words = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini", "--json")
+    done = run(folder, *words, env=with_server(server))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["best_output"] == "aaa"
+    assert "version 2  1.00" in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupted_run_hands_over_what_it_made(folder, server, as_json):
+    server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
+    words = [
+        "revise",
+        "d.txt",
+        "-c",
+        "c.yaml",
+        "-m",
+        "openai-chat:gpt-4o-mini",
+        *(["--json"] if as_json else []),
+    ]
+    process = subprocess.Popen(
+        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    seen = ""
+    while "version 2" not in seen:
+        line = process.stderr.readline()
+        assert line, f"it ended too early: {seen}"
+        seen += line
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Stopped: the run was cancelled." in stderr
+    assert "Traceback" not in stderr
+    assert (json.loads(stdout)["best_output"] if as_json else stdout.rstrip("\n")) == "ab"
+
+
+def test_an_interrupted_demo_without_anything_says_so(folder, server):
+    server.answers = [(None, {}, "")]
+    process = subprocess.Popen(
+        [*REDRAFT, "demo", "-m", "openai-chat:gpt-4o-mini"], cwd=folder, env=with_server(server), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    while not server.asked:
+        assert process.poll() is None
+        server.released.wait(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (130, "Interrupted; nothing was made yet.\n")

@@ -1,0 +1,31 @@
+from cli_commands import document, redraft
+
+
+def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_MODEL", "openai:x")
+    (tmp_path / "redraft.toml").write_text(
+        'model = "local:y"\nreflection_model = "fast"\n[models]\nfast = "openai:z"\n'
+    )
+    rows = {
+        row["name"]: (row["value"], row["source"])
+        for row in document(redraft("settings", "--json"))["settings"]
+    }
+    assert rows == {
+        "model": ("openai:x", "environment"),
+        "reflection_model": ("fast", "redraft.toml"),
+        "home": (".redraft", "default"),
+        "models": ({"fast": "openai:z"}, "redraft.toml"),
+    }
+    shown = redraft("settings").stdout.splitlines()
+    assert shown[0].split() == ["setting", "value", "from", "variable"]
+    assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
+    assert "fast = openai:z" in shown[4]
+
+
+def test_a_file_that_is_wrong_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "redraft.toml").write_text("modle = 'x'")
+    result = redraft("settings")
+    assert result.exit_code == 2
+    assert "unknown setting 'modle'" in result.stderr

@@ -1,0 +1,42 @@
+"""The command line in this process, with a model that is scripted."""
+
+import json
+
+from typer.testing import CliRunner
+
+from redraft import ScriptedModel
+from redraft.cli.app import app
+
+THREE_A = """\
+task: Write three letters a.
+threshold: 1
+criteria:
+  - name: three
+    evaluator: regex
+    config: {pattern: a, min_matches: 3}
+  - name: no b
+    evaluator: regex
+    config: {pattern: b, must_match: false}
+"""
+
+
+def redraft(*words, stdin=None):
+    """Run a command; what it returns has `exit_code`, `stdout` and `stderr`."""
+    return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
+
+
+def document(result):
+    """Return the JSON document that a command printed."""
+    found = json.loads(result.stdout)
+    assert found["schema_version"] == 1
+    return found
+
+
+def script(monkeypatch, *replies):
+    """Let every model name stand for a scripted model, and return that."""
+    model = ScriptedModel(list(replies))
+    for place in ("redraft.loop.agent", "redraft.loop.wire", "redraft.cli.demo_run"):
+        monkeypatch.setattr(
+            f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
+        )
+    return model
