@@ -1,0 +1,32 @@
+"""Run the benchmarks that need no model, each in a process of its own: `python benchmarks`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from _measure import PROJECT
+
+CASSETTE = "benchmarks/cassettes/small.jsonl.gz"
+BENCHMARKS: dict[str, tuple[str, ...]] = {
+    "start": (),
+    "overhead": (),
+    "concurrency": (),
+    "replay": (),
+    "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
+}
+
+
+def main() -> None:
+    failed: list[str] = []
+    for name, arguments in BENCHMARKS.items():
+        print(f"\n## {name}\n", flush=True)
+        argv = [sys.executable, f"benchmarks/{name}.py", *arguments, *sys.argv[1:]]
+        if subprocess.run(argv, cwd=PROJECT, check=False).returncode:
+            failed.append(name)
+    if failed:
+        sys.exit(f"Failed: {', '.join(failed)}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Measure in pairs, by turns and by the median; print tables, and put them into the README."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PROJECT = Path(__file__).resolve().parents[1]
+README = PROJECT / "benchmarks" / "README.md"
+
+
+def paired(subjects: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Time each subject `repeats` times in CPU seconds of this process, by turns, after one untimed round.
+
+    The order turns round each time, so that a machine that gets slower or faster favours nobody.
+    """
+    for run in subjects.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in subjects}
+    for repeat in range(repeats):
+        names = list(subjects)
+        for name in names if repeat % 2 else reversed(names):
+            started = process_time()
+            subjects[name]()
+            times[name].append(process_time() - started)
+    return times
+
+
+def median_gap(times: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median of the differences between two subjects that were measured by turns."""
+    return median(one - other for one, other in zip(times, base, strict=True))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Render a markdown table; the first column is text, the others are aligned to the right."""
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
+    return "\n".join([*lines, *(_line(row) for row in rows)])
+
+
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def verdict(value: float, target: float) -> str:
+    """Say whether a figure stays within its target."""
+    return "met" if value <= target else "**missed**"
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the one option that every benchmark has."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--write", action="store_true", help="put the result into benchmarks/README.md")
+    return parser
+
+
+def publish(section: str, text: str, *, write: bool) -> None:
+    """Print a result; with `write`, put it into its section of the README, with command, date and machine."""
+    print(text, flush=True)
+    if write:
+        command = " ".join(arg for arg in sys.argv[1:] if arg != "--write")
+        script = Path(sys.argv[0]).name
+        stamp = (
+            f"`{f'python benchmarks/{script} {command}'.strip()}`, {datetime.now(UTC):%Y-%m-%d}, {_machine()}"
+        )
+        README.write_text(_with_section(README.read_text(), section, f"{stamp}\n\n{text}"))
+
+
+def _with_section(readme: str, section: str, body: str) -> str:
+    begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(readme):
+        raise SystemExit(f"{README.name} has no section {section!r}: it needs the lines {begin} and {end}.")
+    return pattern.sub(lambda _: f"{begin}\n{body}\n{end}", readme)
+
+
+def _machine() -> str:
+    import os
+
+    return f"{os.cpu_count()} shared cores, {platform.system()}, Python {platform.python_version()}"

@@ -1,0 +1,45 @@
+"""The model of a benchmark: by name or from a cassette, bounded, and asked the same thing only once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from redraft import Cassette, ChatReply, ChatRequest, ConfigError
+from redraft.core.protocols import ChatModel
+from redraft.models.local import LocalModel
+from redraft.models.names import model_named
+
+MAX_TOKENS = 400
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounded:
+    """Bound the length of replies, and answer from memory what gets the same reply each time.
+
+    Without a temperature a local model always says the same, so arms that begin alike can share the reply;
+    what it used is counted for each of them.
+    """
+
+    model: ChatModel
+    max_tokens: int = MAX_TOKENS
+    known: dict[object, ChatReply] = field(default_factory=dict[object, ChatReply])
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Give the reply to a request."""
+        request = replace(request, max_tokens=request.max_tokens or self.max_tokens, role="generation")
+        if request.temperature:
+            return await self.model(request)
+        if request.messages not in self.known:
+            self.known[request.messages] = await self.model(request)
+        return self.known[request.messages]
+
+
+def benchmark_model(name: str | None, threads: int, cassette: str | None, record: str | None) -> Bounded:
+    """Return the model with a name, its calls recorded to a file where asked, or the one on a cassette."""
+    if cassette:
+        return Bounded(Cassette(cassette))
+    if not name:
+        raise ConfigError("Name a model with --model, or replay one with --cassette.")
+    kind, _, place = name.partition(":")
+    model = LocalModel(place, threads=threads) if kind == "local" else model_named(name)
+    return Bounded(Cassette(record, record=model) if record else model)

@@ -1,0 +1,67 @@
+"""What it costs to start: CPU time of fresh processes that import Redraft, use it once, or ask for help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from statistics import median
+
+from _measure import median_gap, options, publish, table, verdict
+
+FIRST_RUN = """
+from redraft import reflect_sync
+result = reflect_sync("task", generate=lambda prompt: "draft", evaluate=lambda output: True)
+assert result.success
+"""
+HELP = Path(sys.executable).with_name("redraft")
+BARE = "a bare interpreter"
+# Each subject with what is asked of it: the target in CPU milliseconds, and whether bare is taken off first.
+SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
+    BARE: ([sys.executable, "-c", "pass"], None, False),
+    "`import asyncio`": ([sys.executable, "-c", "import asyncio"], None, True),
+    "`from redraft import reflect`": ([sys.executable, "-c", "from redraft import reflect"], 40.0, True),
+    "the same and a first tiny run": ([sys.executable, "-c", FIRST_RUN], None, True),
+    "`redraft --help`": ([str(HELP), "--help"], 250.0, False),
+}
+
+
+def cpu_ms(argv: list[str]) -> float:
+    """Run a command with its output thrown away; return its user and system time in milliseconds."""
+    silence = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
+    pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=silence)
+    _, status, usage = os.wait4(pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(argv)} failed: exit code {os.waitstatus_to_exitcode(status)}.")
+    return (usage.ru_utime + usage.ru_stime) * 1e3
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--repeats", type=int, default=21, help="processes for each figure")
+    given = parser.parse_args()
+    times: dict[str, list[float]] = {name: [] for name in SUBJECTS}
+    for repeat in range(given.repeats + 1):
+        for name, (argv, _, _) in SUBJECTS.items():
+            spent = cpu_ms(argv)
+            if repeat:  # the first round fills the caches
+                times[name].append(spent)
+    rows: list[tuple[object, ...]] = []
+    for name, (_, target, over_bare) in SUBJECTS.items():
+        whole, gap = median(times[name]), median_gap(times[name], times[BARE])
+        judged = gap if over_bare else whole
+        rows.append(
+            (
+                name,
+                f"{whole:.0f}",
+                f"{gap:.0f}",
+                f"{whole / median(times[BARE]):.1f}",
+                "" if target is None else f"{target:.0f}{' over bare' * over_bare} {verdict(judged, target)}",
+            )
+        )
+    head = ("CPU milliseconds", "process", "over bare", "ratio", "target")
+    publish("start", table(head, rows), write=given.write)
+
+
+if __name__ == "__main__":
+    main()

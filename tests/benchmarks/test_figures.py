@@ -1,0 +1,52 @@
+from dataclasses import replace
+
+import pytest
+from _arms import Outcome, Try, outcome_from
+from _figures import arms_table, criteria_table, pairs_table, solved_within
+
+DRAFT = Try("a", 1, 10, 5, 0.0, met=False, returned=0, how="draft", judged_again=0.0)
+BETTER = replace(
+    DRAFT, output="b", score=1.0, met=True, returned=1, how="full_rewrite", asked=2, mended=1, solved=True
+)
+WORSE = replace(DRAFT, output="c", how="fix", returned=1)
+
+
+@pytest.mark.parametrize(
+    ("tries", "solved"),
+    [
+        ([replace(DRAFT, solved=True)], (True, True, True)),
+        ([DRAFT, BETTER], (False, True, True)),
+        ([replace(DRAFT, solved=True), WORSE], (True, False, False)),  # it would have returned the last one
+        (
+            [DRAFT, replace(BETTER, requests=2)],
+            (False, False, True),
+        ),  # what took two calls came with the third
+        ([DRAFT, WORSE, replace(BETTER, requests=2, returned=2)], (False, False, False)),
+    ],
+)
+def test_solved_within_so_many_calls(tries, solved):
+    outcome = Outcome("t", "loop", "max_iterations", tries)
+    assert tuple(solved_within(outcome, calls) for calls in (1, 2, 3)) == solved
+
+
+def test_an_outcome_survives_json():
+    outcome = Outcome("t", "loop", "quality_met", [replace(DRAFT, output=""), replace(BETTER, output="")])
+    assert outcome_from(outcome.to_json()) == outcome
+
+
+def test_tables_of_two_arms():
+    ours = [
+        Outcome("one", "loop", "quality_met", [DRAFT, BETTER]),
+        Outcome("two", "loop", "max_iterations", [DRAFT]),
+    ]
+    theirs = [
+        Outcome("one", "greedy", "max_iterations", [DRAFT, WORSE]),
+        Outcome("two", "greedy", "max_iterations", [DRAFT]),
+    ]
+    assert "| loop | 2 | 0 | 1 | 1 | 1 | 3 | 0 | 45 | 45 |" in arms_table(ours + theirs)
+    assert "| greedy | 2 | 0 | 0 | 0 | 0 | 3 | 0 | 45 | none solved |" in arms_table(ours + theirs)
+    assert "| loop, greedy | 2 | 1: one | 0 | +1 |" in pairs_table(ours + theirs)
+    criteria = criteria_table(ours + theirs)
+    assert "above the first | 80 % | 1 of 2 (50%) |" in criteria
+    assert "no longer has | 85 % | 1 of 2 (50%) |" in criteria
+    assert "The loop ended by: quality_met 1, max_iterations 1." in criteria
