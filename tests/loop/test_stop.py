@@ -89,6 +89,8 @@ def test_unjudged(scores, expected):
         ),
         ([version(1, 0.5, "a b"), version(2, 0.6, "A b"), version(3, 0.6, "a B")], None),
         ([version(1, 0.5, "a b"), version(2, 0.5, "a c"), version(3, 0.5, "a d")], None),
+        # Quotes are substance: a number is not a text.
+        ([version(1, 0.5, '{"a": "7"}'), version(2, 0.5, '{"a": 7}'), version(3, 0.5, '{"a": 7}')], None),
     ],
 )
 def test_semantic_stability(versions, expected):

@@ -53,7 +53,8 @@ def render_usage(usage: TokenUsage) -> str:
     """Render tokens, calls and cost; what is not known is said to be so."""
     cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     failed = f" ({usage.failed_requests} failed)" if usage.failed_requests else ""
-    return f"{usage.total_tokens:,} tokens in {usage.requests} calls{failed}, {cost}"
+    calls = "1 call" if usage.requests == 1 else f"{usage.requests} calls"
+    return f"{usage.total_tokens:,} tokens in {calls}{failed}, {cost}"
 
 
 def _version_line(version: ReflectionVersion, is_best: bool) -> str:

@@ -42,7 +42,8 @@ class PythonCheck:
             message = shorten(f": {outcome['message']}") if outcome.get("message") else ""
             if self.how == "exec" and raised == "AssertionError":
                 return f"{shown} failed{message}"
-            return f"{shown} raised {shorten(str(raised))}{message}"
+            wanted = "" if self.expected is _NOTHING else f"; expected {shorten(repr(self.expected))}"
+            return f"{shown} raised {shorten(str(raised))}{message}{wanted}"
         if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
             return None
         return (

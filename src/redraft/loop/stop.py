@@ -182,4 +182,4 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _substance(text: str) -> list[str]:
-    return [word.strip(".,;:!?\"'") for word in text.casefold().split()]
+    return [word.rstrip(".,;:!?") for word in text.casefold().split()]
