@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ class Try:
     `met` says whether the visible checks passed, `returned` which try (from 0) the arm would have returned
     had it ended here, `how` it was made (`repeat` where it changed nothing), `asked` and `mended` how many
     issues it was to mend and how many of these are gone, and `judged_again` what a second judgement of the
-    same output gives. `solved` is the hidden check's word.
+    same output gives, unless it is a repeat. `solved` is the hidden check's word.
     """
 
     output: str
@@ -106,7 +106,7 @@ async def _try_of(versions: tuple[ReflectionVersion, ...], pattern: ReflectionPa
         "repeat" if version.repeats is not None else version.strategy,
         len(asked),
         len(mended),
-        (await pattern.reflect(version.output)).overall_score,
+        None if version.repeats else (await pattern.reflect(version.output)).overall_score,
     )
 
 
@@ -174,10 +174,12 @@ def _ending(tries: list[Try]) -> str:
 ARMS: dict[str, Arm] = {"loop": loop, "greedy": greedy, "sampling": sampling}
 
 
-async def scored(task: BenchTask, outcome: Outcome) -> Outcome:
-    """Let the hidden check say which tries solved the task, now that the arm is done."""
+async def outcomes_of(task: BenchTask, arms: Iterable[str], model: ChatModel) -> AsyncIterator[Outcome]:
+    """Run arms on a task one by one; when each is done, let the hidden check say what it solved."""
     solved: dict[str, bool] = {}
-    for each in outcome.tries:
-        if each.output not in solved:
-            solved[each.output] = each.met if task.hidden is None else await task.hidden(each.output)
-    return replace(outcome, tries=[replace(each, solved=solved[each.output]) for each in outcome.tries])
+    for arm in arms:
+        outcome = await ARMS[arm](task, model)
+        for each in outcome.tries:
+            if each.output not in solved:
+                solved[each.output] = each.met if task.hidden is None else await task.hidden(each.output)
+        yield replace(outcome, tries=[replace(each, solved=solved[each.output]) for each in outcome.tries])

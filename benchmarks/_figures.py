@@ -87,12 +87,12 @@ def criteria_table(outcomes: Sequence[Outcome]) -> str:
     changes = [each for run in runs for each in run.tries[1:]]
     asked, mended = sum(each.asked for each in changes), sum(each.mended for each in changes)
     tries = [each for run in runs for each in run.tries]
-    alike = [each for each in tries if abs(_score(each) - (each.judged_again or 0.0)) <= 0.1]
+    twice = [each for each in tries if each.how != "repeat"]
+    alike = [each for each in twice if abs(_score(each) - (each.judged_again or 0.0)) <= 0.1]
     late = [run for run in runs if any(each.met for each in run.tries[:-1])]
     well = [run for run in runs if run.reason in STOPPED_WELL]
-    reasons = ", ".join(
-        f"{reason} {count}" for reason, count in Counter(run.reason for run in runs).most_common()
-    )
+    ended = sorted(Counter(run.reason for run in runs).items(), key=lambda item: (-item[1], item[0]))
+    reasons = ", ".join(f"{reason} {count}" for reason, count in ended)
     rows = (
         (
             "Quality improvement: the returned version scores above the first",
@@ -107,7 +107,7 @@ def criteria_table(outcomes: Sequence[Outcome]) -> str:
             _share(len(met) - (len(runs) - len(revised)), len(revised)),
         ),
         ("Issue resolution: issues that the next version no longer has", "85 %", _share(mended, asked)),
-        ("Evaluation consistency: a second judgement is within 0.1", "", _share(len(alike), len(tries))),
+        ("Evaluation consistency: a second judgement is within 0.1", "", _share(len(alike), len(twice))),
         ("Efficient termination: ended by quality or a plateau", "90 %", _share(len(well), len(runs))),
         ("... no version was made after a satisfactory one", "", _share(len(runs) - len(late), len(runs))),
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _arms import ARMS, Outcome, outcome_from, scored
+from _arms import ARMS, Outcome, outcome_from, outcomes_of
 from _figures import arms_table, criteria_table, pairs_table
 from _measure import PROJECT, options, publish
 from _model import benchmark_model
@@ -23,34 +24,56 @@ from redraft import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from _task import BenchTask
 
     from redraft.core.protocols import ChatModel
 
 
+AT_ONCE = 4
+"""How many tasks run at once where a cassette answers."""
+
+
 async def run(
-    tasks: Iterable[BenchTask], arms: Iterable[str], model: ChatModel, out: Path | None, done: list[Outcome]
+    tasks: Iterable[BenchTask],
+    arms: Sequence[str],
+    model: ChatModel,
+    *,
+    done: Sequence[Outcome] = (),
+    keep: Callable[[Outcome], None] = lambda _: None,
+    at_once: int = 1,
 ) -> list[Outcome]:
-    """Run the arms on the tasks that are not done; return all outcomes, each written to `out` as it comes."""
-    outcomes = list(done)
+    """Run the arms on the tasks that are not done, each outcome handed to `keep` as it comes; return all.
+
+    `at_once` tasks run at the same time, which pays where no model but only the jail is waited for.
+    """
     known = {(outcome.task, outcome.arm) for outcome in done}
-    for task in tasks:
-        for arm in arms:
-            if (task.name, arm) in known:
-                continue
-            outcome = await scored(task, await ARMS[arm](task, model))
-            outcomes.append(outcome)
-            if out is not None:
-                with out.open("a") as file:
-                    file.write(json.dumps(outcome.to_json()) + "\n")
-            tries = " ".join(
-                f"{each.how}:{'+' if each.met else '-'}{'+' if each.solved else '-'}"
-                for each in outcome.tries
-            )
-            print(f"{task.name:24} {arm:9} {tries}", file=sys.stderr, flush=True)
-    return outcomes
+    slots = asyncio.Semaphore(at_once)
+
+    async def run_task(task: BenchTask) -> list[Outcome]:
+        left = [arm for arm in arms if (task.name, arm) not in known]
+        found: list[Outcome] = []
+        async with slots:
+            async for outcome in outcomes_of(task, left, model):
+                keep(outcome)
+                found.append(outcome)
+        return found
+
+    return [*done, *chain.from_iterable(await asyncio.gather(*map(run_task, tasks)))]
+
+
+def keeper(out: Path | None) -> Callable[[Outcome], None]:
+    """Return what tells of an outcome on stderr, and appends it to a file."""
+
+    def keep(outcome: Outcome) -> None:
+        tries = (f"{each.how}:{'-+'[each.met]}{'-+'[each.solved]}" for each in outcome.tries)
+        print(f"{outcome.task:24} {outcome.arm:9} {' '.join(tries)}", file=sys.stderr, flush=True)
+        if out is not None:
+            with out.open("a") as file:
+                file.write(json.dumps(outcome.to_json()) + "\n")
+
+    return keep
 
 
 def outcomes_in(file: Path) -> list[Outcome]:
@@ -101,7 +124,11 @@ def main() -> None:
         )
     except ConfigError as error:
         sys.exit(str(error))
-    outcomes = done if model is None else asyncio.run(run(tasks, arms, model, given.out, done))
+    if model is None:
+        outcomes = done
+    else:
+        at_once = AT_ONCE if given.cassette else 1
+        outcomes = asyncio.run(run(tasks, arms, model, done=done, keep=keeper(given.out), at_once=at_once))
     publish(f"offline-{given.tasks}", report(outcomes), write=given.write)
 
 

@@ -49,4 +49,4 @@ def test_tables_of_two_arms():
     criteria = criteria_table(ours + theirs)
     assert "above the first | 80 % | 1 of 2 (50%) |" in criteria
     assert "no longer has | 85 % | 1 of 2 (50%) |" in criteria
-    assert "The loop ended by: quality_met 1, max_iterations 1." in criteria
+    assert "The loop ended by: max_iterations 1, quality_met 1." in criteria
