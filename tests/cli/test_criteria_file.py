@@ -56,7 +56,7 @@ def test_what_is_left_empty_is_left_out(read):
         ("- name: a\n  weigth: 2", 2, "unknown key 'weigth'; did you mean 'weight'?"),
         ("- name: a\n  weight: much", 2, "'weight' must be a number, got 'much'"),
         ("- name: a\n  gate: 1", 2, "'gate' must be true or false, got 1"),
-        ("- a\n- name: b\n  threshold: 2", 2, "threshold must be in 0..1, got 2"),
+        ("- a\n- name: b\n  threshold: 2", 2, "threshold must be a number in 0..1, got 2"),
         ("- a\n- name: b\n  evaluator: regx", 2, "unknown evaluator 'regx'; did you mean 'regex'?"),
         ("- a\n- name: b\n  evaluator: regex\n  config: {pattern: (}", 2, "does not compile"),
         ("- name: b\n  config: {}\n  evaluator_config: {}", 2, "are the same; give one"),

@@ -82,7 +82,7 @@ def test_retried_hears_of_each_failure():
             raise result
         return result
 
-    step = retried(direct, Retry(first_wait=0), lambda name, error, wait: heard.append((name, wait)))
+    step = retried(direct, Retry(first_wait=0), lambda name, error, wait: heard.append((name, wait)) or wait)
     assert asyncio.run(step("step", int, flaky)) == 5
     assert heard == [("step", 0.0), ("step", 0.0)]
 

@@ -153,11 +153,11 @@ def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
     ("config", "says"),
     [
         ({}, "needs 'function'"),
-        ({"function": 7}, "must be callable"),
+        ({"function": 7}, "must be a function"),
         ({"function": "len"}, "callable or 'package.module:name'"),
         ({"function": "no_such_module:x"}, "can't be imported: No module named"),
         ({"function": "operator:no_such_name"}, "can't be imported"),
-        ({"function": "operator:__doc__"}, "must be callable"),
+        ({"function": "operator:__doc__"}, "must be a function"),
         ({"function": lambda: True}, "takes fewer"),
         ({"function": lambda output, other: True}, "nothing fills the parameter 'other'"),
         ({"function": len, "fn": len}, "no 'fn'"),

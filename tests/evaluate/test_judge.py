@@ -302,7 +302,7 @@ def test_sentences_get_keys_that_a_model_can_write():
         ({"samples": 3, "kind": "probability"}, "the same each time"),
         ({"prompt": "Judge it."}, "'{output}' is missing"),
         ({"prompt": "Judge {outptu}."}, "unknown placeholder '{outptu}'; did you mean 'output'"),
-        ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; Known are 'task'"),
+        ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; known are 'task'"),
     ],
 )
 def test_a_wrong_way_of_judging_is_refused(fields, says):

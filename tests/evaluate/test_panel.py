@@ -212,7 +212,7 @@ def test_a_command_is_run_by_the_runner_that_is_given():
         (["clarity"], "'clarity': llm needs a model; give one, or set REDRAFT_MODEL"),
         ([criterion("compare", against="best")], "compare needs a model"),
         ([criterion("regexp", pattern="x")], "unknown evaluator 'regexp'; did you mean 'regex'"),
-        ([criterion("")], "unknown evaluator ''; Known are 'llm', 'regex'"),
+        ([criterion("")], "unknown evaluator ''; known are 'llm', 'regex'"),
         ([criterion("command", command=["pytest"])], "needs a runner of commands"),
         ([criterion("schema", schema={"type": "nope"})], "not valid"),
         ([], "empty"),
@@ -226,7 +226,7 @@ def test_what_cannot_work_is_refused(criteria, says):
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (criterion("llm", prompt="x"), "llm has no 'prompt'; None is known"),
+        (criterion("llm", prompt="x"), "llm has no 'prompt'; none is known"),
         (QualityCriterion("it", gate=True), "gate=True is for criteria that no model judges"),
     ],
 )

@@ -121,7 +121,9 @@ def test_options_of_the_judge(options, check):
 )
 def test_prior_versions_are_shown_on_request(option, shown):
     model = ScriptedModel(["first coffee", "second water", "third tea"])
-    pattern = ReflectionPattern(quality_criteria=[TEA], plateau_iterations=5, **option)
+    pattern = ReflectionPattern(
+        quality_criteria=[TEA], plateau_iterations=5, revision_strategy="full_rewrite", **option
+    )
     Agent(model, pattern=pattern).run_sync("Write.")
     assert ("first coffee" in model.requests[2].messages[-1].content) is shown
 
@@ -133,7 +135,11 @@ def test_the_reflection_history_is_shown_unless_not_wanted(included):
 
     model = ScriptedModel(["first x", "second y", "third z"])
     criterion = QualityCriterion("judge", evaluator="function", evaluator_config={"function": judge})
-    pattern = ReflectionPattern(quality_criteria=[criterion], include_reflection_history=included)
+    pattern = ReflectionPattern(
+        quality_criteria=[criterion],
+        include_reflection_history=included,
+        revision_strategy="full_rewrite",
+    )
     Agent(model, pattern=pattern).run_sync("Write.")
     assert ("first is wrong" in model.requests[2].messages[-1].content) is included
 

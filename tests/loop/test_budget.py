@@ -7,7 +7,7 @@ from redraft.loop.budget import NO_BUDGET, Budget, Tally
 @pytest.mark.parametrize("field", ["tokens", "usd", "seconds", "revision_tokens"])
 @pytest.mark.parametrize("bound", [0, -1, float("nan")])
 def test_a_bound_that_lets_nothing_run_is_refused(field, bound):
-    with pytest.raises(ConfigError, match="more than 0"):
+    with pytest.raises(ConfigError, match="above 0"):
         Budget(**{field: bound})
 
 

@@ -15,7 +15,7 @@ def block(search, replace):
         (f"Sure!\n```\n{block('a', 'b')}\n```\nand\n{block('c', 'd')}", [("a", "b"), ("c", "d")]),
         (block("two\nlines", ""), [("two\nlines", "")]),
         (block("  indented", "\tkept "), [("  indented", "\tkept ")]),
-        (block("a", "x\n==\ny"), [("a", "x\n==\ny")]),
+        (block("a", "x\n=====\ny"), [("a", "x\n=====\ny")]),  # a heading is underlined
         (block("a", "b").replace("\n", "\r\n"), [("a", "b")]),
         ("<<<<<<< SEARCH\n=======\nnew\n>>>>>>> REPLACE", [("", "new")]),
         (EDIT_FORMAT, None),
@@ -29,7 +29,7 @@ def test_read_edits(reply, edits):
         assert found == edits
 
 
-@pytest.mark.parametrize("reply", ["", "no edits here", "<<<<<<< SEARCH\na\n>>>>>>> REPLACE"])
+@pytest.mark.parametrize("reply", ["", "no edits here", "<<<<<<< SEARCH\na\n======="])
 def test_a_reply_without_edits_is_an_error(reply):
     with pytest.raises(OutputError, match="no edit"):
         read_edits(reply)
@@ -57,3 +57,11 @@ def test_what_does_not_apply_is_named(edits, message):
 
 def test_later_edits_see_earlier_ones():
     assert apply_edits("a b", (Edit("a", "c"), Edit("c b", "d"))) == "d"
+
+
+@pytest.mark.parametrize(
+    "reply", [block("Title\n=======\nold", "Title\n=======\nnew"), "<<<<<<< SEARCH\na\n>>>>>>> REPLACE"]
+)
+def test_an_edit_that_can_not_be_told_apart_is_an_error(reply):
+    with pytest.raises(OutputError, match="lines of '======='"):
+        read_edits(reply)

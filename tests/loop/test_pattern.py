@@ -25,7 +25,7 @@ from redraft.core.sync import run_sync
         ({"improvement_threshold": -0.1}, "improvement_threshold"),
         ({"judge_samples": 0}, "judge_samples"),
         ({"revision_strategy": "full-rewrite"}, "did you mean 'full_rewrite'"),
-        ({"best_version_selection": "xyz"}, "Known are 'highest_score'"),
+        ({"best_version_selection": "xyz"}, "known are 'highest_score'"),
         ({"judge": "vote"}, "judge"),
         ({"on_failure": "ignore"}, "on_failure"),
         ({"reflection_triggers": ["completion", "step_interval"]}, "step_interval"),

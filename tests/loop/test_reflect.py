@@ -119,8 +119,8 @@ def test_evaluate_may_see_the_run():
     ("call", "message"),
     [
         (lambda: reflect("", generate=str, evaluate=bool), "task is empty"),
-        (lambda: reflect("W.", generate="no function", evaluate=bool), "must be callable"),
-        (lambda: reflect("W.", generate=lambda: "x", evaluate=bool), "must take 1 argument"),
+        (lambda: reflect("W.", generate="no function", evaluate=bool), "must be a function"),
+        (lambda: reflect("W.", generate=lambda: "x", evaluate=bool), "fewer arguments"),
         (lambda: reflect("W.", generate=lambda prompt, other: "x", evaluate=bool), "'other'"),
         (
             lambda: reflect(

@@ -134,9 +134,13 @@ def test_what_was_paid_before_the_provider_failed_is_in_the_error():
 
 
 @pytest.mark.parametrize("reply", ["", "  \n"])
-def test_an_empty_reply_is_no_output(reply):
-    with pytest.raises(OutputError, match="empty"):
-        revise(ScriptedModel([reply]), "old", evaluation("x"))
+def test_an_empty_reply_is_asked_for_again_once(reply):
+    model = ScriptedModel([reply, "better"])
+    assert revise(model, "old", evaluation("x")).output == "better"
+    assert "empty" in last_turn(model)
+    with pytest.raises(OutputError, match="empty") as caught:
+        revise(ScriptedModel([reply, reply]), "old", evaluation("x"))
+    assert caught.value.usage.requests == 2
 
 
 def test_a_cut_off_reply_is_noted():
@@ -158,6 +162,16 @@ class Person(BaseModel):
 )
 def test_structured_outputs_stay_structured(output, reply, expected):
     assert revise(ScriptedModel([reply]), output, evaluation("x")).output == expected
+
+
+@pytest.mark.parametrize("reply", ["I would rather not.", '{"name": 3}'])
+def test_a_reply_of_another_form_is_asked_for_again_once(reply):
+    model = ScriptedModel([reply, '{"name": "Bo"}'])
+    draft = revise(model, Person(name="Al"), evaluation("x"))
+    assert (draft.output, draft.usage.requests) == (Person(name="Bo"), 2)
+    with pytest.raises(OutputError, match="no Person") as caught:
+        revise(ScriptedModel([reply, reply]), Person(name="Al"), evaluation("x"))
+    assert caught.value.usage.requests == 2
 
 
 def test_an_edit_that_breaks_the_json_is_reported_back():
@@ -203,10 +217,20 @@ def test_temperature_and_token_limit_of_the_attempt_are_passed_on():
     assert (model.requests[0].temperature, model.requests[0].max_tokens) == (0.9, 77)
 
 
+def test_hybrid_starts_fresh_where_every_check_failed():
+    model = ScriptedModel(["new"])
+    draft = revise(model, "OLD", ReflectionEvaluation(0.0, issues=(Issue("wrong"),)), strategy="hybrid")
+    assert draft.strategy == "fresh"
+    assert model.requests[0].temperature == 0.7
+    assert "OLD" not in str(model.requests[0].messages)
+    assert "- wrong" in last_turn(model)
+
+
 @pytest.mark.parametrize(
     ("output", "judged", "expected"),
     [
         ("short", evaluation("x"), "full_rewrite"),
+        (LONG, ReflectionEvaluation(0.0), "fresh"),
         (LONG, evaluation("x"), "targeted_edit"),
         (LONG, evaluation("a", "b", "c", "d"), "incremental"),
         (LONG, evaluation("x", criteria_scores={"a": 0.1, "b": 0.2, "c": 0.9}), "full_rewrite"),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
 from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.sandbox.process import ProcessJail
-from redraft.text.nearest import nearest
 from redraft.text.yaml import load_yaml
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isfinite
 from numbers import Real
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.calls import caller
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 DEFAULT_THRESHOLD = 0.8
 NUMBERS = (float, int, Real)  # the common ones first: asking the abstract one is slow
-NO_SCORES: Mapping[str, float | None] = MappingProxyType({})
 
 
 def generator(fn: Callable[..., Any]) -> Generator:
@@ -90,9 +88,10 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
 def _check_output(value: Any, source: str) -> None:
     if value is None:
         raise OutputError(f"{source} returned None; expected a text, a JSON value or a pydantic model.")
-    if not isinstance(value, str | dict | list | int | float) and not hasattr(value, "model_dump_json"):
-        kind = type(value).__name__
-        raise OutputError(f"{source} returned a {kind}; expected a text, a JSON value or a pydantic model.")
+    is_model = hasattr(value, "model_dump_json") and not isinstance(value, type)
+    if not is_model and not isinstance(value, str | dict | list | int | float):
+        got = value if isinstance(value, type) else type(value).__name__
+        raise OutputError(f"{source} returned {got!r}; expected a text, a JSON value or a pydantic model.")
 
 
 def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> ReflectionEvaluation:
@@ -111,6 +110,8 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
         score = _score_of(verdict)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
+        if value.overall_score is not None:
+            _score_of(value.overall_score)
         return value
     elif isinstance(value, dict):
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold)
@@ -120,7 +121,7 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
             "a dict with 'valid' or 'score', or a ReflectionEvaluation"
         )
     issues = (Issue(str(reason)),) if reason and not satisfactory else ()
-    return ReflectionEvaluation(score, NO_SCORES, satisfactory, issues)
+    return ReflectionEvaluation(score, {}, satisfactory, issues)
 
 
 def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> ReflectionEvaluation:
@@ -135,7 +136,7 @@ def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> Reflec
     if not satisfactory and not problems:
         problems = _texts(value.get("reason"))
     issues = tuple(Issue(text) for text in problems)
-    return ReflectionEvaluation(number, NO_SCORES, satisfactory, issues, _texts(value.get("suggestions")))
+    return ReflectionEvaluation(number, {}, satisfactory, issues, _texts(value.get("suggestions")))
 
 
 def _score_of(value: Any) -> float:
@@ -143,7 +144,8 @@ def _score_of(value: Any) -> float:
         raise OutputError(f"the score is {_short(value)}; expected a number in 0..1")
     score = float(value)
     if not isfinite(score) or not 0.0 <= score <= 1.0:
-        raise OutputError(f"the score is {score!r}; expected a number in 0..1")
+        hint = "; divide by 100?" if 1 < score <= 100 else ""  # noqa: PLR2004 (a percentage)
+        raise OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
     return score
 
 

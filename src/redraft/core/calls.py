@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakKeyDictionary
 
 from redraft.core.context import RunContext
@@ -33,7 +34,7 @@ class Signature:
 def caller(fn: Callable[..., Any], verb: str, given: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
     """Return an async callable `(run, *given)` that fills what `fn` asks for, and if it asks."""
     if not callable(fn):
-        raise ConfigError(f"{verb} must be callable, got {fn!r}.")
+        raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
     signature = signature_of(fn, verb, given)
     call = fn if signature.is_async else partial(_in_thread, fn)
     if not signature.positional and not signature.keywords:
@@ -58,13 +59,24 @@ def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _is_async(fn: Callable[..., Any]) -> bool:
     # A class's __call__ and a partial's function are what is awaited, not the object around them.
     target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
+    if inspect.isclass(
+        target
+    ):  # calling a class makes an instance; that its __call__ is async is another matter
+        return False
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
         getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
     )
 
 
+def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # no future can hold one: whoever awaited it would wait for ever
+        raise RuntimeError(f"{fn!r} raised StopIteration") from error
+
+
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    result = await asyncio.to_thread(fn, *args, **kwargs)
+    result = await asyncio.to_thread(_called, fn, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result  # a lambda around an async function
 
 
@@ -75,8 +87,11 @@ def value_of(kind: str, run: RunContext) -> Any:
     return run.attempt if kind == "attempt" else render_feedback(run.attempt)
 
 
-# Closures made for each run share their code, and with it their parameters: inspecting once is enough.
-_signatures: WeakKeyDictionary[CodeType, dict[int, Signature]] = WeakKeyDictionary()
+# Closures made for each run share their code, and with it their parameters: inspecting once is enough, unless
+# the annotations differ.
+_signatures: WeakKeyDictionary[CodeType, dict[int, tuple[dict[str, Any], Signature]]] = WeakKeyDictionary()
+
+SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, evaluation)"}
 
 
 def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
@@ -86,9 +101,10 @@ def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
     known = _signatures.get(fn.__code__)
     if known is None:
         known = _signatures[fn.__code__] = {}
-    if given not in known:
-        known[given] = _inspect(fn, verb, given)
-    return known[given]
+    annotations = fn.__annotations__
+    if given not in known or known[given][0] != annotations:
+        known[given] = annotations, _inspect(fn, verb, given)
+    return known[given][1]
 
 
 def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
@@ -98,26 +114,37 @@ def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
         return Signature(is_async=_is_async(fn))
     in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(in_order) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise ConfigError(f"{verb} must take {given} argument(s) before any other; {fn!r} takes fewer.")
+        raise ConfigError(f"{verb} is called as {verb}{SHAPES[verb]}; {fn!r} takes fewer arguments.")
     positional: list[str] = []
     keywords: list[tuple[str, str]] = []
+    skipped = False
     for parameter in [*in_order[given:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]:
-        kind = _kind_of(parameter)
+        kind = kind_of(parameter)
         if kind is None:
+            skipped = True
             if parameter.default is parameter.empty:
                 raise ConfigError(
-                    f"{verb}: nothing fills the parameter {parameter.name!r} of {fn!r}; known are "
-                    "'run', 'feedback', 'attempt', and those with a default are left alone."
+                    f"{verb} is called as {verb}{SHAPES[verb]}; nothing fills the parameter "
+                    f"{parameter.name!r} of {fn!r}. By name, 'run', 'feedback' and 'attempt' are filled."
                 )
-        elif parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(kind)
-        else:
+        elif parameter.kind is not parameter.POSITIONAL_ONLY:
             keywords.append((parameter.name, kind))
+        elif skipped:
+            raise ConfigError(
+                f"{verb}: {parameter.name!r} of {fn!r} can't be filled without what is before it."
+            )
+        else:
+            positional.append(kind)
     return Signature(tuple(positional), tuple(keywords), _is_async(fn))
 
 
-def _kind_of(parameter: inspect.Parameter) -> str | None:
+def kind_of(parameter: inspect.Parameter) -> str | None:
+    """Say what fills a parameter: `run` by name or annotation, `feedback` and `attempt` by their names."""
     annotation = parameter.annotation
-    if annotation is RunContext or annotation in ("RunContext", "redraft.RunContext"):
+    if isinstance(annotation, str):
+        is_context = re.search(r"\bRunContext\b", annotation) is not None
+    else:
+        is_context = annotation is RunContext or RunContext in get_args(annotation)
+    if is_context:
         return "run"
     return parameter.name if parameter.name in FILLED_BY_NAME else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
+from redraft.core.check import check_share, is_number
 from redraft.core.errors import ConfigError
 
 
@@ -31,9 +31,8 @@ class QualityCriterion:
     gate: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name.strip():
-            raise ConfigError("A criterion needs a name; got an empty one.")
-        if not isfinite(self.weight) or self.weight < 0:
+        if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+            raise ConfigError(f"A criterion needs a name; got {self.name!r}.")
+        if not is_number(self.weight) or self.weight < 0:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
-        if not 0 <= self.threshold <= 1:
-            raise ConfigError(f"Criterion {self.name!r}: threshold must be in 0..1, got {self.threshold!r}.")
+        check_share(f"Criterion {self.name!r}: threshold", self.threshold)

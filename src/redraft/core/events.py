@@ -63,7 +63,7 @@ class VersionEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """A run ended, however it ended; also a cancelled one, whose caller gets no result."""
+    """A run that made something ended, however it ended; also a cancelled one, whose caller gets nothing."""
 
     run_id: str
     result: ReflectionResult

@@ -9,6 +9,11 @@ from redraft.core.texts import as_text
 if TYPE_CHECKING:
     from redraft.core.context import Attempt
     from redraft.core.evaluation import Issue, ReflectionEvaluation
+    from redraft.core.version import ReflectionVersion
+
+ASKED = "asked to mend: "
+"""How an improvement begins that was only asked for: it names a problem, not a change."""
+SHOWN_ISSUES = 5
 
 
 def render_feedback(attempt: Attempt) -> str:
@@ -16,12 +21,20 @@ def render_feedback(attempt: Attempt) -> str:
     if attempt.evaluation is None:
         return ""
     parts = [render_critique(attempt.evaluation)]
-    if attempt.failed is not None and attempt.failed.improvements_applied:
-        tried = "; ".join(attempt.failed.improvements_applied)
-        parts.append(f"This was tried and made it worse, do something else: {tried}")
+    if attempt.failed is not None:
+        parts.append(render_failure(attempt.failed))
     if attempt.mode == "fresh":
         parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
     return "\n\n".join(part for part in parts if part)
+
+
+def render_failure(failed: ReflectionVersion) -> str:
+    """Name a change that made things worse: what it was, where that is known, and what it led to."""
+    changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
+    what = "; ".join(changes) or f"the change that made version {failed.iteration}"
+    issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
+    text = f"This was tried and made it worse, so do something else: {what}."
+    return f"{text}\nIt led to:\n{issues}" if issues else text
 
 
 def render_retry(prompt: str, attempt: Attempt) -> str:

@@ -84,10 +84,13 @@ def is_passing(error: BaseException) -> bool:
     )
 
 
-def retried(step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], None]) -> Step:
+def retried(
+    step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], float | None]
+) -> Step:
     """Try a step again when its failure is a passing one.
 
-    `on_failure(name, error, wait)` hears of every failure, the last one (`wait` None) included.
+    `on_failure(name, error, wait)` hears of every failure, the last one (`wait` None) included, and returns
+    the seconds to wait, or None to give up all the same.
     """
 
     async def try_again(
@@ -99,8 +102,7 @@ def retried(step: Step, retry: Retry, on_failure: Callable[[str, Exception, floa
             try:
                 return await step(name, returns, fn, *args, **kwargs)
             except Exception as error:
-                wait = retry.wait_before(attempt, error)
-                on_failure(name, error, wait)
+                wait = on_failure(name, error, retry.wait_before(attempt, error))
                 if wait is None:
                     raise
             await asyncio.sleep(wait)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -23,8 +23,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         if not _in_event_loop():
             return _run(coroutine, context)
-        with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
-            return pool.submit(_run, coroutine, context).result()
+        return _run_in_thread(coroutine, context)
     finally:
         for variable, value in context.items():
             if variable.get(None) is not value:
@@ -34,6 +33,24 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 def _run(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
     with asyncio.Runner() as runner:
         return runner.run(coroutine, context=context)
+
+
+def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def main() -> T:
+        task = cast("asyncio.Task[T]", asyncio.current_task())
+        started.set_result((asyncio.get_running_loop(), task))
+        return await coroutine
+
+    with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
+        running = pool.submit(_run, main(), context)
+        try:
+            return running.result()
+        except KeyboardInterrupt:  # it reached this thread; the one that works must hear of it
+            loop, task = started.result()
+            loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def _in_event_loop() -> bool:

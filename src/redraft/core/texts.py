@@ -1,8 +1,9 @@
-"""Outputs as text: what a judge reads, a diff compares and a person sees."""
+"""Outputs as text, and copies of outputs."""
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,9 +11,17 @@ if TYPE_CHECKING:
 
 
 def as_text(output: Output) -> str:
-    """Render an output as text: a text as it is, everything else as indented JSON."""
+    """Render an output as text: a text as it is, everything else as indented JSON, or else its `repr`."""
     if isinstance(output, str):
         return output
     if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
         return output.model_dump_json(indent=2)
-    return json.dumps(output, ensure_ascii=False, indent=2, default=str)
+    try:
+        return json.dumps(output, ensure_ascii=False, indent=2, default=str)
+    except (TypeError, ValueError):  # keys that are no text, a value that holds itself
+        return repr(output)
+
+
+def copy_of(output: Output) -> Output:
+    """Return an output that nobody else holds: what a function changes in its own must not change history."""
+    return output if isinstance(output, str | int | float) else deepcopy(output)

@@ -14,6 +14,7 @@ from redraft.core.command import Command, CommandOutcome, find_program, stays_in
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import SandboxError, SandboxForbiddenError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.nearest import nearest
 from redraft.core.protocols import CommandRunner
 from redraft.core.texts import as_text
 from redraft.evaluate import steps
@@ -21,7 +22,6 @@ from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.python_checks import PythonCheck, checks_of_calls, checks_of_tests, parse, shorten
 from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.text.code import python_block
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.context import RunContext

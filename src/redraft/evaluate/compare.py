@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft.core.chat import Message
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.nearest import nearest
 from redraft.core.texts import as_text
 from redraft.evaluate.ask import ask
 from redraft.evaluate.config import check_keys, wrong
@@ -16,7 +17,6 @@ from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
 from redraft.text.diff import similarity
 from redraft.text.fence import fenced
 from redraft.text.json_reply import json_of
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

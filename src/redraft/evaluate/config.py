@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
-from redraft.text.nearest import nearest
+from redraft.core.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion

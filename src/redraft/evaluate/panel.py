@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
 from redraft.core.protocols import Evaluator
 from redraft.evaluate.checks import function, regex
 from redraft.evaluate.compare import compare, needs_model
@@ -17,7 +18,6 @@ from redraft.evaluate.judge import Judging, judge
 from redraft.evaluate.merge import merge
 from redraft.evaluate.schema import schema
 from redraft.evaluate.together import together
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,9 @@ class Panel:
 
 
 def _is_below(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool:
-    return evaluation.overall_score is not None and evaluation.overall_score < gate.threshold
+    if evaluation.overall_score is None:
+        return False
+    return evaluation.overall_score < gate.threshold or not evaluation.satisfactory
 
 
 async def _carry_out(

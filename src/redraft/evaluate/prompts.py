@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from redraft.core.chat import Message
 from redraft.core.errors import ConfigError
 from redraft.core.feedback import render_issue
+from redraft.core.nearest import nearest
 from redraft.core.texts import as_text
 from redraft.text.fence import fenced
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.context import RunContext

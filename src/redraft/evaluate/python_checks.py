@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from redraft.core.nearest import nearest
 from redraft.evaluate.agree import agree
 from redraft.evaluate.config import wrong
 from redraft.evaluate.steps import plain
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion

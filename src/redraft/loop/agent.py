@@ -11,7 +11,7 @@ from redraft.core.settings import load_settings
 from redraft.core.steps import direct
 from redraft.core.sync import run_sync
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run import run_loop
+from redraft.loop.run import last_result, run_loop
 from redraft.loop.wire import given_draft, parts_of_model, task_of
 from redraft.models.names import model_of
 
@@ -42,10 +42,25 @@ class Agent:
         pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
     ) -> None:
-        self.model = model_of(model, load_settings())
-        self.pattern = pattern or ReflectionPattern()
-        self.system_prompt = system_prompt
-        self._parts = parts_of_model(self.pattern, self.model, system_prompt)
+        self._model = model_of(model, load_settings())
+        self._pattern = pattern or ReflectionPattern()
+        self._system_prompt = system_prompt
+        self._parts = parts_of_model(self._pattern, self._model, system_prompt)
+
+    @property
+    def model(self) -> ChatModel:
+        """The model that drafts and revises."""
+        return self._model
+
+    @property
+    def pattern(self) -> ReflectionPattern:
+        """The pattern of the runs that name no other."""
+        return self._pattern
+
+    @property
+    def system_prompt(self) -> str:
+        """What the model is told before anything else."""
+        return self._system_prompt
 
     async def run(
         self,
@@ -99,9 +114,9 @@ class Agent:
         run.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
-                yield event
                 if isinstance(event, RunFinished):
-                    break
+                    last_result.set(event.result)  # the run is a task, whose context is its own
+                yield event
             await run
         finally:
             run.cancel()

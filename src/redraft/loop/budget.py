@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import ConfigError, ModelError, OutputError
+from redraft.core.check import check_bound
+from redraft.core.errors import ModelError, OutputError
 from redraft.core.result import ConvergenceReason
 from redraft.core.usage import NOTHING_USED, TokenUsage
 
@@ -34,9 +35,7 @@ class Budget:
             "max_revision_tokens": self.revision_tokens,
         }
         for name, bound in bounds.items():
-            # Written so that NaN is refused, too.
-            if bound is not None and not bound > 0:
-                raise ConfigError(f"{name} must be more than 0, or None for no bound; got {bound!r}.")
+            check_bound(name, bound)
 
 
 NO_BUDGET = Budget()
@@ -48,11 +47,13 @@ class Tally:
 
     budget: Budget
     by_role: dict[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
+    known_usd: float = 0.0
     started: float = field(default_factory=monotonic)
 
     def add(self, role: ModelRole, usage: TokenUsage) -> None:
         """Count what a step used."""
         self.by_role[role] = self.by_role.get(role, NOTHING_USED) + usage
+        self.known_usd += usage.cost_usd or 0.0
 
     def add_failure(self, role: ModelRole | None, error: Exception) -> None:
         """Count a call that failed, and what was paid on the way to the failure."""
@@ -76,11 +77,17 @@ class Tally:
         used = self.total()
         if budget.tokens is not None and used.total_tokens >= budget.tokens:
             return ConvergenceReason.TOKEN_BUDGET
-        if budget.usd is not None and used.cost_usd is not None and used.cost_usd >= budget.usd:
+        # One cost that is not known must not set the others free.
+        if budget.usd is not None and self.known_usd >= budget.usd:
             return ConvergenceReason.COST_BUDGET
         if budget.seconds is not None and self.seconds() >= budget.seconds:
             return ConvergenceReason.TIME_BUDGET
         return None
+
+    def allows_waiting(self, seconds: float) -> bool:
+        """Say whether the run may wait so long and then still start a step."""
+        bound = self.budget.seconds
+        return self.spent() is None and (bound is None or self.seconds() + seconds < bound)
 
     def revision_tokens_left(self) -> int | None:
         """Return how many tokens revisions may still use; None where that is not bounded."""

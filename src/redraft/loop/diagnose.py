@@ -94,7 +94,7 @@ def _of_the_judge(versions: Sequence[ReflectionVersion], signals: Signals) -> di
         found["unstable_judge"] = f"The judge's scores of one output differ by {spread:.2f}."
     if _overcritical(versions, signals):
         found["overcritical"] = (
-            "Every check passed, but the judge never was satisfied; "
+            "Nothing but the judge objected, and it never was satisfied; "
             "lower the threshold or sharpen the criteria."
         )
     first = versions[0].evaluation
@@ -126,10 +126,11 @@ def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | No
     """Return the first version that scored lower than one before it, by more than the judge's spread."""
     best = 0.0
     for version in versions:
-        score = version.evaluation.overall_score
-        if score is None:
+        evaluation = version.evaluation
+        if evaluation.overall_score is None:
             continue
-        if score < best - version.evaluation.spread:
+        rank = evaluation.overall_score + evaluation.gates_passed  # a passed gate outranks any score
+        if rank < best - evaluation.spread:
             return version
-        best = max(best, score)
+        best = max(best, rank)
     return None

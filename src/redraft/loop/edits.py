@@ -14,10 +14,8 @@ EDIT_FORMAT = """\
 (the lines that replace them)
 >>>>>>> REPLACE"""
 
-_BLOCK = re.compile(
-    r"^<{5,9} ?SEARCH[ \t]*\r?\n(?P<search>.*?)^={5,9}[ \t]*\r?\n(?P<replace>.*?)^>{5,9} ?REPLACE[ \t]*$",
-    re.DOTALL | re.MULTILINE,
-)
+_BLOCK = re.compile(r"^<{7} SEARCH[ \t]*\r?\n(.*?)^>{7} REPLACE[ \t]*$", re.DOTALL | re.MULTILINE)
+_SEPARATOR = re.compile(r"^={7}[ \t]*\r?\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,19 @@ class Edit:
 
 
 def read_edits(reply: str) -> tuple[Edit, ...]:
-    """Return the edits in a reply; raises `OutputError` when there is none."""
-    edits = tuple(Edit(_body(match["search"]), _body(match["replace"])) for match in _BLOCK.finditer(reply))
+    """Return the edits in a reply; raises `OutputError` when there is none, or where one can't be told apart.
+
+    A text may have lines of `=` of its own; seven of them in an edit leave open where the search text ends.
+    """
+    edits: list[Edit] = []
+    for block in _BLOCK.findall(reply):
+        parts = _SEPARATOR.split(block)
+        if len(parts) != 2:  # noqa: PLR2004 (search and replace)
+            raise OutputError(f"an edit has {len(parts) - 1} lines of '=======', where exactly one is needed")
+        edits.append(Edit(_body(parts[0]), _body(parts[1])))
     if not edits:
         raise OutputError("the reply holds no edit in the SEARCH/REPLACE form")
-    return edits
+    return tuple(edits)
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.callbacks import ReflectionCallbacks
+from redraft.core.check import check_choice, check_count, check_function, check_list, check_share
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
 from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
+from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.judge import Judging
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.revise import STRATEGIES, RevisionStrategy
 from redraft.loop.run import last_result
@@ -19,6 +22,7 @@ from redraft.loop.select import SELECTIONS, Selection
 from redraft.loop.stop import (
     diminishing,
     first,
+    max_iterations,
     oscillation,
     plateau,
     quality_met,
@@ -26,7 +30,6 @@ from redraft.loop.stop import (
     semantic_stability,
     unjudged,
 )
-from redraft.text.nearest import nearest
 
 if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation
@@ -37,22 +40,23 @@ if TYPE_CHECKING:
 
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ReflectionPattern:
     """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
-    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `quality_criteria`
-    are criteria or plain sentences; None takes the default set of `task_type`. `quality_threshold`,
-    `improvement_threshold` are in 0..1. `reflection_prompt` replaces the judge's prompt and may use {task},
-    {output}, {criteria}, {history}. `reflection_model` judges instead of the generating model. With
-    `structured_reflection=False` the judge answers in prose with score lines. `judge="probability"` takes
-    the probability of "yes" from a model that tells its log probabilities; `judge_samples` asks that often
-    and keeps the median. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd`
-    and `budget_seconds` bound the run, and are checked before each step. `until` replaces the convergence
-    rules; the maximum and the budgets bind all the same. `diversify` answers a revision that changed nothing
-    with a fresh start. `preserve_all_versions=False` keeps the first, the best and the last. `on_failure`
-    says whether an error that ends a run is returned with the result or raised with the history. `advisors`
-    give advice before the run and learn from how it went. `on_event` hears of everything.
+    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft.
+    `quality_criteria` are criteria or plain sentences; None takes the default set of `task_type`.
+    `quality_threshold`, `improvement_threshold` are in 0..1. `reflection_prompt` replaces the judge's
+    prompt and may use {task}, {output}, {criteria}, {history}. `reflection_model` judges instead of the
+    generating model. With `structured_reflection=False` the judge answers in prose with score lines.
+    `judge="probability"` takes the probability of "yes" from a model that tells its log probabilities;
+    `judge_samples` asks that often and keeps the median. `max_revision_tokens` bounds all revisions
+    together; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run, and are checked before
+    each step. `until` replaces the convergence rules (they are in `redraft.loop.stop`); the maximum and
+    the budgets bind all the same. `diversify` answers a revision that changed nothing with a fresh start.
+    `preserve_all_versions=False` keeps the first, the best and the last. `on_failure` says whether an
+    error that ends a run is returned with the result or raised with the history. `advisors` give advice
+    before the run and learn from how it went. `on_event` hears of everything.
 
     Raises `ConfigError` for a value out of its range or an unknown choice.
     """
@@ -60,14 +64,16 @@ class ReflectionPattern:
     max_iterations: int = 3
     quality_criteria: Sequence[QualityCriterion | str] | None = None
     quality_threshold: float = 0.8
-    task_type: str = ""
     reflection_prompt: str | None = None
-    reflection_model: str | ChatModel | None = None
+    revision_strategy: RevisionStrategy = "hybrid"
     reflection_triggers: Sequence[str] = ("completion",)
+    best_version_selection: Selection = "highest_score"
     structured_reflection: bool = True
+    _: KW_ONLY
+    task_type: str = ""
+    reflection_model: str | ChatModel | None = None
     judge: Literal["score", "probability"] = "score"
     judge_samples: int = 1
-    revision_strategy: RevisionStrategy = "hybrid"
     include_prior_versions: bool = False
     include_reflection_history: bool = True
     max_revision_tokens: int | None = None
@@ -76,7 +82,6 @@ class ReflectionPattern:
     improvement_threshold: float = 0.05
     detect_oscillation: bool = True
     until: Stopper | None = None
-    best_version_selection: Selection = "highest_score"
     preserve_all_versions: bool = True
     budget_tokens: int | None = None
     budget_usd: float | None = None
@@ -87,23 +92,33 @@ class ReflectionPattern:
     advisors: Sequence[Advisor] = ()
     on_event: Listener | None = None
     stop: Stopper = field(init=False, repr=False)
+    limit: Stopper = field(init=False, repr=False)
     budget: Budget = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_count("max_iterations", self.max_iterations, 0)
-        _check_count("judge_samples", self.judge_samples, 1)
-        if not 0 <= self.quality_threshold <= 1:
-            raise ConfigError(f"quality_threshold must be in 0..1, got {self.quality_threshold!r}.")
-        _check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
-        _check_choice("best_version_selection", self.best_version_selection, SELECTIONS)
-        _check_choice("judge", self.judge, ("score", "probability"))
-        _check_choice("on_failure", self.on_failure, ("return", "raise"))
+        check_count("max_iterations", self.max_iterations, 0)
+        check_count("judge_samples", self.judge_samples, 1)
+        check_count("plateau_iterations", self.plateau_iterations, 1)
+        check_share("quality_threshold", self.quality_threshold)
+        check_share("improvement_threshold", self.improvement_threshold)
+        check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
+        check_choice("best_version_selection", self.best_version_selection, SELECTIONS)
+        check_choice("judge", self.judge, ("score", "probability"))
+        check_choice("on_failure", self.on_failure, ("return", "raise"))
+        check_function("until", self.until)
+        check_function("on_event", self.on_event)
+        check_list("reflection_triggers", self.reflection_triggers)
+        check_list("advisors", self.advisors)
         for trigger in self.reflection_triggers:
             if trigger != "completion":
                 raise ConfigError(f"reflection_triggers: {trigger!r} is not supported; use 'completion'.")
         object.__setattr__(self, "stop", self.until or self._rules())
+        object.__setattr__(self, "limit", max_iterations(self.max_iterations))
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
+        # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
+        criteria_of(self.quality_criteria, self.task_type)
+        judging_of(self)
 
     def _rules(self) -> Stopper:
         rules: list[Stopper] = [quality_met, unjudged, semantic_stability, repeated_issues]
@@ -153,14 +168,15 @@ class ReflectionPattern:
         return self.get_history().best_version
 
 
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name}: unknown {value!r}; {nearest(str(value), choices)}")
+def judging_of(pattern: ReflectionPattern) -> Judging:
+    """Return how a model judges under a pattern."""
+    return Judging(
+        kind=pattern.judge,
+        samples=pattern.judge_samples,
+        prompt=pattern.reflection_prompt,
+        structured=pattern.structured_reflection,
+        include_history=pattern.include_reflection_history,
+    )
 
 
 DEFAULT_PATTERN = ReflectionPattern()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redraft.core.chat import Message
-from redraft.core.feedback import render_critique, render_issue
+from redraft.core.feedback import render_critique, render_failure, render_issue
 from redraft.core.texts import as_text
 from redraft.loop.edits import EDIT_FORMAT
 
@@ -56,7 +56,7 @@ def revision_turns(
     parts = [render_critique(evaluation)]
     failed = run.attempt.failed
     if failed is not None:
-        parts.append(_failed_change(failed))
+        parts.append(render_failure(failed))
     if memory.reflections and (earlier := _reflections(run.versions, output)):
         parts.append(f"What was said about earlier versions:\n{earlier}")
     if memory.versions and (shown := _versions(run.versions, output)):
@@ -70,13 +70,6 @@ def instruction(strategy: str) -> str:
     if strategy == "targeted_edit":
         return EDIT
     return f"{EXTEND if strategy == 'incremental' else REWRITE} {WHOLE}"
-
-
-def _failed_change(failed: ReflectionVersion) -> str:
-    changed = "; ".join(failed.improvements_applied) or f"a {failed.strategy} of this text"
-    made_worse = f"This was tried and made it worse, so do something else: {changed}."
-    new = "\n".join(f"- {issue}" for issue in failed.evaluation.issues[:5])
-    return f"{made_worse}\nIt led to:\n{new}" if new else made_worse
 
 
 def _reflections(versions: Sequence[ReflectionVersion], output: Output) -> str:

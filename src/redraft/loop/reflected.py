@@ -6,14 +6,15 @@ import inspect
 from collections import OrderedDict
 from dataclasses import replace
 from functools import update_wrapper
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from redraft.core import adapt
-from redraft.core.calls import FILLED_BY_NAME, awaited, value_of
+from redraft.core.calls import awaited, kind_of, value_of
 from redraft.core.errors import ConfigError
 from redraft.core.steps import direct
 from redraft.core.sync import run_sync
-from redraft.core.task import Task
+from redraft.core.task import Task, advice_text
 from redraft.core.texts import as_text
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.run import run_loop
@@ -47,16 +48,24 @@ class Reflected(Generic[P, R]):
     ) -> None:
         update_wrapper(self, fn)
         self._fn = fn
+        self._name = getattr(fn, "__qualname__", repr(fn))
         self._signature = inspect.signature(fn)
-        self._told = [name for name in FILLED_BY_NAME if name in self._signature.parameters]
+        kinds = {name: kind_of(parameter) for name, parameter in self._signature.parameters.items()}
+        self._told = {name: kind for name, kind in kinds.items() if kind is not None}
         if not self._told and pattern.max_iterations > 0:
             raise ConfigError(
-                f"{fn!r} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
+                f"{self._name} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
                 'add a parameter `feedback: str = ""`.'
             )
         self.pattern = pattern
         self._evaluate = evaluate
-        self._parts(adapt.draft_of)  # what is wrong with the pattern shows here, before the first call
+        self._parts(fn_that_is_never_called)  # what is wrong with the pattern shows here
+
+    def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
+        """Bind a method to its object, as functions do."""
+        if instance is None:
+            return cast("Reflected[..., R]", self)
+        return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the best output."""
@@ -64,18 +73,38 @@ class Reflected(Generic[P, R]):
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
         """Return the best version, why the run stopped and what it cost."""
-        given = self._signature.bind(*args, **kwargs).arguments
+        given = self._bind(args, kwargs)
         call = awaited(self._fn)
 
         async def generate(_prompt: str, run: RunContext) -> Draft:
             # The caller's own feedback counts for the first draft; after that the critique takes its place.
-            names = [name for name in self._told if name not in given or run.attempt.number > 1]
-            told = {name: value_of(name, run) for name in names}
+            told = {
+                name: self._told_value(kind, run)
+                for name, kind in self._told.items()
+                if name not in given or run.attempt.number > 1
+            }
             bound = inspect.BoundArguments(self._signature, OrderedDict(given | told))
-            return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._fn.__qualname__)
+            bound.apply_defaults()
+            return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._name)
 
         task = Task(self._describe(given), task_type=self.pattern.task_type)
         return await run_loop(task, self._parts(generate), self.pattern, direct)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name; what is filled for the caller may be missing."""
+        given = self._signature.bind_partial(*args, **kwargs).arguments
+        for name, parameter in self._signature.parameters.items():
+            optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            required = parameter.default is parameter.empty and not optional and name not in self._told
+            if required and name not in given:
+                raise TypeError(f"{self._name}() is missing the argument {name!r}")
+        return given
+
+    def _told_value(self, kind: str, run: RunContext) -> Any:
+        value = value_of(kind, run)
+        if kind == "feedback" and run.advice:  # the only way that advice can take: there is no prompt
+            value = f"{advice_text(run.advice)}\n\n{value}".strip()
+        return value
 
     def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
         """Do what `run` does, from code that is not async; also inside a running event loop."""
@@ -88,9 +117,14 @@ class Reflected(Generic[P, R]):
 
     def _describe(self, given: Mapping[str, Any]) -> str:
         """Say what is asked, for the judge: the function's docstring and the arguments of this call."""
-        what = inspect.getdoc(self._fn) or self._fn.__name__.replace("_", " ")
+        what = (inspect.getdoc(self._fn) if inspect.isroutine(self._fn) else "") or self._name
         values = [f"{name}: {as_text(value)}" for name, value in given.items() if name not in self._told]
         return "\n".join([what, *values])
+
+
+def fn_that_is_never_called(prompt: str) -> str:
+    """Stand in for the generator where only the pattern is looked at."""
+    raise AssertionError(prompt)
 
 
 def reflected(
@@ -111,6 +145,8 @@ def reflected(
 
     Raises `ConfigError` where it is written, before the first call.
     """
+    if callable(criteria):
+        raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
     base = pattern or ReflectionPattern()
     chosen = replace(
         base,

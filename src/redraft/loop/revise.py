@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from redraft.core.chat import ChatReply, ChatRequest, Message
 from redraft.core.errors import ModelError, OutputError
+from redraft.core.feedback import ASKED
 from redraft.core.protocols import ChatModel
 from redraft.core.task import prompt_of
 from redraft.core.texts import as_text
 from redraft.core.usage import NOTHING_USED
 from redraft.core.version import Draft
 from redraft.loop.edits import apply_edits, read_edits
-from redraft.loop.prompts import fresh_prompt, instruction, opening, revision_turns
+from redraft.loop.prompts import WHOLE, fresh_prompt, instruction, opening, revision_turns
 from redraft.text.json_reply import json_of
 
 if TYPE_CHECKING:
+    from redraft.core.chat import ModelRole
     from redraft.core.context import RunContext
     from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.usage import TokenUsage
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 RevisionStrategy: TypeAlias = Literal["full_rewrite", "targeted_edit", "incremental", "hybrid"]
 STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
 
+FRESH_TEMPERATURE = 0.7
+"""The first wish for a fresh start: enough for another answer, not so much that the answer suffers."""
 SHORT_TEXT = 1500
 """Characters below which writing a text anew costs no more than naming the edits."""
 MOST = 0.5
@@ -57,11 +61,7 @@ class ModelGenerator:
         fresh = run.attempt.mode == "fresh"
         if fresh:
             prompt = fresh_prompt(prompt, run.attempt.evaluation)
-        turns = opening(self.system_prompt, prompt)
-        request = ChatRequest(
-            turns, temperature=run.attempt.temperature, max_tokens=run.attempt.max_tokens, role="generation"
-        )
-        reply = await self.model(request)
+        reply = await self.model(_request(opening(self.system_prompt, prompt), run, "generation"))
         text = _text_of(reply, reply.usage)
         avoided = () if run.attempt.evaluation is None else _asked(run.attempt.evaluation)
         strategy = "fresh" if fresh else "draft"
@@ -85,11 +85,37 @@ class ModelReviser:
         strategy = run.attempt.strategy
         if strategy == "hybrid":
             strategy = choose_strategy(output, evaluation)
-        request = self._request(output, evaluation, run, strategy)
+        prompt = prompt_of(run.task, run.advice)
+        if strategy == "fresh":
+            turns = opening(self.system_prompt, fresh_prompt(prompt, evaluation))
+            request = _request(turns, run, "revision", FRESH_TEMPERATURE)
+        else:
+            shown = revision_turns(output, evaluation, run, strategy, self.memory)
+            request = _request((*opening(self.system_prompt, prompt), *shown), run, "revision")
         if strategy == "targeted_edit":
             return await self._edit(request, output, evaluation)
-        reply = await self.model(request)
-        return _rewritten(reply, output, evaluation, strategy, reply.usage)
+        return await self._rewrite(request, output, evaluation, strategy)
+
+    async def _rewrite(
+        self,
+        request: ChatRequest,
+        output: Output,
+        evaluation: ReflectionEvaluation,
+        strategy: str,
+        before: Draft | None = None,
+    ) -> Draft:
+        """Take the reply as the new version; one that can't be is asked for again once."""
+        paid, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
+        reply = await self._ask(request, paid)
+        paid += reply.usage
+        try:
+            revised = _like(output, reply, paid)
+        except OutputError as error:
+            request = _told(request, reply, f"This can't be used: {error}. {WHOLE}")
+            reply = await self._ask(request, paid)
+            paid += reply.usage
+            revised = _like(output, reply, paid)
+        return Draft(revised, paid, _asked(evaluation), strategy, (*notes, *_cut_off(reply)))
 
     async def _edit(self, request: ChatRequest, output: Output, evaluation: ReflectionEvaluation) -> Draft:
         text, paid, notes = as_text(output), NOTHING_USED, ()
@@ -98,15 +124,16 @@ class ModelReviser:
             paid += reply.usage
             try:
                 edits = read_edits(reply.text)
-                edited = _like(output, apply_edits(text, edits))
+                edited = _like(output, replace(reply, text=apply_edits(text, edits)), paid)
             except OutputError as error:
                 notes = (f"An edit could not be applied: {error}.",)
                 request = _told(request, reply, f"This can't be applied: {error}. Send all edits again.")
                 continue
             return Draft(edited, paid, tuple(edit.describe() for edit in edits), "targeted_edit", notes)
         request = _told(request, None, f"Forget the edits. {instruction('full_rewrite')}")
-        reply = await self._ask(request, paid)
-        return _rewritten(reply, output, evaluation, "full_rewrite", paid + reply.usage, notes)
+        return await self._rewrite(
+            request, output, evaluation, "full_rewrite", Draft(None, paid, notes=notes)
+        )
 
     async def _ask(self, request: ChatRequest, paid: TokenUsage) -> ChatReply:
         try:
@@ -115,20 +142,24 @@ class ModelReviser:
             error.usage = paid + (error.usage or NOTHING_USED)
             raise
 
-    def _request(
-        self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str
-    ) -> ChatRequest:
-        turns = (
-            *opening(self.system_prompt, prompt_of(run.task, run.advice)),
-            *revision_turns(output, evaluation, run, strategy, self.memory),
-        )
-        return ChatRequest(
-            turns, temperature=run.attempt.temperature, max_tokens=run.attempt.max_tokens, role="revision"
-        )
+
+def _request(
+    turns: tuple[Message, ...], run: RunContext, role: ModelRole, temperature: float | None = None
+) -> ChatRequest:
+    """Ask with what the attempt wishes; `temperature` is for where it has no wish."""
+    wish = run.attempt.temperature if run.attempt.temperature is not None else temperature
+    return ChatRequest(turns, temperature=wish, max_tokens=run.attempt.max_tokens, role=role)
 
 
 def choose_strategy(output: Output, evaluation: ReflectionEvaluation) -> str:
-    """Choose for `hybrid`: rewrite what is short or mostly wrong, edit what is wrong in places, or extend."""
+    """Choose for `hybrid` by how much is wrong.
+
+    Where every check failed outright, nothing is known to be worth keeping, and a model that sees its failed
+    draft tends to repeat it: start fresh. Else rewrite what is short or mostly wrong, edit what is wrong in
+    places, and extend the rest.
+    """
+    if evaluation.overall_score == 0.0:
+        return "fresh"
     text = as_text(output)
     if (
         len(text) <= SHORT_TEXT
@@ -153,29 +184,21 @@ def _touched_share(text: str, evaluation: ReflectionEvaluation) -> float:
     return len(lines) / (text.count("\n") + 1)
 
 
-def _rewritten(
-    reply: ChatReply,
-    output: Output,
-    evaluation: ReflectionEvaluation,
-    strategy: str,
-    paid: TokenUsage,
-    notes: tuple[str, ...] = (),
-) -> Draft:
-    revised = _like(output, _text_of(reply, paid))
-    return Draft(revised, paid, _asked(evaluation), strategy, (*notes, *_cut_off(reply)))
-
-
 def _asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    return tuple(f"asked to mend: {issue}" for issue in evaluation.issues)
+    return tuple(f"{ASKED}{issue}" for issue in evaluation.issues)
 
 
-def _like(output: Output, text: str) -> Output:
-    """Return a revised text in the form that the output had: text stays text, JSON becomes JSON again."""
+def _like(output: Output, reply: ChatReply, paid: TokenUsage) -> Output:
+    """Return a reply in the form that the output had: text stays text, JSON becomes JSON again."""
+    text = _text_of(reply, paid)
     if isinstance(output, str):
         return text
-    value: Output = json_of(text)
     kind: Any = output.__class__
-    return kind.model_validate(value) if hasattr(kind, "model_validate") else value
+    try:
+        value: Output = json_of(text)
+        return kind.model_validate(value) if hasattr(kind, "model_validate") else value
+    except (OutputError, ValueError) as error:  # what does not validate is a ValueError of pydantic's
+        raise OutputError(f"the reply is no {kind.__name__}: {error}", usage=paid) from error
 
 
 def _text_of(reply: ChatReply, paid: TokenUsage) -> str:

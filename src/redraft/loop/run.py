@@ -10,26 +10,27 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
+from redraft.core.calls import awaited
 from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
 from redraft.core.errors import ReflectionFailedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.events import RunFinished, RunStarted, StepFailed, VersionEvaluated
+from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.core.protocols import Advisor, Evaluator, Generator, Reviser
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.steps import observed, retried
 from redraft.core.task import Advice, prompt_of
-from redraft.core.texts import as_text
+from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.budget import Tally
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
-from redraft.loop.revise import AFTER_FAILURE
-from redraft.loop.select import is_better, select
+from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
+from redraft.loop.select import first_best_last, is_better, select
+from redraft.loop.stop import reason_of
+from redraft.loop.tell import emitter, failure_handler
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from redraft.core.chat import ModelRole
-    from redraft.core.events import Event, Listener
     from redraft.core.protocols import Step
     from redraft.core.task import Task
     from redraft.loop.pattern import ReflectionPattern
@@ -67,7 +68,7 @@ async def run_loop(
         reason = await run.redraft(draft)
     except asyncio.CancelledError as cancelled:
         if run.keep_pending(cancelled):
-            run.finish(ConvergenceReason.CANCELLED, cancelled)
+            run.emit(RunFinished(run.run_id, run.finish(ConvergenceReason.CANCELLED, cancelled)))
         raise
     except Exception as failure:
         if not run.keep_pending(failure):
@@ -75,6 +76,7 @@ async def run_loop(
         reason, error = ConvergenceReason.ERROR, failure
     result = run.finish(reason, error)
     await run.tell_advisors(result)
+    run.emit(RunFinished(run.run_id, result))
     if error is not None and pattern.on_failure == "raise":
         raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
     return result
@@ -90,16 +92,18 @@ class _Run:
         self.run_id = urandom(8).hex()
         self.versions: list[ReflectionVersion] = []
         self.best: ReflectionVersion | None = None
-        self.seen: dict[str, int] = {}
+        self.seen: dict[object, int] = {}
         self.pending: Draft | None = None
         self.tally = Tally(pattern.budget)
         self.notes: dict[str, str] = {}
         self.context = RunContext(task, self.run_id)
-        self.emit = _emitter(pattern.on_event)
+        self.emit = emitter(pattern.on_event)
         # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
-        self.step = retried(step, pattern.retry, _failure_handler(self.run_id, self.tally, self.emit))
+        self.step = retried(step, pattern.retry, failure_handler(self.run_id, self.tally, self.emit))
+        self.step_once = step
         if pattern.on_event is not None:
             self.step = observed(self.step, self.emit, self.run_id)
+            self.step_once = observed(step, self.emit, self.run_id)
 
     async def redraft(self, draft: Draft | None) -> ConvergenceReason:
         """Go round until a rule, a budget or a person says stop; return why."""
@@ -107,6 +111,8 @@ class _Run:
             await self._take_advice(advisor)
         if draft is None:
             draft = await self._generate(FIRST_ATTEMPT)
+        else:
+            self.tally.add("generation", draft.usage)
         while True:
             version = await self._judge(draft)
             if reason := await self._reason_to_stop(version):
@@ -118,7 +124,8 @@ class _Run:
             raise AssertionError("a run without a generator starts from a draft")
         prompt = prompt_of(self.task, self.context.advice)
         draft = await self.step("generate", Draft, self.parts.generate, prompt, self.context)
-        self.tally.add("generation", draft.usage)
+        self.pending = draft
+        self.tally.add("generation" if attempt.number == 1 else "revision", draft.usage)
         if self.pattern.callbacks is not None:
             await self._tell("on_generation", draft.output, attempt.number)
         return draft
@@ -137,8 +144,9 @@ class _Run:
         if attempt.mode == "fresh" and self.parts.generate is not None:
             return await self._generate(attempt)
         draft = await self.step(
-            "revise", Draft, self.parts.revise, base.output, base.evaluation, self.context
+            "revise", Draft, self.parts.revise, attempt.previous, base.evaluation, self.context
         )
+        self.pending = draft
         self.tally.add("revision", draft.usage)
         if self.pattern.callbacks is not None:
             await self._tell("on_generation", draft.output, attempt.number)
@@ -153,15 +161,16 @@ class _Run:
         fresh = stuck and self.pattern.diversify
         strategy: str = self.pattern.revision_strategy
         if worse and not fresh:
-            strategy = AFTER_FAILURE.get(last.strategy, "full_rewrite")
+            tried = last.strategy if last.strategy in AFTER_FAILURE else self.context.attempt.strategy
+            strategy = AFTER_FAILURE.get(tried, "full_rewrite")
         tried_fresh = sum(version.strategy == "fresh" for version in self.versions) if fresh else 0
         attempt = Attempt(
             len(self.versions) + 1,
             "fresh" if fresh else "revise",
-            base.output,
+            copy_of(base.output),
             base.evaluation,
             strategy,
-            min(1.0, 0.7 + 0.3 * tried_fresh) if fresh else None,
+            min(1.0, FRESH_TEMPERATURE + 0.3 * tried_fresh) if fresh else None,
             last if worse and last.repeats is None else None,
             self.tally.revision_tokens_left(),
             None if fresh else base.iteration,
@@ -170,19 +179,21 @@ class _Run:
 
     async def _judge(self, draft: Draft) -> ReflectionVersion:
         number = len(self.versions) + 1
-        text = as_text(draft.output).strip()
-        repeats = self.seen.setdefault(text, number)
-        if repeats != number and self.versions[repeats - 1].evaluation.overall_score is not None:
-            return self._keep(draft, self.versions[repeats - 1].evaluation, repeats)
         self.pending = draft
+        output = draft.output
+        # A number is not its digits: only a text is its own key.
+        key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
+        repeats = self.seen.get(key)
+        if repeats is not None and self.versions[repeats - 1].evaluation.overall_score is not None:
+            return self._keep(draft, self.versions[repeats - 1].evaluation, repeats)
+        self.seen[key] = number
         context = self.context
         if self.tally.spent():
             context = replace(context, free_only=True)
         evaluation = await self.step(
-            "evaluate", ReflectionEvaluation, self.parts.evaluate, draft.output, context
+            "evaluate", ReflectionEvaluation, self.parts.evaluate, copy_of(output), context
         )
         self.tally.add("evaluation", evaluation.usage)
-        self.pending = None
         return self._keep(draft, evaluation, None)
 
     def _keep(self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None) -> ReflectionVersion:
@@ -190,7 +201,7 @@ class _Run:
         usage = draft.usage if repeats is not None else draft.usage + evaluation.usage
         version = ReflectionVersion(
             len(self.versions) + 1,
-            draft.output,
+            copy_of(draft.output),
             evaluation,
             draft.improvements,
             token_usage=usage,
@@ -198,12 +209,13 @@ class _Run:
             base=attempt.base,
             repeats=repeats,
         )
+        self.pending = None
         self.versions.append(version)
         is_best = self.best is None or is_better(version, self.best)
         if is_best:
             self.best = version
         for note in draft.notes:
-            self.notes["draft_notes"] = f"Version {version.iteration}: {note}"
+            self._note("draft_notes", f"Version {version.iteration}: {note}")
         if self.pattern.on_event is not None:
             self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
@@ -217,12 +229,13 @@ class _Run:
             return ConvergenceReason.USER_ACCEPTED
         if decision is ReflectionDecision.STOP:
             return ConvergenceReason.USER_STOPPED
-        if decision is ReflectionDecision.AUTO and (reason := self.pattern.stop(tuple(self.versions))):
+        versions = tuple(self.versions)
+        reason = reason_of(self.pattern.stop(versions)) if decision is ReflectionDecision.AUTO else None
+        if reason is ConvergenceReason.QUALITY_MET:
             return reason
-        if spent := self.tally.spent():
-            return spent
-        if len(self.versions) > self.pattern.max_iterations:
-            return ConvergenceReason.MAX_ITERATIONS
+        # A spent budget goes before what may be its consequence: that nothing could be judged any more.
+        if reason := self.tally.spent() or reason or self.pattern.limit(versions):
+            return reason
         return ConvergenceReason.TOKEN_BUDGET if self.tally.revision_tokens_left() == 0 else None
 
     async def _decide(self, version: ReflectionVersion) -> ReflectionDecision:
@@ -237,12 +250,11 @@ class _Run:
 
     async def _tell(self, name: str, *args: object) -> object:
         """Call a callback; one that raises is logged, and the run goes on."""
-        callbacks = self.pattern.callbacks
-        if callbacks is None:
+        callback: Callable[..., object] | None = getattr(self.pattern.callbacks, name, None)
+        if callback is None:
             return None
-        callback: Callable[..., Awaitable[object]] = getattr(callbacks, name)
         try:
-            return await self.step(name, object, callback, *args)
+            return await self.step_once(name, object, awaited(callback), *args)
         except Exception as error:  # noqa: BLE001 (a person's code must not cost the run what it has made)
             self._ignored("callback", name, f"{type(error).__name__}: {error}")
             return None
@@ -250,22 +262,24 @@ class _Run:
     async def _take_advice(self, advisor: Advisor) -> None:
         try:
             advice = await self.step("recall", list[Advice], advisor.recall, self.task)
+            self.context = replace(self.context, advice=(*self.context.advice, *advice))
         except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
             self._ignored("advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
-        else:
-            self.context = replace(self.context, advice=(*self.context.advice, *advice))
 
     async def tell_advisors(self, result: ReflectionResult) -> None:
         """Let those who gave advice learn from how the run went; one that raises is logged."""
         for advisor in self.pattern.advisors:
             try:
-                await self.step("observe", type(None), advisor.observe, result)
+                await self.step_once("observe", type(None), advisor.observe, result)
             except Exception:
                 logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
 
     def _ignored(self, kind: str, name: str, why: str) -> None:
         logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
-        self.notes[f"{kind}_failed"] = f"The {kind} {name} failed and was ignored: {why}."
+        self._note(f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}.")
+
+    def _note(self, name: str, text: str) -> None:
+        self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
 
     def keep_pending(self, error: BaseException) -> bool:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
@@ -276,14 +290,14 @@ class _Run:
         return bool(self.versions)
 
     def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
-        """Make the result of what there is, and tell everyone."""
+        """Make the result of what there is."""
         pattern, versions = self.pattern, self.versions
         best, final = select(versions, pattern.best_version_selection), versions[-1]
         diagnostics = diagnose(versions, reason, self.parts.signals) | self.notes
         usage = self.tally.total()
         if pattern.budget_usd is not None and usage.cost_usd is None:
             diagnostics["cost_unknown"] = "Some cost is not known, so budget_usd could not bound this run."
-        kept = versions if pattern.preserve_all_versions else _first_best_last(versions, best)
+        kept = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         result = ReflectionResult(
             success=best.evaluation.satisfactory,
             final_output=final.output,
@@ -301,39 +315,4 @@ class _Run:
             error=error,
         )
         last_result.set(result)
-        self.emit(RunFinished(self.run_id, result))
         return result
-
-
-def _emitter(listener: Listener | None) -> Listener:
-    """Return what hands an event to the listener; one that raises is logged."""
-
-    def emit(event: Event) -> None:
-        if listener is None:
-            return
-        try:
-            listener(event)
-        except Exception:
-            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
-
-    return emit
-
-
-def _failure_handler(
-    run_id: str, tally: Tally, emit: Listener
-) -> Callable[[str, Exception, float | None], None]:
-    def failed(name: str, error: Exception, wait: float | None) -> None:
-        tally.add_failure(ROLES.get(name), error)
-        if wait is not None:
-            logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
-            emit(StepFailed(run_id, name, error, wait))
-
-    return failed
-
-
-ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
-
-
-def _first_best_last(versions: list[ReflectionVersion], best: ReflectionVersion) -> list[ReflectionVersion]:
-    kept = {version.iteration: version for version in (versions[0], best, versions[-1])}
-    return [kept[iteration] for iteration in sorted(kept)]

@@ -70,3 +70,9 @@ def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
         return QUALITY_SHARE * score + (1 - QUALITY_SHARE) * position / last
 
     return versions[max(range(len(versions)), key=weight)]
+
+
+def first_best_last(versions: list[ReflectionVersion], best: ReflectionVersion) -> list[ReflectionVersion]:
+    """Return these three in their order, each once."""
+    kept = {version.iteration: version for version in (versions[0], best, versions[-1])}
+    return [kept[iteration] for iteration in sorted(kept)]

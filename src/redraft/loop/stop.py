@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, OutputError
 from redraft.core.result import ConvergenceReason
 from redraft.core.texts import as_text
 
@@ -20,6 +20,20 @@ SAME_ISSUE = 0.6
 """Token Jaccard similarity from which two messages name the same issue."""
 IN_A_ROW = 3
 """How many versions in a row must repeat themselves before a pattern counts as one."""
+
+
+def reason_of(answer: object) -> ConvergenceReason | None:
+    """Read what a rule answered; a rule of a user's may say just True or False."""
+    if answer is None or answer is False:
+        return None
+    if answer is True:
+        return ConvergenceReason.USER_STOPPED
+    try:
+        return ConvergenceReason(answer)
+    except ValueError:
+        raise OutputError(
+            f"until returned {answer!r}; expected None, a ConvergenceReason, or True to stop"
+        ) from None
 
 
 def first(*rules: Stopper) -> Stopper:
@@ -166,8 +180,9 @@ def _nothing_new(before: ReflectionVersion, after: ReflectionVersion) -> bool:
 
 
 def _judged(versions: Sequence[ReflectionVersion]) -> list[float]:
+    # A passed gate outranks any score, as it does in the selection.
     return [
-        version.evaluation.overall_score
+        version.evaluation.overall_score + version.evaluation.gates_passed
         for version in versions
         if version.repeats is None and version.evaluation.overall_score is not None
     ]

@@ -8,16 +8,15 @@ from weakref import WeakKeyDictionary
 
 from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, OutputError
 from redraft.core.settings import load_settings
 from redraft.core.task import Task
 from redraft.core.usage import NOTHING_USED
-from redraft.core.version import Draft
 from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import criteria_of
-from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
+from redraft.loop.pattern import judging_of
 from redraft.loop.revise import Memory, ModelGenerator, ModelReviser
 from redraft.loop.run import Parts
 from redraft.models.names import model_of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion
     from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.protocols import ChatModel, CommandRunner, Evaluator, Generator, Reviser
-    from redraft.core.version import Output
+    from redraft.core.version import Draft, Output
     from redraft.evaluate.panel import Panel
     from redraft.loop.pattern import ReflectionPattern
 
@@ -37,6 +36,8 @@ def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
         task = Task(task, task_type=pattern.task_type)
+    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
     if not task.description.strip():
         raise ConfigError("The task is empty; say what is asked.")
     return task
@@ -44,9 +45,13 @@ def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
 
 def given_draft(draft: Output | Draft | None) -> Draft | None:
     """Return the draft that a run starts from; what was there already costs this run nothing."""
-    if draft is None or isinstance(draft, Draft):
-        return draft
-    return replace(adapt.draft_of(draft, "draft"), usage=NOTHING_USED)
+    if draft is None:
+        return None
+    try:
+        given = adapt.draft_of(draft, "draft")
+    except OutputError as error:
+        raise ConfigError(f"The draft to start from can't be used: {error}") from error
+    return given if given is draft else replace(given, usage=NOTHING_USED)
 
 
 def parts_of_model(
@@ -83,7 +88,8 @@ def parts_of_functions(
     if evaluate is not None:
         return Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
     judges = panel_of(pattern, task_type or pattern.task_type)
-    return Parts(generator, judges, reviser, signals_of(pattern, judges, None))
+    model = generator.model if isinstance(generator, ModelGenerator) else None
+    return Parts(generator, judges, reviser, signals_of(pattern, judges, model))
 
 
 def _hands(
@@ -110,12 +116,13 @@ _panels: WeakKeyDictionary[ReflectionPattern, dict[str, Panel]] = WeakKeyDiction
 
 def panel_of(pattern: ReflectionPattern, task_type: str) -> Panel:
     """Return the evaluator of a pattern's criteria where no agent's model is at hand to judge."""
-    panels = _panels.get(pattern)
-    if panels is None:
-        panels = _panels[pattern] = {}
-    if task_type not in panels:
-        panels[task_type] = _panel(pattern, criteria_of(pattern.quality_criteria, task_type), None, task_type)
-    return panels[task_type]
+    known = _panels.setdefault(pattern, {}).get(task_type)
+    if known is not None:
+        return known
+    made = _panel(pattern, criteria_of(pattern.quality_criteria, task_type), None, task_type)
+    if not made.judged:  # which model judges is for the settings to say, each time
+        _panels[pattern][task_type] = made
+    return made
 
 
 def _panel(
@@ -131,13 +138,7 @@ def _panel(
         threshold=pattern.quality_threshold,
         model=judge,
         run_command=_jail() if runs_commands else None,
-        judging=Judging(
-            kind=pattern.judge,
-            samples=pattern.judge_samples,
-            prompt=pattern.reflection_prompt,
-            structured=pattern.structured_reflection,
-            include_history=pattern.include_reflection_history,
-        ),
+        judging=judging_of(pattern),
         task_type=task_type,
     )
 
@@ -159,7 +160,7 @@ def signals_of(pattern: ReflectionPattern, judges: Panel, model: ChatModel | Non
         return NO_JUDGE
     other = pattern.reflection_model or load_settings().reflection_model
     self_judged = model is not None and other is None and not judges.checks
-    name = other if isinstance(other, str) else type(other or model).__name__
+    name = other if isinstance(other, str) else repr(other or model)
     return Signals(name, frozenset(judges.judged), self_judged)
 
 

@@ -60,6 +60,8 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
 def model_of(model: str | ChatModel | None, settings: Settings) -> ChatModel:
     """Return the model that was given, or else the one of the settings; raises `ConfigError` for neither."""
     if model is not None and not isinstance(model, str):
+        if not callable(model):
+            raise ConfigError(f"model must be the name of a model or a ChatModel, got {model!r}.")
         return model
     name = model or settings.model
     if not name:

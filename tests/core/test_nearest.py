@@ -1,6 +1,6 @@
 import pytest
 
-from redraft.text.nearest import nearest
+from redraft.core.nearest import nearest
 
 
 @pytest.mark.parametrize(
@@ -8,8 +8,8 @@ from redraft.text.nearest import nearest
     [
         ("regexp", ["llm", "regex"], "did you mean 'regex'? Known are 'llm', 'regex'."),
         ("REGEX", ["llm", "regex"], "did you mean 'regex'? Known are 'llm', 'regex'."),
-        ("xyz", ["llm"], "Known are 'llm'."),
-        ("xyz", [], "None is known."),
+        ("xyz", ["llm"], "known are 'llm'."),
+        ("xyz", [], "none is known."),
     ],
 )
 def test_nearest(name, known, said):

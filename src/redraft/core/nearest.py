@@ -14,5 +14,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     names = list(known)
     close = get_close_matches(name.lower(), names, 1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"{meant}Known are {', '.join(map(repr, names))}." if names else "None is known."
+    listed = f"known are {', '.join(map(repr, names))}." if names else "none is known."
+    return f"did you mean {close[0]!r}? K{listed[1:]}" if close else listed

@@ -1,0 +1,54 @@
+"""Checks of what callers give: each refusal names the option, and says what was expected."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a value is a finite number, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number in 0..1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ConfigError(f"{name} must be a number in 0..1, got {value!r}.")
+
+
+def check_bound(name: str, value: Any) -> None:
+    """Refuse what bounds nothing, or lets nothing through."""
+    if value is not None and (not is_number(value) or value <= 0):
+        raise ConfigError(f"{name} must be a number above 0, or None for no bound; got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse what is none of the choices, and name the nearest."""
+    if value not in choices:
+        raise ConfigError(f"{name}: there is no {value!r}; {nearest(str(value), choices)}")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Refuse what is neither None nor a function that answers at once."""
+    if value is not None and (not callable(value) or iscoroutinefunction(value)):
+        raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
+
+
+def check_list(name: str, value: Any) -> None:
+    """Refuse what is no list or tuple; a text is none."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} must be a list, got {value!r}.")
