@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Evaluator, Generator, Reviser
 
 DEFAULT_THRESHOLD = 0.8
+OUTPUTS = (str, dict, list, int, float)
 NUMBERS = (float, int, Real)  # the common ones first: asking the abstract one is slow
 
 
@@ -86,10 +87,11 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
 
 
 def _check_output(value: Any, source: str) -> None:
+    if isinstance(value, OUTPUTS):
+        return
     if value is None:
         raise OutputError(f"{source} returned None; expected a text, a JSON value or a pydantic model.")
-    is_model = hasattr(value, "model_dump_json") and not isinstance(value, type)
-    if not is_model and not isinstance(value, str | dict | list | int | float):
+    if isinstance(value, type) or not hasattr(value, "model_dump_json"):
         got = value if isinstance(value, type) else type(value).__name__
         raise OutputError(f"{source} returned {got!r}; expected a text, a JSON value or a pydantic model.")
 

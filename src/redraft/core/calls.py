@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_args
-from weakref import WeakKeyDictionary
 
 from redraft.core.context import RunContext
 from redraft.core.errors import ConfigError
@@ -88,8 +87,9 @@ def value_of(kind: str, run: RunContext) -> Any:
 
 
 # Closures made for each run share their code, and with it their parameters: inspecting once is enough, unless
-# the annotations differ.
-_signatures: WeakKeyDictionary[CodeType, dict[int, tuple[dict[str, Any], Signature]]] = WeakKeyDictionary()
+# the annotations differ. Bounded, since code that is made at run time would pile up.
+_signatures: dict[tuple[CodeType, int], tuple[dict[str, Any], Signature]] = {}
+REMEMBERED = 1024
 
 SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, evaluation)"}
 
@@ -98,13 +98,13 @@ def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
     """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
     if not isinstance(fn, FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
         return _inspect(fn, verb, given)
-    known = _signatures.get(fn.__code__)
-    if known is None:
-        known = _signatures[fn.__code__] = {}
-    annotations = fn.__annotations__
-    if given not in known or known[given][0] != annotations:
-        known[given] = annotations, _inspect(fn, verb, given)
-    return known[given][1]
+    key = fn.__code__, given
+    known = _signatures.get(key)
+    if known is None or known[0] != fn.__annotations__:
+        if len(_signatures) >= REMEMBERED:
+            _signatures.clear()
+        known = _signatures[key] = fn.__annotations__, _inspect(fn, verb, given)
+    return known[1]
 
 
 def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from redraft.core.version import Output
 
 
+IMMUTABLE = (str, int, float)
+
+
 def as_text(output: Output) -> str:
     """Render an output as text: a text as it is, everything else as indented JSON, or else its `repr`."""
     if isinstance(output, str):
@@ -24,4 +27,4 @@ def as_text(output: Output) -> str:
 
 def copy_of(output: Output) -> Output:
     """Return an output that nobody else holds: what a function changes in its own must not change history."""
-    return output if isinstance(output, str | int | float) else deepcopy(output)
+    return output if isinstance(output, IMMUTABLE) else deepcopy(output)
