@@ -13,7 +13,8 @@ from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.task import Task
 from redraft.core.usage import TokenUsage
-from redraft.evaluate.judge import Judging, judge
+from redraft.evaluate.judge import judge
+from redraft.evaluate.judging import Judging
 from redraft.models.scripted import ScriptedModel
 
 CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly.", weight=3))

@@ -13,7 +13,7 @@ from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.usage import TokenUsage
-from redraft.evaluate.judge import Judging
+from redraft.evaluate.judging import Judging
 from redraft.evaluate.panel import panel
 from redraft.evaluate.verdict import DOES_NOT_APPLY
 from redraft.models.scripted import ScriptedModel

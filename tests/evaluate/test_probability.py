@@ -12,7 +12,8 @@ from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ModelError, OutputError
 from redraft.core.evaluation import Issue
 from redraft.core.usage import TokenUsage
-from redraft.evaluate.judge import Judging, judge
+from redraft.evaluate.judge import judge
+from redraft.evaluate.judging import Judging
 from redraft.models.scripted import ScriptedModel
 
 CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
 
 REVISIONS = 3
-SECONDS = 25.0
+SECONDS = 60.0
 TOKENS = 250
 """What a reply may take: a small model that has lost its way would go on for minutes."""
 

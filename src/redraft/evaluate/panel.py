@@ -14,7 +14,7 @@ from redraft.evaluate.checks import function, regex
 from redraft.evaluate.compare import compare, needs_model
 from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.criteria import criteria_of
-from redraft.evaluate.judge import Judging, judge
+from redraft.evaluate.judge import judge
 from redraft.evaluate.merge import merge
 from redraft.evaluate.schema import schema
 from redraft.evaluate.together import together
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.protocols import ChatModel, CommandRunner
     from redraft.core.version import Output
+    from redraft.evaluate.judging import Judging
 
 Part: TypeAlias = tuple[str, Evaluator]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion
     from redraft.core.protocols import ChatModel, Evaluator
     from redraft.core.version import Output
-    from redraft.evaluate.judge import Judging
+    from redraft.evaluate.judging import Judging
 
 ALTERNATIVES = 20
 LEAST_MASS = 0.01

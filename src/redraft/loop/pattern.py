@@ -14,7 +14,7 @@ from redraft.core.events import Listener
 from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
 from redraft.evaluate.criteria import criteria_of
-from redraft.evaluate.judge import Judging
+from redraft.evaluate.judging import Judging
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.revise import STRATEGIES, RevisionStrategy
 from redraft.loop.run import last_result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.core.chat import Message
@@ -30,6 +31,14 @@ EDIT = (
     f"but edits in this form, as many as it takes:\n\n{EDIT_FORMAT}"
 )
 AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Say what a revision prompt shows of the past: earlier reflections, earlier versions."""
+
+    reflections: bool = True
+    versions: bool = False
 
 
 def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
@@ -91,7 +100,3 @@ def _versions(versions: Sequence[ReflectionVersion], output: Output) -> str:
 def _others(versions: Sequence[ReflectionVersion], output: Output) -> list[ReflectionVersion]:
     others = [version for version in versions if version.output != output and version.repeats is None]
     return others[-SHOWN_VERSIONS:]
-
-
-if TYPE_CHECKING:
-    from redraft.loop.revise import Memory

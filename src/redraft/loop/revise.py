@@ -14,7 +14,7 @@ from redraft.core.texts import as_text
 from redraft.core.usage import NOTHING_USED
 from redraft.core.version import Draft
 from redraft.loop.edits import apply_edits, read_edits
-from redraft.loop.prompts import WHOLE, fresh_prompt, instruction, opening, revision_turns
+from redraft.loop.prompts import WHOLE, Memory, fresh_prompt, instruction, opening, revision_turns
 from redraft.text.json_reply import json_of
 
 if TYPE_CHECKING:
@@ -42,14 +42,6 @@ AFTER_FAILURE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Say what a revision prompt shows of the past: earlier reflections, earlier versions."""
-
-    reflections: bool = True
-    versions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ModelGenerator:
     """Draft with a model: the first draft, and fresh ones that avoid what went wrong before."""
 
@@ -74,7 +66,7 @@ class ModelReviser:
 
     model: ChatModel
     system_prompt: str = ""
-    memory: Memory = Memory()
+    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a better draft.

@@ -17,7 +17,8 @@ from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.pattern import judging_of
-from redraft.loop.revise import Memory, ModelGenerator, ModelReviser
+from redraft.loop.prompts import Memory
+from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Parts
 from redraft.models.names import model_of
 
