@@ -85,6 +85,24 @@ async def run_loop(
 class _Run:
     """One run under way: the only thing in the house that changes while it lives."""
 
+    # Ten thousand may be alive at once; without a dict each, the collector has less to look through.
+    __slots__ = (
+        "best",
+        "context",
+        "emit",
+        "notes",
+        "parts",
+        "pattern",
+        "pending",
+        "run_id",
+        "seen",
+        "step",
+        "step_once",
+        "tally",
+        "task",
+        "versions",
+    )
+
     def __init__(self, task: Task, parts: Parts, pattern: ReflectionPattern, step: Step) -> None:
         self.task = task
         self.parts = parts

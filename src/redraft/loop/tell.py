@@ -19,12 +19,16 @@ logger = logging.getLogger("redraft")
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 
 
+def nobody(_event: Event) -> None:
+    """Listen to nothing."""
+
+
 def emitter(listener: Listener | None) -> Listener:
     """Return what hands an event to the listener; one that raises is logged."""
+    if listener is None:
+        return nobody
 
     def emit(event: Event) -> None:
-        if listener is None:
-            return
         try:
             listener(event)
         except Exception:
