@@ -14,4 +14,17 @@ def version(number, score, output=None, **fields):
 
 def history(*scores, **fields):
     """Versions with these scores and distinct outputs."""
-    return [version(number, score, **fields) for number, score in enumerate(scores, 1)]
+    return gained([version(number, score, **fields) for number, score in enumerate(scores, 1)])
+
+
+def gained(versions):
+    """The same versions with their gains filled in, as a run does."""
+    best = None
+    for each in versions:
+        score = each.evaluation.overall_score
+        if score is None or each.repeats is not None:
+            continue
+        rank = score + each.evaluation.gates_passed
+        each.gain = None if best is None else rank - best
+        best = rank if best is None else max(best, rank)
+    return versions

@@ -124,13 +124,7 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
 
 def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
     """Return the first version that scored lower than one before it, by more than the judge's spread."""
-    best = 0.0
     for version in versions:
-        evaluation = version.evaluation
-        if evaluation.overall_score is None:
-            continue
-        rank = evaluation.overall_score + evaluation.gates_passed  # a passed gate outranks any score
-        if rank < best - evaluation.spread:
+        if version.gain is not None and version.gain < -version.evaluation.spread:
             return version
-        best = max(best, rank)
     return None

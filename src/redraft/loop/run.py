@@ -88,6 +88,7 @@ class _Run:
     # Ten thousand may be alive at once; without a dict each, the collector has less to look through.
     __slots__ = (
         "best",
+        "best_rank",
         "context",
         "emit",
         "notes",
@@ -110,6 +111,7 @@ class _Run:
         self.run_id = urandom(8).hex()
         self.versions: list[ReflectionVersion] = []
         self.best: ReflectionVersion | None = None
+        self.best_rank = -1.0
         self.seen: dict[object, int] = {}
         self.pending: Draft | None = None
         self.tally = Tally(pattern.budget)
@@ -217,6 +219,7 @@ class _Run:
     def _keep(self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None) -> ReflectionVersion:
         attempt = self.context.attempt
         usage = draft.usage if repeats is not None else draft.usage + evaluation.usage
+        gain = None if repeats is not None else self._gain(evaluation)
         version = ReflectionVersion(
             len(self.versions) + 1,
             copy_of(draft.output),
@@ -226,6 +229,7 @@ class _Run:
             strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
             base=attempt.base,
             repeats=repeats,
+            gain=gain,
         )
         self.pending = None
         self.versions.append(version)
@@ -237,6 +241,13 @@ class _Run:
         if self.pattern.on_event is not None:
             self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
+
+    def _gain(self, evaluation: ReflectionEvaluation) -> float | None:
+        if evaluation.overall_score is None:
+            return None
+        rank = evaluation.overall_score + evaluation.gates_passed  # a passed gate outranks any score
+        before, self.best_rank = self.best_rank, max(self.best_rank, rank)
+        return None if before < 0 else rank - before
 
     async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
         decision = ReflectionDecision.AUTO

@@ -82,14 +82,16 @@ def plateau(iterations: int) -> Stopper:
         raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
 
     def on_plateau(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-        if len(versions) <= iterations:
-            return None
-        judged = _judged(versions)
-        if len(judged) <= iterations:
-            return None
-        recent = max(judged[-iterations:])
-        before = max(judged[:-iterations])
-        return None if recent - before > _spread(versions) else ConvergenceReason.PLATEAU
+        left = iterations
+        for version in reversed(versions):
+            if version.gain is None:
+                continue
+            if version.gain > version.evaluation.spread:
+                return None
+            left -= 1
+            if left == 0:
+                return ConvergenceReason.PLATEAU
+        return None
 
     return on_plateau
 
@@ -100,14 +102,10 @@ def diminishing(threshold: float) -> Stopper:
         raise ConfigError(f"improvement_threshold must be in 0..1, got {threshold!r}.")
 
     def small_gain(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-        if len(versions) < 2 or versions[-1].repeats is not None:  # noqa: PLR2004 (a gain takes two)
-            return None
-        judged = _judged(versions)
-        if len(judged) < 2 or versions[-1].evaluation.overall_score is None:  # noqa: PLR2004 (likewise)
-            return None
-        gain = judged[-1] - max(judged[:-1])
+        gain = versions[-1].gain
         # Scores are decimal fractions: 0.55 - 0.5 must not fall short of 0.05 by the last bit.
-        return ConvergenceReason.DIMINISHING_RETURNS if 0 < gain < threshold - 1e-9 else None
+        small = gain is not None and 0 < gain < threshold - 1e-9
+        return ConvergenceReason.DIMINISHING_RETURNS if small else None
 
     return small_gain
 
@@ -116,10 +114,11 @@ def oscillation(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason |
     """Stop when the last four scores went up, down, up (or the reverse) and ended no higher."""
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
-    scores = _judged(versions[-4:])
-    if len(scores) < 4:  # noqa: PLR2004 (likewise)
+    scores = [version.evaluation.overall_score for version in versions[-4:] if version.repeats is None]
+    judged = [score for score in scores if score is not None]
+    if len(judged) < 4:  # noqa: PLR2004 (likewise)
         return None
-    a, b, c, d = scores
+    a, b, c, d = judged
     turns = (b - a) * (c - b) < 0 and (c - b) * (d - c) < 0
     return ConvergenceReason.OSCILLATION if turns and max(c, d) <= max(a, b) else None
 
@@ -177,19 +176,6 @@ def _nothing_new(before: ReflectionVersion, after: ReflectionVersion) -> bool:
     if (after.evaluation.overall_score or 0.0) > (before.evaluation.overall_score or 0.0):
         return False
     return same_substance(as_text(before.output), as_text(after.output))
-
-
-def _judged(versions: Sequence[ReflectionVersion]) -> list[float]:
-    # A passed gate outranks any score, as it does in the selection.
-    return [
-        version.evaluation.overall_score + version.evaluation.gates_passed
-        for version in versions
-        if version.repeats is None and version.evaluation.overall_score is not None
-    ]
-
-
-def _spread(versions: Sequence[ReflectionVersion]) -> float:
-    return max(versions[-1].evaluation.spread, versions[-2].evaluation.spread)
 
 
 def _words(text: str) -> frozenset[str]:
