@@ -27,7 +27,7 @@ def test_the_best_version_is_all_that_stdout_gets(monkeypatch, revise):
     assert result.exit_code == 0
     assert result.stdout == "aaa\n"
     lines = result.stderr.splitlines()
-    assert lines[0].startswith("version 1  0.00  draft")
+    assert lines[0].startswith("version 1  0.00  given")
     assert "version 3  1.00  full rewrite   all criteria met" in lines
     assert "Stopped: the quality threshold was met." in lines
     assert "Returned: version 3, which meets the criteria." in lines

@@ -226,6 +226,15 @@ def test_hybrid_starts_fresh_where_every_check_failed():
     assert "- wrong" in last_turn(model)
 
 
+def test_a_text_that_was_given_is_never_put_aside_unseen():
+    model = ScriptedModel(["new"])
+    failed = ReflectionEvaluation(0.0, issues=(Issue("wrong"),))
+    given = (version(1, 0.0, "MINE", strategy="given"),)
+    draft = revise(model, "MINE", failed, strategy="hybrid", run={"versions": given})
+    assert draft.strategy == "full_rewrite"
+    assert "MINE" in str(model.requests[0].messages)
+
+
 @pytest.mark.parametrize(
     ("output", "judged", "expected"),
     [

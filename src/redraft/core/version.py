@@ -34,7 +34,7 @@ class ReflectionVersion:
     """Keep one output with its evaluation and how it came about.
 
     `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
-    (`draft`, `fresh`, or a revision strategy) and `base` the iteration that it was revised from.
+    (`draft`, `given`, `fresh`, or a revision strategy) and `base` the iteration that it was revised from.
     `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is by
     how much its score beat the best before it (a gate newly passed counts as 1); None for the first, a
     repeat, and what was not judged. `accepted` is True when a callback accepted it. Specification 2.7.1.

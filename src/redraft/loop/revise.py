@@ -77,6 +77,8 @@ class ModelReviser:
         strategy = run.attempt.strategy
         if strategy == "hybrid":
             strategy = choose_strategy(output, evaluation)
+            if strategy == "fresh" and run.versions and run.versions[0].strategy == "given":
+                strategy = "full_rewrite"  # a person's own text is never put aside unseen
         prompt = prompt_of(run.task, run.advice)
         if strategy == "fresh":
             turns = opening(self.system_prompt, fresh_prompt(prompt, evaluation))

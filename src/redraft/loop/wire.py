@@ -52,7 +52,7 @@ def given_draft(draft: Output | Draft | None) -> Draft | None:
         given = adapt.draft_of(draft, "draft")
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
-    return given if given is draft else replace(given, usage=NOTHING_USED)
+    return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
 
 
 def parts_of_model(
