@@ -34,7 +34,8 @@ def json_of(text: str) -> Any:
     taken for it), where there are several different values, for NaN, infinities and a key that comes twice,
     beyond 1 MB, and beyond 100 levels of nesting.
     """
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+    # A character takes at most four bytes: most replies need no counting.
+    if len(text) * 4 > MAX_BYTES and len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise OutputError(f"The reply is longer than {MAX_BYTES:,} bytes; expected a JSON value.")
     if not text.strip():
         raise OutputError("The reply is empty; expected a JSON value.")
@@ -144,9 +145,10 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
 
 
 def _is_too_deep(value: Any) -> bool:
-    level = _containers([value])
-    for _ in range(MAX_DEPTH):
+    level, depth = _containers([value]), 0
+    while level and depth < MAX_DEPTH:
         level = [inner for outer in level for inner in _containers(outer)]
+        depth += 1
     return bool(level)
 
 
