@@ -207,9 +207,4 @@ def _cut_off(reply: ChatReply) -> tuple[str, ...]:
 
 def _told(request: ChatRequest, reply: ChatReply | None, what: str) -> ChatRequest:
     said = (Message("assistant", reply.text),) if reply is not None else ()
-    return ChatRequest(
-        (*request.messages, *said, Message("user", what)),
-        temperature=request.temperature,
-        max_tokens=request.max_tokens,
-        role=request.role,
-    )
+    return replace(request, messages=(*request.messages, *said, Message("user", what)))

@@ -315,7 +315,6 @@ class _Run:
         if self.pending is not None:
             issue = Issue(f"Not judged: {type(error).__name__}: {error}")
             self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0), None)
-            self.pending = None
         return bool(self.versions)
 
     def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
@@ -325,7 +324,7 @@ class _Run:
         diagnostics = diagnose(versions, reason, self.parts.signals) | self.notes
         usage = self.tally.total()
         if pattern.budget_usd is not None and usage.cost_usd is None:
-            diagnostics["cost_unknown"] = "Some cost is not known, so budget_usd could not bound this run."
+            diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
         kept = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         result = ReflectionResult(
             success=best.evaluation.satisfactory,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion
     from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.protocols import ChatModel, CommandRunner, Evaluator, Generator, Reviser
+    from redraft.core.settings import Settings
     from redraft.core.version import Draft, Output
     from redraft.evaluate.panel import Panel
     from redraft.loop.pattern import ReflectionPattern
@@ -60,7 +61,7 @@ def parts_of_model(
 ) -> Parts:
     """Let a model draft and revise, and the pattern's criteria judge."""
     kind = task_type or pattern.task_type
-    judges = _panel(pattern, criteria_of(pattern.quality_criteria, kind), model, kind)
+    judges = _panel(pattern, pattern.quality_criteria, model, kind)
     return Parts(
         ModelGenerator(model, system_prompt),
         judges,
@@ -120,7 +121,7 @@ def panel_of(pattern: ReflectionPattern, task_type: str) -> Panel:
     known = _panels.setdefault(pattern, {}).get(task_type)
     if known is not None:
         return known
-    made = _panel(pattern, criteria_of(pattern.quality_criteria, task_type), None, task_type)
+    made = _panel(pattern, pattern.quality_criteria, None, task_type)
     if not made.judged:  # which model judges is for the settings to say, each time
         _panels[pattern][task_type] = made
     return made
@@ -128,10 +129,11 @@ def panel_of(pattern: ReflectionPattern, task_type: str) -> Panel:
 
 def _panel(
     pattern: ReflectionPattern,
-    criteria: Sequence[QualityCriterion],
+    given: Sequence[QualityCriterion | str] | None,
     model: ChatModel | None,
     task_type: str,
 ) -> Panel:
+    criteria = criteria_of(given, task_type)
     judge = _judge_model(pattern, model) if any(map(needs_model, criteria)) else None
     runs_commands = any(criterion.evaluator == "command" for criterion in criteria)
     return panel(
@@ -146,7 +148,12 @@ def _panel(
 
 def _judge_model(pattern: ReflectionPattern, model: ChatModel | None) -> ChatModel:
     settings = load_settings()
-    return model_of(pattern.reflection_model or settings.reflection_model or model, settings)
+    return model_of(_other_judge(pattern, settings) or model, settings)
+
+
+def _other_judge(pattern: ReflectionPattern, settings: Settings) -> str | ChatModel | None:
+    """Return the model that judges in place of the one that drafts, if one was named."""
+    return pattern.reflection_model or settings.reflection_model
 
 
 def _jail() -> CommandRunner:
@@ -159,7 +166,7 @@ def signals_of(pattern: ReflectionPattern, judges: Panel, model: ChatModel | Non
     """Say where the scores come from, for the diagnostics."""
     if not judges.judged:
         return NO_JUDGE
-    other = pattern.reflection_model or load_settings().reflection_model
+    other = _other_judge(pattern, load_settings())
     self_judged = model is not None and other is None and not judges.checks
     name = other if isinstance(other, str) else repr(other or model)
     return Signals(name, frozenset(judges.judged), self_judged)
@@ -172,7 +179,7 @@ async def judge_output(
     if criteria is None:
         judges: Evaluator = panel_of(pattern, pattern.task_type)
     else:
-        judges = _panel(pattern, criteria_of(criteria, pattern.task_type), None, pattern.task_type)
+        judges = _panel(pattern, criteria, None, pattern.task_type)
     return await judges(output, _outside(pattern, Attempt()))
 
 
