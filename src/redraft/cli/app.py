@@ -34,7 +34,7 @@ for command in (demo, check, revise, doctor, settings):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 (only who asks pays for it)
+        from importlib.metadata import version
 
         typer.echo(f"redraft {version('redraft')}")
         raise typer.Exit

@@ -18,12 +18,12 @@ def check(
     """Judge a draft by criteria. A model is asked only where a criterion needs one."""
     with surface(debug=debug):
         # What --help does not need is imported here, in all commands.
-        from redraft.cli.console import CalmConsole, emit_json  # noqa: PLC0415
-        from redraft.cli.criteria_file import read_criteria  # noqa: PLC0415
-        from redraft.cli.documents import check_document  # noqa: PLC0415
-        from redraft.cli.progress import Progress  # noqa: PLC0415
-        from redraft.cli.running import judge, read_draft  # noqa: PLC0415
-        from redraft.cli.verdict import verdict  # noqa: PLC0415
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.criteria_file import read_criteria
+        from redraft.cli.documents import check_document
+        from redraft.cli.progress import Progress
+        from redraft.cli.running import judge, read_draft
+        from redraft.cli.verdict import verdict
 
         given = read_criteria(criteria)
         progress = Progress(CalmConsole(stderr=True), rows=False)

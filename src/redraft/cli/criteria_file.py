@@ -142,7 +142,7 @@ def _try_out(criterion: QualityCriterion) -> None:
 
 def _line_of(text: str, way: Way) -> int:
     """Return the 1-based line of what `way` leads to in a YAML text that could be loaded, or the nearest."""
-    import yaml  # noqa: PLC0415 (only an error needs to know)
+    import yaml
 
     node = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
     at = node

@@ -19,10 +19,10 @@ def demo(
 ) -> None:
     """Show it at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not."""
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole, emit_json  # noqa: PLC0415 (--help pays for none of it)
-        from redraft.cli.demo_report import demo_document, opening, summary, task_report  # noqa: PLC0415
-        from redraft.cli.demo_run import Outcome, demo_model, load, outcomes  # noqa: PLC0415
-        from redraft.cli.demo_tasks import TASKS  # noqa: PLC0415
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.demo_report import demo_document, opening, summary, task_report
+        from redraft.cli.demo_run import Outcome, demo_model, load, outcomes
+        from redraft.cli.demo_tasks import TASKS
 
         chosen = demo_model(model)
         shown, told = CalmConsole(), CalmConsole(stderr=True)

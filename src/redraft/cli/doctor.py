@@ -19,9 +19,9 @@ def doctor(
 ) -> None:
     """Say what works here. Where something is missing, say what to install."""
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole, emit_json  # noqa: PLC0415
-        from redraft.cli.examine import examine  # noqa: PLC0415
-        from redraft.cli.findings import findings_text  # noqa: PLC0415
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.examine import examine
+        from redraft.cli.findings import findings_text
 
         findings = examine(probe=probe)
         if as_json:

@@ -43,13 +43,13 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
 ) -> None:
     """Revise a draft until its criteria are met. Prints the best version."""
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole  # noqa: PLC0415
-        from redraft.cli.criteria_file import read_criteria  # noqa: PLC0415
-        from redraft.cli.output import check_output, deliver  # noqa: PLC0415
-        from redraft.cli.progress import Progress  # noqa: PLC0415
-        from redraft.cli.running import read_draft, revise_draft  # noqa: PLC0415
-        from redraft.cli.show import ending  # noqa: PLC0415
-        from redraft.loop.pattern import ReflectionPattern  # noqa: PLC0415
+        from redraft.cli.console import CalmConsole
+        from redraft.cli.criteria_file import read_criteria
+        from redraft.cli.output import check_output, deliver
+        from redraft.cli.progress import Progress
+        from redraft.cli.running import read_draft, revise_draft
+        from redraft.cli.show import ending
+        from redraft.loop.pattern import ReflectionPattern
 
         if output is not None:
             check_output(output, force=force)

@@ -9,8 +9,8 @@ from redraft.cli.exits import surface
 def settings(as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Print the settings that apply in this folder."""
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole, emit_json  # noqa: PLC0415
-        from redraft.cli.settings_in_force import settings_in_force, settings_rows  # noqa: PLC0415
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.settings_in_force import settings_in_force, settings_rows
 
         found = settings_in_force()
         if as_json:
