@@ -7,6 +7,7 @@ RedraftError
 ├── OutputError               a reply, draft or verdict came back but could not be used
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
+│   └── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
 ├── SandboxError              code that is not ours was stopped, or could not be started safely
 │   ├── SandboxTimeoutError
 │   ├── SandboxMemoryError
@@ -83,6 +84,10 @@ class ReflectionFailedError(RedraftError):
 
 class StoreError(RedraftError):
     """Say which record could not be kept or read, and why."""
+
+
+class ChangedRunError(StoreError):
+    """Say what differs from the run that was recorded under this id; nothing was done."""
 
 
 class SandboxError(RedraftError):

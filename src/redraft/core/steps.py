@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -26,6 +27,14 @@ async def direct(
 ) -> R:
     """Carry out an effect as it is."""
     return await fn(*args, **kwargs)
+
+
+inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
+"""The step for effects inside the effect under way: each model call and each tool call of a journalled step.
+
+Several may be under way at once, so they go by their names: within one outer step, the same name must mean the
+same effect. A step that records or replays sets this while it carries something out.
+"""
 
 
 def observed(step: Step, emit: Callable[[Event], None], run_id: str) -> Step:
