@@ -32,8 +32,8 @@ async def direct(
 inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
 """The step for effects inside the effect under way: each model call and each tool call of a journalled step.
 
-Several may be under way at once, so they go by their names: within one outer step, the same name must mean the
-same effect. A step that records or replays sets this while it carries something out.
+Several may be under way at once, so they go by their names: within one outer step, the same name must mean
+the same effect. A step that records or replays sets this while it carries something out.
 """
 
 
