@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from redraft.core.chat import ChatReply, ChatRequest
     from redraft.core.context import RunContext
@@ -68,6 +69,25 @@ class Step(Protocol):
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R: ...
+
+
+@runtime_checkable
+class TimedStep(Step, Protocol):
+    """A step that outlives the process: it knows its run's id, and tells the time as it was when it replays.
+
+    Between two steps its clock stands still at the end of the last one, so that whatever a run decides by
+    the clock is decided alike when the run is started again.
+    """
+
+    run_id: str
+
+    def elapsed(self) -> float:
+        """Return the seconds that the run has been at work, in all processes that worked on it."""
+        ...
+
+    def at(self) -> datetime:
+        """Return the time of day, in UTC."""
+        ...
 
 
 class CommandRunner(Protocol):

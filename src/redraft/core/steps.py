@@ -7,6 +7,7 @@ import random
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
+from types import NoneType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from redraft.core.errors import ConfigError, ModelError
@@ -37,20 +38,22 @@ the same effect. A step that records or replays sets this while it carries somet
 """
 
 
-def observed(step: Step, emit: Callable[[Event], None], run_id: str) -> Step:
-    """Tell `emit` when each step starts, finishes or fails."""
+def observed(
+    step: Step, emit: Callable[[Event], None], run_id: str, clock: Callable[[], float] = perf_counter
+) -> Step:
+    """Tell `emit` when each step starts, finishes or fails, and how many seconds of `clock` it took."""
 
     async def observe(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         emit(StepStarted(run_id, name))
-        started = perf_counter()
+        started = clock()
         try:
             result = await step(name, returns, fn, *args, **kwargs)
         except BaseException as error:
             emit(StepFailed(run_id, name, error))
             raise
-        emit(StepFinished(run_id, name, result, perf_counter() - started))
+        emit(StepFinished(run_id, name, result, clock() - started))
         return result
 
     return observe
@@ -116,6 +119,9 @@ def retried(
                 wait = on_failure(name, error, retry.wait_before(attempt, error))
                 if wait is None:
                     raise
-            await asyncio.sleep(wait)
+            if step is direct:
+                await asyncio.sleep(wait)
+            else:  # a wait that is over is not waited for again when the run is resumed
+                await step("wait", NoneType, asyncio.sleep, wait)
 
     return try_again

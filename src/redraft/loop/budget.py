@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -48,7 +49,11 @@ class Tally:
     budget: Budget
     by_role: dict[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
     known_usd: float = 0.0
-    started: float = field(default_factory=monotonic)
+    clock: Callable[[], float] = monotonic
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
 
     def add(self, role: ModelRole, usage: TokenUsage) -> None:
         """Count what a step used."""
@@ -67,7 +72,7 @@ class Tally:
 
     def seconds(self) -> float:
         """Return the seconds since the run began."""
-        return monotonic() - self.started
+        return self.clock() - self.started
 
     def spent(self) -> ConvergenceReason | None:
         """Name the budget of the run that is spent, if one is."""

@@ -7,17 +7,18 @@ import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import urandom
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
 from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
-from redraft.core.errors import ReflectionFailedError
+from redraft.core.errors import ChangedRunError, ReflectionFailedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.core.protocols import Advisor, Evaluator, Generator, Reviser
+from redraft.core.protocols import Advisor, Evaluator, Generator, Reviser, TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
-from redraft.core.steps import observed, retried
+from redraft.core.steps import direct, observed, retried
 from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
@@ -59,7 +60,8 @@ async def run_loop(
     Begins with `draft` where one is given. An error or a cancellation after the first output ends the run
     with what there is: an error is in the result (or raised as `ReflectionFailedError`, if the pattern asks
     for it), a cancellation goes on to the caller after the result was handed to the listeners and to
-    `get_history()`. An error before the first output is raised as it is.
+    `get_history()`. An error before the first output is raised as it is, and so is the `ChangedRunError` of
+    a journal that another program began.
     """
     run = _Run(task, parts, pattern, step)
     run.emit(RunStarted(run.run_id, task))
@@ -69,6 +71,8 @@ async def run_loop(
     except asyncio.CancelledError as cancelled:
         if run.keep_pending(cancelled):
             run.emit(RunFinished(run.run_id, run.finish(ConvergenceReason.CANCELLED, cancelled)))
+        raise
+    except ChangedRunError:
         raise
     except Exception as failure:
         if not run.keep_pending(failure):
@@ -89,6 +93,7 @@ class _Run:
     __slots__ = (
         "best",
         "best_rank",
+        "clock",
         "context",
         "emit",
         "notes",
@@ -108,13 +113,15 @@ class _Run:
         self.task = task
         self.parts = parts
         self.pattern = pattern
-        self.run_id = urandom(8).hex()
+        timed = step if step is not direct and isinstance(step, TimedStep) else None
+        self.clock = timed
+        self.run_id = timed.run_id if timed else urandom(8).hex()
         self.versions: list[ReflectionVersion] = []
         self.best: ReflectionVersion | None = None
         self.best_rank = -1.0
         self.seen: dict[object, int] = {}
         self.pending: Draft | None = None
-        self.tally = Tally(pattern.budget)
+        self.tally = Tally(pattern.budget, clock=timed.elapsed) if timed else Tally(pattern.budget)
         self.notes: dict[str, str] = {}
         self.context = RunContext(task, self.run_id)
         self.emit = emitter(pattern.on_event)
@@ -122,8 +129,9 @@ class _Run:
         self.step = retried(step, pattern.retry, failure_handler(self.run_id, self.tally, self.emit))
         self.step_once = step
         if pattern.on_event is not None:
-            self.step = observed(self.step, self.emit, self.run_id)
-            self.step_once = observed(step, self.emit, self.run_id)
+            clock = timed.elapsed if timed else perf_counter
+            self.step = observed(self.step, self.emit, self.run_id, clock)
+            self.step_once = observed(step, self.emit, self.run_id, clock)
 
     async def redraft(self, draft: Draft | None) -> ConvergenceReason:
         """Go round until a rule, a budget or a person says stop; return why."""
@@ -153,14 +161,8 @@ class _Run:
     async def _redraft(self) -> Draft:
         """Make the next draft: from the best so far, in another way if the last one led nowhere."""
         attempt, base = self._next_attempt()
-        self.context = RunContext(
-            self.task,
-            self.run_id,
-            attempt.number,
-            tuple(self.versions),
-            self.context.advice,
-            attempt,
-        )
+        versions, advice = tuple(self.versions), self.context.advice
+        self.context = RunContext(self.task, self.run_id, attempt.number, versions, advice, attempt)
         if attempt.mode == "fresh" and self.parts.generate is not None:
             return await self._generate(attempt)
         draft = await self.step(
@@ -207,9 +209,7 @@ class _Run:
         if repeats is not None and self.versions[repeats - 1].evaluation.overall_score is not None:
             return self._keep(draft, self.versions[repeats - 1].evaluation, repeats)
         self.seen[key] = number
-        context = self.context
-        if self.tally.spent():
-            context = replace(context, free_only=True)
+        context = replace(self.context, free_only=True) if self.tally.spent() else self.context
         evaluation = await self.step(
             "evaluate", ReflectionEvaluation, self.parts.evaluate, copy_of(output), context
         )
@@ -231,6 +231,8 @@ class _Run:
             repeats=repeats,
             gain=gain,
         )
+        if self.clock is not None:
+            version.timestamp = self.clock.at()
         self.pending = None
         self.versions.append(version)
         is_best = self.best is None or is_better(version, self.best)
