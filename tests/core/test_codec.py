@@ -1,16 +1,33 @@
 import json
+import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 from pydantic import BaseModel
 
-from redraft import ChatReply, ConvergenceReason, Issue, ReflectionEvaluation, ReflectionVersion, TokenUsage
-from redraft.core.codec import from_json, to_json
+from redraft import (
+    ChatReply,
+    ConvergenceReason,
+    Draft,
+    Issue,
+    ReflectionEvaluation,
+    ReflectionVersion,
+    StoreError,
+    TokenUsage,
+)
+from redraft.core.codec import TAG, from_json, from_record, to_json, to_record
 from versions import version
 
 
 class Person(BaseModel):
     name: str
+
+
+@dataclass
+class Point:
+    x: int
+    when: datetime
 
 
 @pytest.mark.parametrize(
@@ -46,3 +63,36 @@ def test_to_json(value, expected):
 def test_a_version_from_json_has_its_types():
     again = from_json(ReflectionVersion, to_json(version(1, 0.5)))
     assert again.timestamp.tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "text",
+        {"a": [1, None, 2.5]},
+        Person(name="Al"),
+        [Person(name="Al"), {"b": Person(name="Bo")}],
+        Point(1, datetime(2026, 1, 2, tzinfo=UTC)),
+        math.inf,
+        {TAG: "tests:Nothing", "value": 1},
+        {TAG: {TAG: 1}},
+    ],
+)
+def test_a_record_gives_back_what_it_was_made_of(output):
+    through = json.loads(json.dumps(to_record(Draft(output)), allow_nan=False))
+    assert from_record(Draft, through) == Draft(output)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"output": {TAG: f"{__name__}:Gone", "value": {}}}, "which this program does not have"),
+        ({"output": {TAG: "os:system", "value": "true"}}, "which this program does not have"),
+        ({"output": {TAG: "not.imported:Model", "value": {}}}, "which this program does not have"),
+        ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "does not fit Draft any more"),
+        ({"text": "x"}, "does not fit Draft any more"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(data, says):
+    with pytest.raises(StoreError, match=says):
+        from_record(Draft, data)

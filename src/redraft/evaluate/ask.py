@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from redraft.core.answer import answer
 from redraft.core.chat import ChatRequest, Message
 from redraft.core.errors import RedraftError
 from redraft.core.usage import TokenUsage
@@ -42,7 +43,7 @@ async def ask(
     `read` returns what it could make of a reply and what is wrong with it (empty: nothing). Raises what the
     model raises, with all that was used until then.
     """
-    reply = await model(ChatRequest(messages, schema, role="evaluation"))
+    reply = await answer(model, ChatRequest(messages, schema, role="evaluation"))
     value, problem = _checked(reply, read)
     if not problem:
         return Answer(value, "", reply.usage)
@@ -51,7 +52,7 @@ async def ask(
         Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
     )
     try:
-        second = await model(ChatRequest((*messages, *again), schema, role="evaluation"))
+        second = await answer(model, ChatRequest((*messages, *again), schema, role="evaluation"))
     except RedraftError as error:
         raise charged(error, reply.usage) from None
     value, problem = _checked(second, read)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING
 
+from redraft.core.answer import answer
 from redraft.core.chat import ChatRequest, Message
 from redraft.core.errors import OutputError, RedraftError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
@@ -85,9 +86,8 @@ async def _ask(model: ChatModel, shown: str, criterion: QualityCriterion) -> Yes
         "Answer with one word, Yes or No."
     )
     messages = (Message("system", ROLE), Message("user", f"{shown}\n\n{question}"))
-    reply = await model(
-        ChatRequest(messages, max_tokens=1, logprobs=ALTERNATIVES, role="evaluation"),
-    )
+    request = ChatRequest(messages, max_tokens=1, logprobs=ALTERNATIVES, role="evaluation")
+    reply = await answer(model, request)
     if not reply.logprobs:
         raise OutputError(
             f"The model {reply.model or 'that judges'!r} tells no log probabilities, which the judge "

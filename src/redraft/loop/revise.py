@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from redraft.core.answer import answer
 from redraft.core.chat import ChatReply, ChatRequest, Message
 from redraft.core.errors import ModelError, OutputError
 from redraft.core.feedback import ASKED
@@ -53,7 +54,8 @@ class ModelGenerator:
         fresh = run.attempt.mode == "fresh"
         if fresh:
             prompt = fresh_prompt(prompt, run.attempt.evaluation)
-        reply = await self.model(_request(opening(self.system_prompt, prompt), run, "generation"))
+        request = _request(opening(self.system_prompt, prompt), run, "generation")
+        reply = await answer(self.model, request)
         text = _text_of(reply, reply.usage)
         avoided = () if run.attempt.evaluation is None else _asked(run.attempt.evaluation)
         strategy = "fresh" if fresh else "draft"
@@ -131,7 +133,7 @@ class ModelReviser:
 
     async def _ask(self, request: ChatRequest, paid: TokenUsage) -> ChatReply:
         try:
-            return await self.model(request)
+            return await answer(self.model, request)
         except ModelError as error:
             error.usage = paid + (error.usage or NOTHING_USED)
             raise
