@@ -20,3 +20,4 @@ def _no_settings_of_this_machine(monkeypatch, tmp_path_factory):
     """Keep the developer's own settings and keys out of the tests."""
     for name in [name for name in os.environ if name.startswith("REDRAFT_") and name != "REDRAFT_NO_SKIP"]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("REDRAFT_HOME", "")  # a test that keeps runs says where

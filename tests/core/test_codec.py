@@ -54,6 +54,7 @@ def test_there_and_back(value):
         (Person(name="Al"), {"name": "Al"}),
         ({1: (2, {3})}, {"1": [2, [3]]}),
         (True, True),
+        (Person, f"<class '{__name__}.Person'>"),
     ],
 )
 def test_to_json(value, expected):

@@ -50,11 +50,13 @@ def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a
         return value.isoformat()
     if isinstance(value, Enum):
         return _plain(value.value, tagged=tagged)
+    if isinstance(value, type):
+        return repr(cast("object", value))
     if hasattr(value, "model_dump"):  # a pydantic model, recognised without importing pydantic
         return _named(value, value.model_dump(mode="json"), tagged=tagged)
     if isinstance(value, BaseException):
         return {"type": type(value).__name__, "message": str(value)}
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value):
         if type(value).__module__.startswith("redraft."):
             return {field.name: _plain(getattr(value, field.name), tagged=tagged) for field in fields(value)}
         return _named(value, _adapter(type(value)).dump_python(value, mode="json"), tagged=tagged)
@@ -81,6 +83,18 @@ def from_record(kind: type[T], data: object) -> T:
         return from_json(kind, _restored(data))
     except ValueError as error:  # pydantic's own is one
         raise StoreError(f"A record does not fit {kind.__name__} any more: {error}") from error
+
+
+def untagged(data: Any) -> Any:
+    """Return what `to_record` made as `to_json` would have made it: to be read, with no class looked up."""
+    if isinstance(data, list):
+        return [untagged(item) for item in cast("list[Any]", data)]
+    if not isinstance(data, dict):
+        return data
+    items = cast("dict[str, Any]", data)
+    if TAG in items:
+        return untagged(items["value"])
+    return {key: untagged(item) for key, item in items.items()}
 
 
 def _restored(data: object) -> object:

@@ -22,7 +22,7 @@ class Settings:
 
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
     reflection_model: str | None = _setting("REDRAFT_REFLECTION_MODEL", "The model that judges, if another.")
-    home: str = _setting("REDRAFT_HOME", "The folder for what Redraft keeps.", ".redraft")
+    home: str = _setting("REDRAFT_HOME", "The folder for what is kept; empty keeps nothing.", ".redraft")
     models: dict[str, str] = field(
         default_factory=dict[str, str],
         metadata={"variable": None, "says": "Names of your own for models, such as `fast`."},
@@ -32,14 +32,22 @@ class Settings:
 def load_settings(folder: Path | None = None) -> Settings:
     """Read the settings that apply in `folder` (default: the working directory).
 
+    The file is the one of the project: `redraft.toml` in `folder` or the nearest folder above that has one.
     Raises `ConfigError` for a file that is not TOML, a key that is not known, or a value of the wrong type.
     """
-    values: dict[str, Any] = _from_file((folder or Path.cwd()) / SETTINGS_FILE)
+    values: dict[str, Any] = _from_file(project_folder(folder) / SETTINGS_FILE)
     for setting in fields(Settings):
         variable = setting.metadata["variable"]
-        if variable and (value := os.environ.get(variable)):
+        value = os.environ.get(variable) if variable else None
+        if value or (value is not None and setting.name == "home"):  # an empty home says: keep nothing
             values[setting.name] = value
     return Settings(**values)
+
+
+def project_folder(folder: Path | None = None) -> Path:
+    """Return the nearest folder from `folder` upwards with a `redraft.toml`; without one, `folder` itself."""
+    start = (folder or Path.cwd()).resolve()
+    return next((place for place in (start, *start.parents) if (place / SETTINGS_FILE).is_file()), start)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

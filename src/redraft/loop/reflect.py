@@ -32,7 +32,8 @@ async def reflect(
     of these and a reason, a dict or a `ReflectionEvaluation`; without it the pattern's criteria judge.
     Without `revise`, `generate` is called again with the critique: in its parameter `feedback` (a text) or
     `attempt` (an `Attempt`), else appended to the prompt. `draft` starts from an output that is there.
-    `until` replaces the convergence rules. `step` carries out every effect.
+    `until` replaces the convergence rules. `step` carries out every effect: with a `Journalled` the run is
+    kept, and the same call with the same run id goes on where the last one stopped.
 
     Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
     """
@@ -49,7 +50,12 @@ async def reflect(
     asked = task_of(task, chosen)
     hands = (generate, evaluate, revise)
     parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
-    return await run_loop(asked, parts, chosen, step or direct, given_draft(draft))
+    if step is None:
+        return await run_loop(asked, parts, chosen, direct, given_draft(draft))
+    from redraft.loop.keep import run_kept  # noqa: PLC0415 (only a run with a journal needs it)
+    from redraft.loop.record import Origin  # noqa: PLC0415
+
+    return await run_kept(asked, parts, chosen, step, given_draft(draft), Origin("function", "reflect"))
 
 
 def reflect_sync(

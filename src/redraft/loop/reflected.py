@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from redraft.core import adapt
 from redraft.core.calls import awaited, kind_of, value_of
 from redraft.core.errors import ConfigError
-from redraft.core.steps import direct
 from redraft.core.sync import run_sync
 from redraft.core.task import Task, advice_text
 from redraft.core.texts import as_text
+from redraft.loop.keep import kept_step, run_kept
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run import run_loop
+from redraft.loop.record import Origin
 from redraft.loop.wire import parts_of_functions
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
     from redraft.core.result import ReflectionResult
     from redraft.core.version import Draft
-    from redraft.loop.run import Parts
+    from redraft.loop.parts import Parts
+    from redraft.stores.base import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,7 @@ class Reflected(Generic[P, R]):
         fn: Callable[P, Awaitable[R] | R],
         pattern: ReflectionPattern,
         evaluate: Callable[..., Any] | None = None,
+        keep: bool | Store = True,
     ) -> None:
         update_wrapper(self, fn)
         self._fn = fn
@@ -59,13 +61,14 @@ class Reflected(Generic[P, R]):
             )
         self.pattern = pattern
         self._evaluate = evaluate
+        self._keep: bool | Store = keep
         self._parts(fn_that_is_never_called)  # what is wrong with the pattern shows here
 
     def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
         """Bind a method to its object, as functions do."""
         if instance is None:
             return cast("Reflected[..., R]", self)
-        return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate)
+        return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the best output."""
@@ -73,6 +76,19 @@ class Reflected(Generic[P, R]):
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
         """Return the best version, why the run stopped and what it cost."""
+        return await self._run(None, args, kwargs)
+
+    async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Do what `run` does under an id: the same call again goes on where a killed one stopped.
+
+        A run that has finished gives its result again. Raises `ChangedRunError` for an id that another call
+        has.
+        """
+        return await self._run(run_id, args, kwargs)
+
+    async def _run(
+        self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ReflectionResult:
         given = self._bind(args, kwargs)
         call = awaited(self._fn)
 
@@ -88,7 +104,9 @@ class Reflected(Generic[P, R]):
             return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._name)
 
         task = Task(self._describe(given), task_type=self.pattern.task_type)
-        return await run_loop(task, self._parts(generate), self.pattern, direct)
+        step = kept_step(self._keep, run_id, task)
+        origin = Origin("reflected", self._name)
+        return await run_kept(task, self._parts(generate), self.pattern, step, None, origin)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name; what is filled for the caller may be missing."""
@@ -136,12 +154,14 @@ def reflected(
     quality_threshold: float | None = None,
     budget_usd: float | None = None,
     pattern: ReflectionPattern | None = None,
+    keep: bool | Store = True,
 ) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
     """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
 
     The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
     same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
-    `pattern` holds all other choices; the ones named here stand in for its own.
+    `pattern` holds all other choices; the ones named here stand in for its own. Each run is kept: in the
+    project's store, in one that is given, or with `keep=False` nowhere.
 
     Raises `ConfigError` where it is written, before the first call.
     """
@@ -158,6 +178,6 @@ def reflected(
     )
 
     def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
-        return Reflected(fn, chosen, evaluate)
+        return Reflected(fn, chosen, evaluate, keep)
 
     return decorate

@@ -1,0 +1,282 @@
+"""Journalled: a step that records what each step of a run came to, and replays it when the run is resumed."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import ChangedRunError, ConfigError, StoreError
+from redraft.core.failures import failure_from_json, failure_to_json
+from redraft.core.steps import inner_step
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from redraft.stores.base import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STEP = "step"
+"""The kind of the records of a journal."""
+VOID = "void"
+"""The kind of those that a later try has replaced: paid for, to be looked at, not replayed."""
+LONGEST_ID = 200
+
+logger = logging.getLogger("redraft")
+
+
+class Journalled:
+    """Record each finished step of a run in a store; started again under the same id, replay what is there.
+
+    A step whose record is stored is never carried out again, whatever happened to the process: its result
+    comes back, or its exception is raised again. A step that was under way is carried out again, but not the
+    model calls and tool calls inside it that were finished. Two processes under one id both go on with what
+    was recorded first. The clock (`elapsed`, `at`) counts the work of all processes and stands still between
+    steps, so that decisions on time repeat, too.
+
+    The steps of a run come in a fixed order, and go by their position; the same position with another name
+    is another program, which raises `ChangedRunError`. Steps within a step go by their names.
+
+    A store that can't be read raises `StoreError` at the first step, before anything is spent. One that
+    can't be written later costs nobody an answer: a warning is logged, `trouble` says why, and what is not
+    stored yet is written with a later step, in order, once that is possible again.
+
+    Serves one run: make another for the next. `resumes=False` says that the id is new, so that there is
+    nothing to look up.
+    """
+
+    def __init__(self, store: Store, run_id: str, *, resumes: bool = True) -> None:
+        if not run_id.strip() or len(run_id) > LONGEST_ID or "/" in run_id or not run_id.isprintable():
+            raise ConfigError(
+                f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {run_id!r}."
+            )
+        self.run_id = run_id
+        self.store = store
+        self.resumes = resumes
+        self.trouble = ""
+        inside = inner_step.get()
+        self.parent = inside.journal.run_id if isinstance(inside, Inside) else ""
+        self._begun = False
+        self._refused: ChangedRunError | None = None
+        self._records: dict[str, Record] | None = None if resumes else {}
+        self._unwritten: dict[str, Record] = {}
+        self._position = 0
+        self._under_way = 0
+        self._since: float | None = None
+        self._worked = 0.0
+        self._elapsed = 0.0
+        self._at: datetime | None = None
+
+    def begin(self) -> Journalled:
+        """Begin the run that this journal is for; raises `ConfigError` for a second one."""
+        if self._begun:
+            raise ConfigError(
+                f"The journal of the run {self.run_id!r} has served; make another for a new run."
+            )
+        self._begun = True
+        return self
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return what this step came to before, or carry it out and record it."""
+        if self._refused is not None:
+            raise self._refused
+        self._position += 1
+        place = f"{self._position:05d}"
+        record = await self._recorded(place)
+        if record is not None and record.data["name"] != name:
+            # Whoever passes over a failed callback must not pass over this.
+            self._refused = ChangedRunError(
+                f"Step {self._position} of the run {self.run_id!r} was recorded as {record.data['name']!r}, "
+                f"and is {name!r} now: the program is not the one that began this run. Resume it with that "
+                "program, or start a new run."
+            )
+            raise self._refused
+        if record is None:
+            outcome = await self._carried_out(place, {"name": name}, fn, *args, **kwargs)
+        else:
+            outcome = Outcome(record)
+        self._elapsed = outcome.record.data["elapsed"]
+        self._at = datetime.fromisoformat(outcome.record.data["at"])
+        return outcome.get(returns)
+
+    async def within(
+        self,
+        place: str,
+        name: str,
+        returns: type[R],
+        fn: Callable[P, Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Do the same for a step within a step; what it was given is recorded, too: the verbatim prompt."""
+        if (record := await self._recorded(place)) is not None:
+            return Outcome(record).get(returns)
+        data = {"name": name, "given": to_record(args)}
+        return (await self._carried_out(place, data, fn, *args, **kwargs)).get(returns)
+
+    def elapsed(self) -> float:
+        """Return the seconds that the run has been at work, in all processes that worked on it."""
+        return self._working_time() if self._under_way else self._elapsed
+
+    def at(self) -> datetime:
+        """Return the time of day in UTC: now inside a step, else when the last one ended."""
+        return datetime.now(UTC) if self._under_way or self._at is None else self._at
+
+    async def reopen(self) -> None:
+        """Make way for another try where a run ended in an error: the step that failed last is not replayed.
+
+        What was finished inside that step is kept if the failure came from a step within it; otherwise the
+        same replies would lead to the same failure again.
+        """
+        records = await self._read()
+        last = max((place for place in records if "/" not in place), default="")
+        if not last or "error" not in records[last].data:
+            return
+        inside = [place for place in records if place.startswith(f"{last}/")]
+        failed = [place for place in inside if "error" in records[place].data]
+        for place in (last, *(failed or inside)):
+            record = records.pop(place)
+            await self.store.put(replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}"))
+            await self.store.delete(STEP, record.key)
+
+    async def forget_all_but(self, kept: Collection[int]) -> None:
+        """Delete the records of the steps that made and judged other versions than these (1-based)."""
+        drafts, places = 0, list[tuple[int, str]]()
+        records = await self.store.find(STEP, prefix=f"{self.run_id}/")
+        for record in records:
+            if record.key.count("/") > 1:
+                continue
+            name = record.data["name"]
+            makes_draft = name in ("generate", "revise")
+            places.append((drafts + 1 if makes_draft or drafts == 0 else drafts, record.key))
+            # A run that starts from a given draft judges first.
+            if "result" in record.data and (makes_draft or (drafts == 0 and name == "evaluate")):
+                drafts += 1
+        for iteration, place in places:
+            if iteration not in kept:
+                for record in records:
+                    if record.key == place or record.key.startswith(f"{place}/"):
+                        await self.store.delete(STEP, record.key)
+
+    async def _recorded(self, place: str) -> Record | None:
+        records = await self._read()
+        if place not in records and self.resumes and not self.trouble:
+            # Another process may be at work on the same run, and ahead of this one.
+            try:
+                found = await self.store.get(STEP, f"{self.run_id}/{place}")
+            except StoreError as error:
+                self._warn(error)
+            else:
+                return found
+        return records.get(place)
+
+    async def _read(self) -> dict[str, Record]:
+        if self._records is None:
+            found = await self.store.find(STEP, prefix=f"{self.run_id}/")
+            self._records = {record.key.partition("/")[2]: record for record in found}
+            self._worked = max((record.data["elapsed"] for record in found), default=0.0)
+        return self._records
+
+    def _working_time(self) -> float:
+        if self._since is None:
+            self._since = monotonic()
+        return self._worked + monotonic() - self._since
+
+    async def _carried_out(
+        self,
+        place: str,
+        data: dict[str, Any],
+        fn: Callable[P, Awaitable[Any]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Outcome:
+        outside = inner_step.set(Inside(self, place))
+        data["began"] = self._working_time()
+        self._under_way += 1
+        value: Any = None
+        failure: Exception | None = None
+        try:
+            value = await fn(*args, **kwargs)
+        except ChangedRunError:  # of a run inside this one: nothing that a resume should repeat
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is what the step came to)
+            failure = error
+        finally:
+            self._under_way -= 1
+            inner_step.reset(outside)
+        data |= {"elapsed": self._working_time(), "at": datetime.now(UTC).isoformat()}
+        data |= {"result": to_record(value)} if failure is None else {"error": failure_to_json(failure)}
+        record, ours = await self._written(place, data)
+        return Outcome(record, carried_out=True, value=value, failure=failure) if ours else Outcome(record)
+
+    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
+        record = Record(STEP, f"{self.run_id}/{place}", data)
+        try:
+            for waiting in tuple(self._unwritten.values()):
+                await self.store.put_if_absent(waiting)
+                self._unwritten.pop(waiting.key, None)
+            stored = await self.store.put_if_absent(record)
+        except StoreError as error:
+            self._warn(error)
+            self._unwritten[record.key] = record
+            return record, True
+        self.trouble = ""
+        return stored
+
+    def _warn(self, error: StoreError) -> None:
+        if not self.trouble:
+            logger.warning("The run %s goes on, but its steps are not recorded: %s", self.run_id, error)
+        self.trouble = str(error)
+
+
+class Inside:
+    """Carry out the steps within one step; they go by their names, those of one name by their number."""
+
+    def __init__(self, journal: Journalled, place: str) -> None:
+        self.journal = journal
+        self.place = place
+        self._numbers = Counter[str]()
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return what this step came to before, or carry it out and record it."""
+        return await self.journal.within(
+            f"{self.place}/{self.number(name)}", name, returns, fn, *args, **kwargs
+        )
+
+    def number(self, name: str) -> str:
+        """Return a name that nothing else within this step has, the same when it is replayed."""
+        self._numbers[name] += 1
+        return f"{name}#{self._numbers[name]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Hold what a step came to: its record, and the value or failure itself where it was carried out here."""
+
+    record: Record
+    carried_out: bool = False
+    value: Any = None
+    failure: Exception | None = None
+
+    def get(self, returns: type[R]) -> R:
+        """Return the value, or raise the failure."""
+        if self.failure is not None:
+            raise self.failure
+        if self.carried_out:
+            return self.value
+        if "error" in self.record.data:
+            raise failure_from_json(self.record.data["error"])
+        return from_record(returns, self.record.data["result"])

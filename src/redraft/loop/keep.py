@@ -1,0 +1,184 @@
+"""Keeping: a run that is written down while it runs, and taken up again where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from hashlib import sha256
+from os import urandom
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import ChangedRunError, ConfigError, StoreError
+from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.core.settings import load_settings, project_folder
+from redraft.core.steps import direct, inner_step
+from redraft.loop.journal import Inside, Journalled
+from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
+from redraft.loop.run import last_result, run_loop
+from redraft.loop.tell import emitter
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from redraft.core.protocols import Step
+    from redraft.core.result import ReflectionResult
+    from redraft.core.task import Task
+    from redraft.core.version import Draft
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import Parts
+    from redraft.stores.base import Store
+
+logger = logging.getLogger("redraft")
+
+DATABASE = "redraft.db"
+
+_opened: dict[tuple[Path, str], Store] = {}
+
+
+def project_store() -> Store | None:
+    """Return the store of the project that this process works in; None where the settings keep nothing.
+
+    It is the same object each time, so that all runs of the process share its commits.
+    """
+    home, project = load_settings().home, project_folder()
+    if not home:
+        return None
+    path = project / home / DATABASE
+    # A home that several projects share shows each of them its own runs only.
+    place = path, str(project) if Path(home).is_absolute() else ""
+    if place not in _opened:
+        from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not kept needs it not)
+
+        _opened[place] = SqliteStore(*place)
+    return _opened[place]
+
+
+def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
+    """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all.
+
+    A run inside a step of a kept run has an id that follows from the other's, so that it is found again when
+    that one is resumed. Raises `ConfigError` for an id without a store.
+    """
+    inside = inner_step.get()
+    if isinstance(keep, bool):
+        store = None if not keep else inside.journal.store if isinstance(inside, Inside) else project_store()
+    else:
+        store = keep
+    if store is None:
+        if run_id is not None:
+            raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: leave keep=True.")
+        return direct
+    if run_id is None and isinstance(inside, Inside):
+        place = f"{inside.place}/{inside.number('run ' + task.description)}"
+        return Journalled(store, f"{inside.journal.run_id}.{sha256(place.encode()).hexdigest()[:8]}")
+    if run_id is None:
+        return Journalled(store, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}", resumes=False)
+    return Journalled(store, run_id)
+
+
+async def run_kept(
+    task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None, origin: Origin
+) -> ReflectionResult:
+    """Run the loop as `run_loop` does; where the step is a journal, keep the run, or take it up again.
+
+    A run that has finished gives its result again, without a call. One that was interrupted goes on after
+    its last finished step, one that ended in an error tries the failed step again. Raises `ChangedRunError`
+    for an id under which another task was run, and `StoreError` where an id was given and nothing can be
+    read; a new run that can't be kept runs all the same, with a warning.
+    """
+    if not isinstance(step, Journalled):
+        return await run_loop(task, parts, pattern, step, draft)
+    journal = step.begin()
+    record = RunRecord(
+        journal.run_id,
+        task,
+        origin,
+        options_of(pattern, task.task_type) | {"judge": parts.signals.judge},
+        datetime.now(UTC),
+        Process.this(),
+        parent=journal.parent,
+        draft=None if draft is None else draft.output,
+    )
+    try:
+        stored, is_new = await journal.store.put_if_absent(_stored(record))
+        if not is_new:
+            before = from_record(RunRecord, stored.data)
+            if before.task != task:
+                raise ChangedRunError(
+                    f"The run {journal.run_id!r} was for another task: {before.task.description!r}. "
+                    "Give a new task a new run_id."
+                )
+            if before.status == "finished":
+                return _again(before, pattern)
+            record.started_at = before.started_at
+            await journal.reopen()
+            await journal.store.put(_stored(record))
+    except StoreError as error:
+        if journal.resumes:
+            raise
+        logger.warning("The run is not kept: %s", error)
+        return _noted(await run_loop(task, parts, pattern, direct, draft), f"The run is not kept: {error}")
+    return await _followed(record, journal, task, parts, pattern, draft)
+
+
+async def _followed(
+    record: RunRecord,
+    journal: Journalled,
+    task: Task,
+    parts: Parts,
+    pattern: ReflectionPattern,
+    draft: Draft | None,
+) -> ReflectionResult:
+    """Run the loop and write down how it ended, however it did."""
+    try:
+        result = await run_loop(task, parts, pattern, journal, draft)
+    except BaseException as error:
+        made = last_result.get()
+        if made is not None and made.run_id == journal.run_id:
+            record.end(made, datetime.now(UTC))
+        else:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            record.status = "cancelled" if cancelled else "failed"
+            record.finished_at = datetime.now(UTC)
+            record.error = f"{type(error).__name__}: {error}"
+        await _ended(record, journal)
+        raise
+    record.end(result, datetime.now(UTC))
+    trouble = await _ended(record, journal) or journal.trouble
+    if trouble:
+        return _noted(result, f"The run is not kept, or not whole: {trouble}")
+    if not pattern.preserve_all_versions:
+        await journal.forget_all_but({version.iteration for version in record.versions})
+    return result
+
+
+async def _ended(record: RunRecord, journal: Journalled) -> str:
+    try:
+        await journal.store.put(_stored(record))
+    except StoreError as error:
+        logger.warning("The end of the run %s is not kept: %s", record.run_id, error)
+        return str(error)
+    return ""
+
+
+def _again(record: RunRecord, pattern: ReflectionPattern) -> ReflectionResult:
+    """Return the result of a run that has finished, and tell the listener of it as if it happened now."""
+    result = record.result()
+    emit = emitter(pattern.on_event)
+    emit(RunStarted(record.run_id, record.task))
+    for version in record.versions:
+        emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
+    last_result.set(result)
+    emit(RunFinished(record.run_id, result))
+    return result
+
+
+def _noted(result: ReflectionResult, text: str) -> ReflectionResult:
+    result.diagnostics = {**result.diagnostics, "not_kept": text}
+    return result
+
+
+def _stored(record: RunRecord) -> Record:
+    return Record(RUN, record.run_id, to_record(record))

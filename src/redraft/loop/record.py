@@ -1,0 +1,170 @@
+"""RunRecord: a run as it is kept, from its first step to its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft.core.codec import to_json
+from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
+from redraft.core.task import Advice, Task
+from redraft.core.usage import NOTHING_USED, TokenUsage
+from redraft.core.version import Output, ReflectionVersion
+from redraft.evaluate.criteria import criteria_of
+
+if TYPE_CHECKING:
+    from redraft.loop.pattern import ReflectionPattern
+
+RUN = "run"
+"""The kind of the records of runs."""
+
+Surface = Literal["agent", "function", "reflected", "command"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Say what began a run, so that it can be resumed: an agent, a function, or a command with arguments."""
+
+    surface: Surface = "function"
+    name: str = ""
+    model: str = ""
+    arguments: tuple[str, ...] = ()
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Name a process, so that another one can see whether it is still there."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this(cls) -> Process:
+        """Return the process that asks."""
+        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()))
+
+    def is_gone(self) -> bool:
+        """Say whether it is known that this process has ended; of another machine nothing is known."""
+        return self.host == socket.gethostname() and _start_of(self.pid) != self.started
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process began, in ticks since the machine did; empty where that can't be seen."""
+    try:
+        # The program's name is in parentheses and may hold anything; the 20th field after it is the start.
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """Hold a run as it is kept.
+
+    `status` is `running` until the run ended: `finished` by a rule, `failed` by an error, `cancelled`. A
+    `running` one whose process is gone was killed. `versions` are those that are kept, `best` and `final`
+    iterations among them; `revisions` counts all that were made. `options` are the choices of the pattern
+    that a reader needs to see why it stopped. `parent` is the run inside which this one ran, `draft` what it
+    was given to start from. Specification 2.7.
+    """
+
+    run_id: str
+    task: Task
+    origin: Origin
+    options: Mapping[str, Any]
+    started_at: datetime
+    process: Process
+    status: Literal["running", "finished", "failed", "cancelled"] = "running"
+    parent: str = ""
+    draft: Output = None
+    finished_at: datetime | None = None
+    versions: tuple[ReflectionVersion, ...] = ()
+    best: int | None = None
+    final: int | None = None
+    revisions: int = 0
+    reason: ConvergenceReason | None = None
+    usage_by_role: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
+    execution_time: float = 0.0
+    diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
+    advice: tuple[Advice, ...] = ()
+    error: str = ""
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What all roles used together."""
+        return sum(self.usage_by_role.values(), NOTHING_USED)
+
+    def version(self, iteration: int | None) -> ReflectionVersion | None:
+        """Return the version with a number, if it is kept."""
+        return next((one for one in self.versions if one.iteration == iteration), None)
+
+    def result(self) -> ReflectionResult:
+        """Return the result of a run that finished."""
+        best, final = self.version(self.best), self.version(self.final)
+        if self.reason is None or best is None or final is None:
+            raise ValueError(f"The run {self.run_id!r} has no result: it is {self.status}.")
+        return ReflectionResult(
+            success=best.evaluation.satisfactory,
+            final_output=final.output,
+            best_output=best.output,
+            final_evaluation=final.evaluation,
+            history=ReflectionHistory(self.versions, best, final, self.reason, self.revisions),
+            iterations_used=self.revisions,
+            convergence_reason=self.reason,
+            token_usage=self.usage,
+            execution_time=self.execution_time,
+            run_id=self.run_id,
+            usage_by_role=self.usage_by_role,
+            diagnostics=self.diagnostics,
+            advice=self.advice,
+        )
+
+    def end(self, result: ReflectionResult, finished_at: datetime) -> None:
+        """Write down how the run ended."""
+        history = result.history
+        self.status = (
+            "finished"
+            if result.error is None
+            else "failed"
+            if result.convergence_reason is ConvergenceReason.ERROR
+            else "cancelled"
+        )
+        self.finished_at = finished_at
+        self.versions = tuple(history.versions)
+        self.best = history.best_version.iteration
+        self.final = history.final_version.iteration
+        self.revisions = history.total_iterations
+        self.reason = result.convergence_reason
+        self.usage_by_role = dict(result.usage_by_role)
+        self.execution_time = result.execution_time
+        self.diagnostics = dict(result.diagnostics)
+        self.advice = result.advice
+        self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+
+
+SHOWN_OPTIONS = (
+    "max_iterations",
+    "quality_threshold",
+    "revision_strategy",
+    "best_version_selection",
+    "plateau_iterations",
+    "improvement_threshold",
+    "max_revision_tokens",
+    "budget_tokens",
+    "budget_usd",
+    "budget_seconds",
+)
+
+
+def options_of(pattern: ReflectionPattern, task_type: str) -> dict[str, Any]:
+    """Return the choices of a pattern that a reader of a kept run needs, and its criteria."""
+    criteria = criteria_of(pattern.quality_criteria, task_type or pattern.task_type)
+    chosen = {field.name: getattr(pattern, field.name) for field in fields(pattern)}
+    return {name: chosen[name] for name in SHOWN_OPTIONS} | {"criteria": to_json(criteria)}

@@ -1,0 +1,425 @@
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel
+
+from redraft import (
+    ConfigError,
+    ConvergenceReason,
+    Draft,
+    ModelError,
+    OutputError,
+    ReflectionCallbacks,
+    ReflectionDecision,
+    ReflectionPattern,
+    Retry,
+    ScriptedModel,
+    StepFailed,
+    StepFinished,
+    StoreError,
+    TokenUsage,
+    reflect,
+)
+from redraft.core.errors import ChangedRunError
+from redraft.loop.agent import Agent
+from redraft.loop.journal import STEP, Journalled
+from redraft.stores.memory import MemoryStore
+
+PLAIN = ReflectionPattern(max_iterations=2, retry=Retry(attempts=3, first_wait=0))
+
+
+class Killed(BaseException):
+    """What a process that is killed looks like from inside: nothing after it runs."""
+
+
+class Work:
+    """Functions for a run that count their calls, and die at the call that is named."""
+
+    def __init__(self, dies_at=None, fails_at=None, error=None):
+        self.calls = []
+        self.dies_at, self.fails_at, self.error = dies_at, fails_at, error
+
+    def _call(self, name):
+        self.calls.append(name)
+        if len(self.calls) == self.dies_at:
+            raise Killed
+        if len(self.calls) == self.fails_at:
+            raise self.error
+
+    async def generate(self, prompt):
+        self._call("generate")
+        return Draft("draft 1", TokenUsage(10, 5, requests=1, cost_usd=0.01))
+
+    async def evaluate(self, output):
+        self._call(f"evaluate {output}")
+        return int(output[-1]) / 10, f"{output} is not good"
+
+    async def revise(self, output, evaluation):
+        self._call("revise")
+        return Draft(f"draft {int(output[-1]) + 1}", TokenUsage(7, 3, requests=1, cost_usd=0.02))
+
+    def run(self, store, pattern=PLAIN, run_id="a run", **others):
+        step = Journalled(store, run_id)
+        verbs = {"generate": self.generate, "evaluate": self.evaluate, "revise": self.revise}
+        return reflect("Say it.", pattern=pattern, step=step, **{**verbs, **others})
+
+
+def told(result):
+    """What a caller sees of a run."""
+    history = result.history
+    return (
+        [(v.output, v.evaluation, v.timestamp, v.token_usage, v.strategy, v.base) for v in history.versions],
+        history.best_version.iteration,
+        result.convergence_reason,
+        result.token_usage,
+        result.usage_by_role,
+        result.execution_time,
+        result.diagnostics,
+        result.run_id,
+    )
+
+
+def test_a_run_again_under_its_id_calls_nothing_and_gives_the_same():
+    async def main():
+        store, work = MemoryStore(), Work()
+        first = await work.run(store)
+        again = await work.run(store)
+        assert work.calls == [
+            "generate", "evaluate draft 1", "revise", "evaluate draft 2", "revise", "evaluate draft 3",
+        ]  # fmt: skip
+        assert told(again) == told(first)
+        assert first.run_id == "a run"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("dies_at", range(1, 7))
+def test_a_killed_run_goes_on_after_its_last_finished_step(dies_at):
+    async def main():
+        store, work = MemoryStore(), Work(dies_at)
+        with pytest.raises(Killed):
+            await work.run(store)
+        before = list(work.calls)
+        result = await work.run(store)
+        assert work.calls[len(before)] == before[-1]  # only the step under way is repeated
+        assert len(work.calls) == 7
+        assert [version.output for version in result.history.versions] == ["draft 1", "draft 2", "draft 3"]
+        assert result.token_usage == TokenUsage(24, 11, requests=3, cost_usd=0.05)
+
+    asyncio.run(main())
+
+
+def test_a_clock_that_is_resumed_goes_on_from_what_was_worked():
+    async def main():
+        store, work = MemoryStore(), Work(dies_at=5)
+
+        async def slow(prompt):
+            await asyncio.sleep(0.05)
+            return await work.generate(prompt)
+
+        with pytest.raises(Killed):
+            await work.run(store, generate=slow)
+        await asyncio.sleep(0.1)  # nobody works; the clock stands still
+        stamps = [datetime.fromisoformat(step.data["at"]) for step in await store.find(STEP)]
+        result = await work.run(store, generate=slow)
+        assert 0.05 <= result.execution_time < 0.15
+        assert result.history.versions[0].timestamp == stamps[1]
+        assert result.history.versions[-1].timestamp > stamps[-1]
+
+    asyncio.run(main())
+
+
+def test_a_time_budget_counts_the_work_before_the_crash():
+    async def main():
+        store, work = MemoryStore(), Work(dies_at=3)
+        pattern = ReflectionPattern(max_iterations=5, budget_seconds=0.06)
+
+        async def slow(prompt):
+            await asyncio.sleep(0.05)
+            return await work.generate(prompt)
+
+        with pytest.raises(Killed):
+            await work.run(store, pattern, generate=slow)
+
+        async def revise(output, evaluation):
+            await asyncio.sleep(0.02)
+            return await work.revise(output, evaluation)
+
+        result = await work.run(store, pattern, generate=slow, revise=revise)
+        assert result.convergence_reason is ConvergenceReason.TIME_BUDGET
+        assert len(result.history.versions) == 2
+
+    asyncio.run(main())
+
+
+def test_what_a_callback_decided_is_not_asked_again():
+    class Person(ReflectionCallbacks):
+        asked = 0
+
+        async def on_reflection(self, evaluation, iteration):
+            self.asked += 1
+            if iteration == 3:
+                raise Killed
+            return ReflectionDecision.CONTINUE
+
+    async def main():
+        store, person, work = MemoryStore(), Person(), Work()
+        pattern = ReflectionPattern(max_iterations=9, plateau_iterations=1, callbacks=person)
+        with pytest.raises(Killed):
+            await work.run(store, pattern)
+        assert person.asked == 3
+        with pytest.raises(Killed):
+            await work.run(store, pattern)
+        assert person.asked == 4
+
+    asyncio.run(main())
+
+
+def test_failures_and_waits_are_replayed_without_waiting():
+    async def main():
+        store = MemoryStore()
+        work = Work(fails_at=2, error=ModelError("busy", retryable=True, usage=TokenUsage(5)))
+        first = await work.run(store)
+        waits = [step.data["name"] for step in await store.find(STEP)].count("wait")
+        assert waits == 1
+        await store.delete("run", "a run")  # so that the steps are replayed, not the result read
+        failures = []
+
+        def listen(event):
+            if isinstance(event, StepFailed):
+                failures.append(str(event.error))
+
+        again = await work.run(store, ReflectionPattern(max_iterations=2, on_event=listen, retry=PLAIN.retry))
+        assert failures == ["busy"]
+        assert again.token_usage == first.token_usage
+        assert first.token_usage.failed_requests == 1
+        assert first.token_usage.input_tokens == 29
+        assert told(again) == told(first)
+
+    asyncio.run(main())
+
+
+def test_events_of_a_replay_have_the_times_of_the_first_time():
+    async def main():
+        store, work, seconds = MemoryStore(), Work(), []
+
+        def listen(event):
+            if isinstance(event, StepFinished):
+                seconds.append((event.name, event.seconds))
+
+        pattern = ReflectionPattern(max_iterations=1, on_event=listen)
+        await work.run(store, pattern)
+        await store.delete("run", "a run")
+        await work.run(store, pattern)
+        assert [name for name, _ in seconds[:4]] == ["generate", "evaluate", "revise", "evaluate"]
+        assert seconds[:4] == seconds[4:]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "calls_again"),
+    [(ModelError("key refused", status=401), 1), (OutputError("empty"), 1), (KeyError("x"), 1)],
+)
+def test_a_run_that_failed_tries_the_failed_step_again(error, calls_again):
+    async def main():
+        store, work = MemoryStore(), Work(fails_at=3, error=error)
+        failed = await work.run(store)
+        assert failed.convergence_reason is ConvergenceReason.ERROR
+        assert failed.error is error
+        result = await work.run(store)
+        assert work.calls[3:] == ["revise", "evaluate draft 2", "revise", "evaluate draft 3"]
+        assert result.error is None
+        assert len(await store.find("void")) == calls_again
+
+    asyncio.run(main())
+
+
+def test_another_program_is_refused_by_name():
+    async def main():
+        store, work = MemoryStore(), Work(dies_at=4)
+        with pytest.raises(Killed):
+            await work.run(store)
+        callbacks = ReflectionCallbacks()
+        with pytest.raises(ChangedRunError, match="'evaluate', and is 'on_generation' now"):
+            await work.run(store, ReflectionPattern(callbacks=callbacks))
+        assert len(work.calls) == 4
+
+    asyncio.run(main())
+
+
+def test_another_task_is_refused():
+    async def main():
+        store, work = MemoryStore(), Work()
+        await work.run(store)
+        with pytest.raises(ChangedRunError, match=r"another task: 'Say it\.'"):
+            await reflect(
+                "Else.", generate=work.generate, evaluate=lambda _: 1.0, step=Journalled(store, "a run")
+            )
+
+    asyncio.run(main())
+
+
+def test_two_at_once_under_one_id_end_with_the_same():
+    async def main():
+        store, one, two = MemoryStore(), Work(), Work()
+
+        async def either(prompt):
+            await asyncio.sleep(0.01)
+            return Draft(f"by {id(asyncio.current_task())} 1")
+
+        results = await asyncio.gather(
+            one.run(store, generate=either), two.run(store, generate=either), return_exceptions=False
+        )
+        assert results[0].best_output == results[1].best_output
+        assert [v.evaluation for v in results[0].history.versions] == [
+            v.evaluation for v in results[1].history.versions
+        ]
+
+    asyncio.run(main())
+
+
+class Answer(BaseModel):
+    text: str
+
+
+def test_a_typed_output_comes_back_typed():
+    async def main():
+        store, seen = MemoryStore(), []
+
+        async def generate(prompt):
+            return Answer(text="x")
+
+        async def evaluate(output):
+            seen.append(output)
+            if len(seen) == 1:
+                raise Killed
+            return True
+
+        for _ in range(2):
+            try:
+                result = await reflect("T", generate=generate, evaluate=evaluate, step=Journalled(store, "r"))
+            except Killed:
+                continue
+        assert seen == [Answer(text="x")] * 2
+        assert result.best_output == Answer(text="x")
+
+    asyncio.run(main())
+
+
+def test_a_model_call_inside_a_step_is_not_paid_twice():
+    async def main():
+        store = MemoryStore()
+        judged = iter(["no json at all", Killed(), '{"scores": []}'])
+
+        def reply(request):
+            if request.role == "generation":
+                return "the draft"
+            answer = next(judged)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        model = ScriptedModel(reply)
+        pattern = ReflectionPattern(max_iterations=0, quality_criteria=["clarity"])
+        with pytest.raises(Killed):
+            await Agent(model, pattern=pattern).run("T", step=Journalled(store, "r"))
+        await Agent(model, pattern=pattern).run("T", step=Journalled(store, "r"))
+        roles = [request.role for request in model.requests]
+        # The judge's first reply was of no use and is not asked for again; the second question was under way.
+        assert roles == ["generation", "evaluation", "evaluation", "evaluation"]
+        inner = [step.data for step in await store.find(STEP) if step.key.count("/") == 2]
+        assert inner[0]["given"][0]["messages"][-1]["content"] == "T"
+        assert inner[0]["result"]["text"] == "the draft"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak"])
+def test_an_id_that_can_not_be_is_refused(run_id):
+    with pytest.raises(ConfigError, match="run_id must be"):
+        Journalled(MemoryStore(), run_id)
+
+
+def test_a_journal_serves_one_run():
+    async def main():
+        journal = Journalled(MemoryStore(), "r")
+        await reflect("T", generate=lambda p: "x", evaluate=lambda o: True, step=journal)
+        with pytest.raises(ConfigError, match="has served"):
+            await reflect("T", generate=lambda p: "x", evaluate=lambda o: True, step=journal)
+
+    asyncio.run(main())
+
+
+class Failing(MemoryStore):
+    """A store that fails for a while."""
+
+    failing = False
+
+    async def put_if_absent(self, record):
+        self._check()
+        return await super().put_if_absent(record)
+
+    async def put(self, record):
+        self._check()
+        return await super().put(record)
+
+    async def find(self, kind, **how):
+        self._check()
+        return await super().find(kind, **how)
+
+    def _check(self):
+        if self.failing:
+            raise StoreError("the disk is full")
+
+
+def test_a_store_that_fails_under_way_costs_no_answer_and_catches_up(caplog):
+    async def main():
+        store, work = Failing(), Work()
+
+        async def evaluate(output):
+            store.failing = output != "draft 3"
+            return await work.evaluate(output)
+
+        with caplog.at_level(logging.WARNING, "redraft"):
+            result = await work.run(store, evaluate=evaluate)
+        assert len(result.history.versions) == 3
+        assert "not_kept" not in result.diagnostics  # by the end everything was written after all
+        assert caplog.text.count("the disk is full") == 1
+        names = [step.data["name"] for step in await store.find(STEP)]
+        assert names == ["generate", "evaluate", "revise", "evaluate", "revise", "evaluate"]
+
+    asyncio.run(main())
+
+
+def test_a_store_that_goes_on_failing_is_said_to_have(caplog):
+    async def main():
+        store, work = Failing(), Work()
+
+        async def evaluate(output):
+            store.failing = True
+            return await work.evaluate(output)
+
+        result = await work.run(store, evaluate=evaluate)
+        assert len(result.history.versions) == 3
+        assert "the disk is full" in result.diagnostics["not_kept"]
+
+    asyncio.run(main())
+
+
+def test_a_store_that_can_not_be_read_stops_a_resume_before_anything_is_called():
+    async def main():
+        store, work = Failing(), Work()
+        store.failing = True
+        with pytest.raises(StoreError, match="full"):
+            await work.run(store)
+        assert work.calls == []
+
+    asyncio.run(main())
+
+
+def test_a_run_without_a_journal_tells_its_own_time():
+    result = asyncio.run(reflect("T", generate=lambda p: "x", evaluate=lambda o: True))
+    assert abs((datetime.now(UTC) - result.history.versions[0].timestamp).total_seconds()) < 5
