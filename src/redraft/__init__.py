@@ -25,16 +25,19 @@ if TYPE_CHECKING:
     from redraft.core.errors import ReflectionFailedError as ReflectionFailedError
     from redraft.core.errors import SandboxError as SandboxError
     from redraft.core.errors import StoreError as StoreError
+    from redraft.core.errors import UnfinishedError as UnfinishedError
     from redraft.core.errors import WorkflowError as WorkflowError
     from redraft.core.evaluation import Issue as Issue
     from redraft.core.evaluation import ReflectionEvaluation as ReflectionEvaluation
     from redraft.core.events import Event as Event
+    from redraft.core.events import Reflected as Reflected
     from redraft.core.events import RunFinished as RunFinished
     from redraft.core.events import RunStarted as RunStarted
     from redraft.core.events import StepFailed as StepFailed
     from redraft.core.events import StepFinished as StepFinished
     from redraft.core.events import StepStarted as StepStarted
     from redraft.core.events import VersionEvaluated as VersionEvaluated
+    from redraft.core.reflection import Reflection as Reflection
     from redraft.core.result import ConvergenceReason as ConvergenceReason
     from redraft.core.result import ReflectionHistory as ReflectionHistory
     from redraft.core.result import ReflectionResult as ReflectionResult
@@ -69,11 +72,13 @@ _PLACES = {
         "ReflectionFailedError",
         "SandboxError",
         "StoreError",
+        "UnfinishedError",
         "WorkflowError",
     ),
     "core.evaluation": ("Issue", "ReflectionEvaluation"),
     "core.events": (
         "Event",
+        "Reflected",
         "RunFinished",
         "RunStarted",
         "StepFailed",
@@ -81,6 +86,7 @@ _PLACES = {
         "StepStarted",
         "VersionEvaluated",
     ),
+    "core.reflection": ("Reflection",),
     "core.result": ("ConvergenceReason", "ReflectionHistory", "ReflectionResult"),
     "core.steps": ("Retry", "direct", "observed", "retried"),
     "core.task": ("Advice", "Task"),

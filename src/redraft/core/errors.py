@@ -5,6 +5,7 @@ RedraftError
 │   └── MissingExtraError     an optional part is not installed; names the pip command
 ├── ModelError                the provider failed; says whether trying again can help
 ├── OutputError               a reply, draft or verdict came back but could not be used
+│   └── UnfinishedError       an agent ended, or was stopped, before it had an answer
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
 │   └── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
@@ -20,7 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redraft.core.result import ReflectionHistory
+    from redraft.core.conversation import Conversation
+    from redraft.core.result import ConvergenceReason, ReflectionHistory
     from redraft.core.usage import TokenUsage
 
 
@@ -72,6 +74,25 @@ class OutputError(RedraftError):
     def __init__(self, message: str, *, usage: TokenUsage | None = None) -> None:
         super().__init__(message)
         self.usage = usage
+
+
+class UnfinishedError(OutputError):
+    """Say why an agent came to no answer, and carry its conversation until then.
+
+    `reason` names the budget of the run that was spent, where that is what stopped it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        conversation: Conversation | None = None,
+        reason: ConvergenceReason | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(message, usage=usage)
+        self.conversation = conversation
+        self.reason = reason
 
 
 class ReflectionFailedError(RedraftError):

@@ -22,7 +22,10 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step (`generate`, `evaluate`, `revise`, or a callback's name) begins."""
+    """A step begins: `generate`, `evaluate`, `revise`, a callback's name, or one inside an agent's run.
+
+    Those are `model 3` (its third request), `tool NAME ID` and `reflect TRIGGER STEP`.
+    """
 
     run_id: str
     name: str
@@ -62,6 +65,17 @@ class VersionEvaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Reflected:
+    """A look back after `step` steps of the model put `text` into the conversation."""
+
+    run_id: str
+    trigger: str
+    text: str
+    step: int
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """A run that made something ended, however it ended; also a cancelled one, whose caller gets nothing."""
 
@@ -70,5 +84,7 @@ class RunFinished:
     schema_version: int = 1
 
 
-Event: TypeAlias = RunStarted | StepStarted | StepFinished | StepFailed | VersionEvaluated | RunFinished
+Event: TypeAlias = (
+    RunStarted | StepStarted | StepFinished | StepFailed | VersionEvaluated | Reflected | RunFinished
+)
 Listener: TypeAlias = Callable[[Event], None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from redraft.core.evaluation import ReflectionEvaluation
+from redraft.core.reflection import Reflection
 from redraft.core.task import Advice
 from redraft.core.usage import TokenUsage
 from redraft.core.version import Output, ReflectionVersion
@@ -51,7 +52,8 @@ class ReflectionResult:
     version is satisfactory. `final_evaluation` is the last version's. `iterations_used` counts revisions.
     `usage_by_role` splits `token_usage` into `generation`, `evaluation` and `revision`. `diagnostics` maps
     the name of each thing that a person should know about this run to a sentence. `error` is the exception
-    that ended the run, if one did. `execution_time` is in seconds.
+    that ended the run, if one did. `reflections` are the looks back in the middle of the run.
+    `execution_time` is in seconds.
     """
 
     success: bool
@@ -68,6 +70,7 @@ class ReflectionResult:
     diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
     advice: tuple[Advice, ...] = ()
     error: BaseException | None = None
+    reflections: tuple[Reflection, ...] = ()
 
     def summary(self) -> str:
         """Tell the run in a few lines: versions with scores, what failed, cost, and why it stopped."""

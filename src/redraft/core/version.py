@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from redraft.core.conversation import Conversation
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOT_REPORTED, TokenUsage
 
@@ -19,7 +20,7 @@ class Draft:
 
     A plain output is enough where nothing else is known; a function that knows what its model calls used
     returns `Draft(text, usage=...)`. `improvements` says what was changed, `notes` what a person should know
-    about how it was made (an edit that did not apply).
+    about how it was made (an edit that did not apply). `conversation` is how an agent that acts came to it.
     """
 
     output: Output
@@ -27,6 +28,7 @@ class Draft:
     improvements: tuple[str, ...] = ()
     strategy: str = "draft"
     notes: tuple[str, ...] = ()
+    conversation: Conversation | None = None
 
 
 @dataclass(slots=True)
@@ -37,7 +39,8 @@ class ReflectionVersion:
     (`draft`, `given`, `fresh`, or a revision strategy) and `base` the iteration that it was revised from.
     `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is by
     how much its score beat the best before it (a gate newly passed counts as 1); None for the first, a
-    repeat, and what was not judged. `accepted` is True when a callback accepted it. Specification 2.7.1.
+    repeat, and what was not judged. `accepted` is True when a callback accepted it. `conversation`
+    is how an agent that acts came to it. Specification 2.7.1.
     """
 
     iteration: int
@@ -51,3 +54,4 @@ class ReflectionVersion:
     repeats: int | None = None
     gain: float | None = None
     accepted: bool = False
+    conversation: Conversation | None = None

@@ -74,25 +74,25 @@ class Tally:
         """Return the seconds since the run began."""
         return self.clock() - self.started
 
-    def spent(self) -> ConvergenceReason | None:
-        """Name the budget of the run that is spent, if one is."""
+    def spent(self, under_way: TokenUsage = NOTHING_USED) -> ConvergenceReason | None:
+        """Name the budget of the run that is spent, if one is; `under_way` is not counted yet."""
         budget = self.budget
         if budget is NO_BUDGET:
             return None
-        used = self.total()
+        used = self.total() + under_way
         if budget.tokens is not None and used.total_tokens >= budget.tokens:
             return ConvergenceReason.TOKEN_BUDGET
         # One cost that is not known must not set the others free.
-        if budget.usd is not None and self.known_usd >= budget.usd:
+        if budget.usd is not None and self.known_usd + (under_way.cost_usd or 0.0) >= budget.usd:
             return ConvergenceReason.COST_BUDGET
         if budget.seconds is not None and self.seconds() >= budget.seconds:
             return ConvergenceReason.TIME_BUDGET
         return None
 
-    def allows_waiting(self, seconds: float) -> bool:
+    def allows_waiting(self, seconds: float, under_way: TokenUsage = NOTHING_USED) -> bool:
         """Say whether the run may wait so long and then still start a step."""
         bound = self.budget.seconds
-        return self.spent() is None and (bound is None or self.seconds() + seconds < bound)
+        return self.spent(under_way) is None and (bound is None or self.seconds() + seconds < bound)
 
     def revision_tokens_left(self) -> int | None:
         """Return how many tokens revisions may still use; None where that is not bounded."""

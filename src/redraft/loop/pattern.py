@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft.core.callbacks import ReflectionCallbacks
 from redraft.core.check import check_choice, check_count, check_function, check_list, check_share
 from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
 from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
@@ -30,6 +29,7 @@ from redraft.loop.stop import (
     semantic_stability,
     unjudged,
 )
+from redraft.loop.triggers import MOST_REFLECTIONS, Triggers, triggers_of
 
 if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation
@@ -58,6 +58,15 @@ class ReflectionPattern:
     error that ends a run is returned with the result or raised with the history. `advisors` give advice
     before the run and learn from how it went. `on_event` hears of everything.
 
+    Every version is reflected on (`completion`). `reflection_triggers` adds looks back in the middle of a
+    run, at most `max_reflections` of them, each a short message put into the conversation: `step_interval`
+    (after every `reflection_interval` steps of an agent's model, 5 by default), `error` (a tool raised or
+    asked for another try, or the model's reply was of no use; what a provider fails in is tried again by
+    `retry`, not reflected on), `tool_result` (after the tools named in `reflect_on_tools`, or any tool),
+    `quality_drop` (before the next revision, where a score is `quality_drop_threshold`, 0.1 by default, or
+    more below the best so far) and `manual` (`reflect_now()` on what `Agent.stream` gives). Giving a
+    trigger's own option turns it on, too. What needs the steps of an agent is refused where there are none.
+
     Raises `ConfigError` for a value out of its range or an unknown choice.
     """
 
@@ -74,6 +83,11 @@ class ReflectionPattern:
     reflection_model: str | ChatModel | None = None
     judge: Literal["score", "probability"] = "score"
     judge_samples: int = 1
+    reflection_interval: int | None = None
+    reflect_on_error: bool | None = None
+    reflect_on_tools: Sequence[str] = ()
+    quality_drop_threshold: float | None = None
+    max_reflections: int = MOST_REFLECTIONS
     include_prior_versions: bool = False
     include_reflection_history: bool = True
     max_revision_tokens: int | None = None
@@ -94,6 +108,7 @@ class ReflectionPattern:
     stop: Stopper = field(init=False, repr=False)
     limit: Stopper = field(init=False, repr=False)
     budget: Budget = field(init=False, repr=False)
+    triggers: Triggers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("max_iterations", self.max_iterations, 0)
@@ -107,18 +122,25 @@ class ReflectionPattern:
         check_choice("on_failure", self.on_failure, ("return", "raise"))
         check_function("until", self.until)
         check_function("on_event", self.on_event)
-        check_list("reflection_triggers", self.reflection_triggers)
         check_list("advisors", self.advisors)
-        for trigger in self.reflection_triggers:
-            if trigger != "completion":
-                raise ConfigError(f"reflection_triggers: {trigger!r} is not supported; use 'completion'.")
         object.__setattr__(self, "stop", self.until or self._rules())
         object.__setattr__(self, "limit", max_iterations(self.max_iterations))
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
+        object.__setattr__(self, "triggers", self._triggers())
         # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
         criteria_of(self.quality_criteria, self.task_type)
         judging_of(self)
+
+    def _triggers(self) -> Triggers:
+        return triggers_of(
+            self.reflection_triggers,
+            self.reflection_interval,
+            self.reflect_on_error,
+            self.reflect_on_tools,
+            self.quality_drop_threshold,
+            self.max_reflections,
+        )
 
     def _rules(self) -> Stopper:
         rules: list[Stopper] = [quality_met, unjudged, semantic_stability, repeated_issues]

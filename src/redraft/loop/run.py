@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import urandom
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
 from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
-from redraft.core.errors import ChangedRunError, ReflectionFailedError
+from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.core.protocols import Advisor, Evaluator, Generator, Reviser, TimedStep
+from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.steps import direct, observed, retried
 from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.budget import Tally
-from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
+from redraft.loop.diagnose import diagnose
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
@@ -32,24 +32,16 @@ from redraft.loop.tell import emitter, failure_handler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redraft.core.protocols import Step
+    from redraft.core.chat import ModelRole
+    from redraft.core.protocols import Advisor, Step
     from redraft.core.task import Task
+    from redraft.loop.parts import Parts
     from redraft.loop.pattern import ReflectionPattern
 
 logger = logging.getLogger("redraft")
 
 last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", default=None)
 """The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too."""
-
-    generate: Generator | None
-    evaluate: Evaluator
-    revise: Reviser
-    signals: Signals = NO_JUDGE
 
 
 async def run_loop(
@@ -77,11 +69,12 @@ async def run_loop(
     except Exception as failure:
         if not run.keep_pending(failure):
             raise
-        reason, error = ConvergenceReason.ERROR, failure
+        stopped = failure.reason if isinstance(failure, UnfinishedError) else None
+        reason, error = stopped or ConvergenceReason.ERROR, failure
     result = run.finish(reason, error)
     await run.tell_advisors(result)
     run.emit(RunFinished(run.run_id, result))
-    if error is not None and pattern.on_failure == "raise":
+    if reason is ConvergenceReason.ERROR and pattern.on_failure == "raise":
         raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
     return result
 
@@ -128,6 +121,8 @@ class _Run:
         # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
         self.step = retried(step, pattern.retry, failure_handler(self.run_id, self.tally, self.emit))
         self.step_once = step
+        if parts.live is not None:
+            parts.live.begin(self.run_id, self.tally, self.emit, self.notes)
         if pattern.on_event is not None:
             clock = timed.elapsed if timed else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, clock)
@@ -152,8 +147,7 @@ class _Run:
             raise AssertionError("a run without a generator starts from a draft")
         prompt = prompt_of(self.task, self.context.advice)
         draft = await self.step("generate", Draft, self.parts.generate, prompt, self.context)
-        self.pending = draft
-        self.tally.add("generation" if attempt.number == 1 else "revision", draft.usage)
+        self._take(draft, "generation" if attempt.number == 1 else "revision")
         if self.pattern.callbacks is not None:
             await self._tell("on_generation", draft.output, attempt.number)
         return draft
@@ -168,12 +162,17 @@ class _Run:
         draft = await self.step(
             "revise", Draft, self.parts.revise, attempt.previous, base.evaluation, self.context
         )
-        self.pending = draft
-        self.tally.add("revision", draft.usage)
+        self._take(draft, "revision")
         if self.pattern.callbacks is not None:
             await self._tell("on_generation", draft.output, attempt.number)
             await self._tell("on_revision", base.output, draft.output, attempt.number)
         return draft
+
+    def _take(self, draft: Draft, role: ModelRole) -> None:
+        self.pending = draft
+        self.tally.add(role, draft.usage)
+        if draft.conversation is not None and self.parts.live is not None:
+            self.parts.live.keep(draft.conversation.reflections)
 
     def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
         last, best = self.versions[-1], self.best or self.versions[-1]
@@ -230,6 +229,7 @@ class _Run:
             base=attempt.base,
             repeats=repeats,
             gain=gain,
+            conversation=draft.conversation,
         )
         if self.clock is not None:
             version.timestamp = self.clock.at()
@@ -343,6 +343,7 @@ class _Run:
             diagnostics=diagnostics,
             advice=self.context.advice,
             error=error,
+            reflections=self.parts.live.reflections if self.parts.live else (),
         )
         last_result.set(result)
         return result

@@ -16,10 +16,13 @@ from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
+from redraft.loop.live import LiveRun
+from redraft.loop.parts import Parts
 from redraft.loop.pattern import judging_of
 from redraft.loop.prompts import Memory
+from redraft.loop.reflecting import ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
-from redraft.loop.run import Parts
+from redraft.loop.triggers import NO_TRIGGERS
 from redraft.models.names import model_of
 
 if TYPE_CHECKING:
@@ -70,6 +73,26 @@ def parts_of_model(
     )
 
 
+def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = "") -> LiveRun:
+    """Return what a run's verbs see of it, with the model that reflects where a trigger needs one.
+
+    `door` says what the run is of, where some triggers can't fire. Raises `ConfigError` for those, and where
+    there is no model.
+    """
+    if pattern.triggers is NO_TRIGGERS:
+        return LiveRun(retry=pattern.retry)
+    if door:
+        pattern.triggers.check_door(door)
+    return LiveRun(pattern.triggers, _judge_model(pattern, model), pattern.retry)
+
+
+def reflecting(parts: Parts, live: LiveRun) -> Parts:
+    """Let the reviser look back before it revises, where a trigger asks for it."""
+    if live.triggers is NO_TRIGGERS:
+        return parts
+    return replace(parts, revise=ReflectingReviser(parts.revise, live), live=live)
+
+
 def parts_of_functions(
     pattern: ReflectionPattern,
     task_type: str,
@@ -87,11 +110,15 @@ def parts_of_functions(
     if evaluate is not None and pattern.quality_criteria is not None:
         raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
     generator, reviser = _hands(pattern, generate, revise, has_draft=has_draft)
-    if evaluate is not None:
-        return Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
-    judges = panel_of(pattern, task_type or pattern.task_type)
     model = generator.model if isinstance(generator, ModelGenerator) else None
-    return Parts(generator, judges, reviser, signals_of(pattern, judges, model))
+    if evaluate is not None:
+        parts = Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
+    else:
+        judges = panel_of(pattern, task_type or pattern.task_type)
+        parts = Parts(generator, judges, reviser, signals_of(pattern, judges, model))
+    if pattern.triggers is NO_TRIGGERS:
+        return parts
+    return reflecting(parts, live_run(pattern, model, "a plain function"))
 
 
 def _hands(
