@@ -1,0 +1,124 @@
+"""MemoryStore: records in this process."""
+
+from __future__ import annotations
+
+import json
+from operator import attrgetter
+from threading import Lock
+from time import time_ns
+from typing import TYPE_CHECKING
+
+from redraft.stores.near import nearest
+from redraft.stores.question import Question, matches, question
+from redraft.stores.row import Row, check_name, microseconds, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.stores.base import Record, Where
+
+
+class MemoryStore:
+    """Keep records for as long as this object lives: a `Store`.
+
+    It holds them in the form in which a database does, so what a test puts in comes out as it would there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rows: dict[tuple[str, str], Row] = {}
+
+    async def put(self, record: Record, /) -> Record:
+        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        row = row_of(record)
+        with self._lock:
+            return self._write(row, self._rows.get((row.kind, row.key))).record()
+
+    async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
+        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        row = row_of(record)
+        with self._lock:
+            stored = self._rows.get((row.kind, row.key))
+            return (stored or self._write(row, None)).record(), stored is None
+
+    async def replace(self, record: Record, /) -> Record | None:
+        """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
+        row = row_of(record)
+        with self._lock:
+            stored = self._rows.get((row.kind, row.key))
+            if stored is None or stored.revision != record.revision:
+                return None
+            if record.created_at is not None and stored.created_at != microseconds(record.created_at):
+                return None  # it was deleted, and another one stored under its key
+            return self._write(row, stored).record()
+
+    async def get(self, kind: str, key: str, /) -> Record | None:
+        """Return the record with a key."""
+        check_name("kind", kind)
+        check_name("key", key)
+        stored = self._rows.get((kind, key))
+        return None if stored is None else stored.record()
+
+    async def find(
+        self,
+        kind: str,
+        /,
+        *,
+        prefix: str = "",
+        where: Where | None = None,
+        newest_first: bool = False,
+        after: Record | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Return the records of a kind, in the order of their keys or the newest first."""
+        asked = question(
+            kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
+        )
+        rows = self._answer(asked)
+        if newest_first:
+            rows.sort(key=attrgetter("created_at", "key"), reverse=True)
+        if asked.after is not None:
+            last = asked.after
+            rows = [
+                row
+                for row in rows
+                if ((row.created_at, row.key) < last if newest_first else row.key > last[1])
+            ]
+        return [row.record() for row in rows[: asked.limit]]
+
+    async def delete(self, kind: str, key: str, /) -> bool:
+        """Remove a record; say if there was one."""
+        check_name("kind", kind)
+        check_name("key", key)
+        with self._lock:
+            return self._rows.pop((kind, key), None) is not None
+
+    async def near(
+        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
+    ) -> list[tuple[Record, float]]:
+        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
+        rows = {row.key: row for row in self._answer(question(kind, where=where, limit=limit))}
+        vectors = [(row.key, row.vector) for row in rows.values() if row.vector is not None]
+        return [(rows[key].record(), similarity) for key, similarity in nearest(vectors, vector, limit)]
+
+    async def aclose(self) -> None:
+        """Let nothing go: there are no files, and the records stay until this object is gone."""
+
+    def _write(self, row: Row, before: Row | None) -> Row:
+        now = time_ns() // 1000
+        stored = row._replace(
+            revision=1 if before is None else before.revision + 1,
+            created_at=now if before is None else before.created_at,
+            updated_at=now,
+        )
+        self._rows[row.kind, row.key] = stored
+        return stored
+
+    def _answer(self, asked: Question) -> list[Row]:
+        """Return the rows of the kind, prefix and fields, in the order of their keys."""
+        with self._lock:
+            rows = [row for row in self._rows.values() if row.kind == asked.kind]
+        rows = [row for row in rows if row.key.startswith(asked.prefix)]
+        if asked.fields:
+            rows = [row for row in rows if matches(json.loads(row.data), asked.fields)]
+        return sorted(rows, key=attrgetter("key"))

@@ -1,0 +1,132 @@
+"""Row: a record in the form in which it is stored."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from redraft.core.errors import StoreError
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONGEST_NAME = 1000
+"""Bytes of a kind, a key or a space: what every database can index."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Row(NamedTuple):
+    """Hold a record's fields as databases take them, in the order of their columns.
+
+    `data` is JSON text, `vector` little-endian float32, the times are microseconds since 1970 in UTC.
+    """
+
+    kind: str
+    key: str
+    data: str
+    schema_version: int
+    vector: bytes | None
+    revision: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+
+    def record(self) -> Record:
+        """Return the record, all of it new; raises `StoreError` if its data are damaged."""
+        try:
+            data = json.loads(self.data)
+            vector = None if self.vector is None else unpacked(self.vector)
+        except (ValueError, RecursionError, struct.error) as error:
+            raise StoreError(f"The record {self.kind!r} {self.key!r} is damaged: {error}.") from error
+        times = (_EPOCH + timedelta(microseconds=at) for at in (self.created_at, self.updated_at))
+        return Record(self.kind, self.key, data, self.schema_version, vector, self.revision, *times)
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time as it is stored."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def row_of(record: Record) -> Row:
+    """Return what is to be stored of a record; raises `StoreError` that names what can't be."""
+    check_name("kind", record.kind)
+    check_name("key", record.key)
+    try:
+        data = _named_fields(record.data)
+        _check_json(data, "data")
+        vector = None if record.vector is None else packed(record.vector)
+        return Row(record.kind, record.key, json_text(data), record.schema_version, vector)
+    except (TypeError, ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        reason = "data is nested too deeply, or holds itself" if deep else error
+        message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
+        raise StoreError(message) from error
+
+
+def _named_fields(data: object) -> dict[str, Any]:
+    if isinstance(data, Mapping):
+        return dict(cast("Mapping[str, Any]", data))
+    raise TypeError(f"data is a {type(data).__name__}, not an object with named fields")
+
+
+def json_text(value: Any) -> str:
+    """Return JSON that any database can hold: a lone surrogate, which UTF-8 has not, becomes its escape."""
+    return _ENCODER.encode(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _check_json(value: Any, place: str) -> None:
+    """Refuse by its place what would not be read as it was written."""
+    if value is None or isinstance(value, str | int):
+        return
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError(f"{place} is {value!r}, and JSON has no such number")
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise TypeError(f"{place} has the key {key!r}, and keys of JSON are texts")
+            _check_json(item, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(cast("list[Any]", value)):
+            _check_json(item, f"{place}[{index}]")
+    else:
+        raise TypeError(f"{place} is a {type(value).__name__}, and JSON has no form for it")
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a kind, key or space that not every database can hold and index."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
+        raise StoreError(f"A {what} must be a text, got {name!r}.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise StoreError(f"The {what} {name!r} is no valid text: {error.reason}.") from error
+    if "\0" in name or size > LONGEST_NAME:
+        raise StoreError(
+            f"The {what} {name[:80]!r} ({size} bytes) must have at most {LONGEST_NAME} and no NUL character."
+        )
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """Return a vector as float32; raises `ValueError` for one that has no direction."""
+    try:
+        blob = struct.pack(f"<{len(vector)}f", *vector)
+    except (struct.error, OverflowError, TypeError) as error:
+        raise ValueError(f"vector must hold numbers in the range of float32 ({error})") from error
+    numbers = unpacked(blob)
+    if not all(map(isfinite, numbers)):
+        raise ValueError("vector must hold finite numbers, and has NaN or infinity")
+    if not any(numbers):
+        raise ValueError(f"vector must have a direction, and is all zero ({len(numbers)} numbers)")
+    return blob
+
+
+def unpacked(blob: bytes) -> tuple[float, ...]:
+    """Return the numbers of a packed vector."""
+    return struct.unpack(f"<{len(blob) // 4}f", blob)

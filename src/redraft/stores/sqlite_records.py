@@ -1,0 +1,130 @@
+"""What a SQLite store asks of a connection: one function for each method, run in the store's threads."""
+
+from __future__ import annotations
+
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from redraft.stores.near import nearest
+from redraft.stores.row import LONGEST_NAME, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from sqlite3 import Connection
+
+    from redraft.stores.base import Record
+    from redraft.stores.question import Question
+
+_COLUMNS = ", ".join(Row._fields)
+_ONE = "space = :space AND kind = :kind AND key = :key"
+_STORED = "RETURNING revision, created_at, updated_at"
+_CHANGE = """
+SET data = :data, schema_version = :schema_version, vector = :vector,
+    revision = revision + 1, updated_at = :now"""
+_INSERT = f"""
+INSERT INTO records (space, {_COLUMNS})
+VALUES (:space, :kind, :key, :data, :schema_version, :vector, 1, :now, :now)
+ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
+_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
+_REPLACE = f"""
+UPDATE records {_CHANGE}
+WHERE {_ONE} AND revision = :revision AND :created_at IN (0, created_at) {_STORED}"""
+_GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
+_DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
+_LAST = "\U0010ffff"
+
+
+def put(space: str, row: Row, connection: Connection) -> Row:
+    """Store a row in any case."""
+    (stored,) = _write(connection, _PUT, space, row)
+    return stored
+
+
+def put_if_absent(space: str, row: Row, connection: Connection) -> tuple[Row, bool]:
+    """Store a row unless there is one; return the one that is stored, and whether it is this."""
+    if stored := _write(connection, _PUT_IF_ABSENT, space, row):
+        return stored[0], True
+    (row,) = _rows(connection, _GET, {"space": space, "kind": row.kind, "key": row.key})
+    return row, False
+
+
+def replace(space: str, row: Row, connection: Connection) -> Row | None:
+    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
+    stored = _write(connection, _REPLACE, space, row)
+    return stored[0] if stored else None
+
+
+def get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
+    """Return the record with a key."""
+    rows = _rows(connection, _GET, {"space": space, "kind": kind, "key": key})
+    return rows[0].record() if rows else None
+
+
+def delete(space: str, kind: str, key: str, connection: Connection) -> bool:
+    """Remove a row; say if there was one."""
+    return bool(connection.execute(_DELETE, {"space": space, "kind": kind, "key": key}).fetchall())
+
+
+def find(space: str, asked: Question, connection: Connection) -> list[Record]:
+    """Return the records that a question asks for."""
+    condition, values = _condition(space, asked)
+    if asked.after is not None:
+        condition += " AND (created_at, key) < (?, ?)" if asked.newest_first else " AND key > ?"
+        values += asked.after if asked.newest_first else asked.after[1:]
+    order = "created_at DESC, key DESC" if asked.newest_first else "key"
+    limit = -1 if asked.limit is None else asked.limit
+    sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
+    return [row.record() for row in _rows(connection, sql, (*values, limit))]
+
+
+def near(
+    space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
+) -> list[tuple[Record, float]]:
+    """Return the records whose vectors are nearest, nearest first, with their similarity."""
+    condition, values = _condition(space, asked)
+    sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
+    connection.execute("BEGIN")  # both questions see the same state
+    try:
+        found = nearest(connection.execute(sql, values).fetchall(), vector, limit)
+        records = [get(space, asked.kind, key, connection) for key, _ in found]
+    finally:
+        connection.execute("ROLLBACK")
+    similarities = [similarity for _, similarity in found]
+    return [(record, each) for record, each in zip(records, similarities, strict=True) if record is not None]
+
+
+def _write(connection: Connection, sql: str, space: str, row: Row) -> list[Row]:
+    """Run a statement that writes at most one row, and return that as it is stored."""
+    values = {"space": space, "now": time_ns() // 1000, **row._asdict()}
+    return [
+        row._replace(revision=revision, created_at=created_at, updated_at=updated_at)
+        for revision, created_at, updated_at in connection.execute(sql, values).fetchall()
+    ]
+
+
+def _rows(connection: Connection, sql: str, values: Mapping[str, Any] | Sequence[Any]) -> list[Row]:
+    return [Row(*row) for row in connection.execute(sql, values).fetchall()]
+
+
+def _condition(space: str, asked: Question) -> tuple[str, tuple[Any, ...]]:
+    """Return the SQL condition of a question, without its page, and the values that it takes."""
+    parts, values = ["space = ? AND kind = ?"], [space, asked.kind]
+    if asked.prefix:
+        parts.append("key >= ? AND key < ?")
+        values += [asked.prefix, _after_all_with(asked.prefix)]
+    for field, texts in asked.fields.items():
+        # Asked for two paths, SQLite returns both values as JSON, whatever they are: absent ones as null.
+        parts.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
+        path = f'$."{field}"'
+        values += [path, path, *(f"[{text},{text}]" for text in texts)]
+    return " AND ".join(parts), tuple(values)
+
+
+def _after_all_with(prefix: str) -> str:
+    """Return a text that comes after all keys that begin with a prefix, and before all others after it."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return _LAST * LONGEST_NAME
+    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # surrogates are no text
+    return stem[:-1] + following

@@ -1,0 +1,180 @@
+"""Worker: a thread that does what tasks of any event loop and thread ask for, all that waits at once."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from sqlite3 import Connection
+
+T = TypeVar("T")
+
+LARGEST_BATCH = 1000
+"""Jobs done in one go: a bound on how long other processes wait."""
+EXIT_WAIT = 10.0
+"""Seconds that the end of the interpreter waits for what is still to be done."""
+
+
+class Job(Generic[T]):
+    """Hold what to do with a connection, what came of it, and who waits for that."""
+
+    __slots__ = ("do", "error", "loop", "result", "waiter")
+
+    def __init__(self, do: Callable[[Connection], T]) -> None:
+        self.do = do
+        self.loop = asyncio.get_running_loop()
+        self.waiter: asyncio.Future[T] = self.loop.create_future()
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def run(self, connection: Connection) -> None:
+        """Do it."""
+        self.result = self.error = None
+        try:
+            self.result = self.do(connection)
+        except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+            self.error = error
+
+
+class Session(Protocol):
+    """What a worker's thread works with; made, used and closed in that thread."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait until it may work; what is asked for meanwhile is done in the same go."""
+        ...
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Run the jobs. What this raises is the error of them all."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class Worker:
+    """Do jobs in a thread of its own, which begins with the first one and ends with `stop`.
+
+    Tasks of several event loops and threads may ask at once. A task that is cancelled while it waits takes
+    nothing back. The end of the interpreter waits for what is still to be done; a forked child begins anew.
+    """
+
+    def __init__(self, name: str, session: Callable[[], Session]) -> None:
+        self._name = name
+        self._session = session
+        self._lock = Lock()
+        self._thread: _Thread | None = None
+        _workers.add(self)
+
+    def __del__(self) -> None:
+        if self._thread is not None:
+            self._thread.inbox.put(None)
+
+    async def do(self, work: Callable[[Connection], T]) -> T:
+        """Have something done; return or raise what it did."""
+        job = Job(work)
+        with self._lock:
+            if self._thread is None:
+                self._thread = _Thread(self._name, self._session)
+            self._thread.inbox.put(job)
+        return await job.waiter
+
+    async def stop(self) -> None:
+        """Wait for all that was asked for, and let go of everything; another job begins anew."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.inbox.put(None)
+            await asyncio.to_thread(thread.join)
+
+    def forget(self) -> None:
+        """Begin anew in a forked child, where the thread is gone and the lock may be held by nobody."""
+        self._lock = Lock()
+        self._thread = None
+
+
+class _Thread(Thread):
+    """The thread of a worker. It knows nothing of the worker, so that one that is forgotten can end it."""
+
+    def __init__(self, name: str, session: Callable[[], Session]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.inbox: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._make = session
+        _threads.add(self)
+        self.start()
+
+    def run(self) -> None:
+        session = self._make()
+        while (job := self.inbox.get()) is not None:
+            jobs = [job]
+            try:
+                with session.turn():
+                    jobs += self._waiting()
+                    session.work(jobs)
+            except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+                for failed in jobs:
+                    failed.error = error
+            _tell(jobs)
+        session.close()
+        _threads.discard(self)
+
+    def _waiting(self) -> Iterable[Job[Any]]:
+        with suppress(Empty):
+            for _ in range(LARGEST_BATCH):
+                job = self.inbox.get_nowait()
+                if job is None:
+                    self.inbox.put(None)  # after these
+                    return
+                yield job
+
+
+def _tell(jobs: Iterable[Job[Any]]) -> None:
+    """Wake who waits for the jobs, those of one event loop together."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    for job in jobs:
+        loops.setdefault(job.loop, []).append(job)
+    for loop, own in loops.items():
+        with suppress(RuntimeError):  # a loop that was closed: nobody waits any more
+            loop.call_soon_threadsafe(_answer, own)
+
+
+def _answer(jobs: Iterable[Job[Any]]) -> None:
+    for job in jobs:
+        if job.waiter.done():  # its task was cancelled
+            continue
+        if job.error is None:
+            job.waiter.set_result(job.result)
+        else:
+            job.waiter.set_exception(job.error)
+
+
+_workers: WeakSet[Worker] = WeakSet()
+_threads: set[_Thread] = set()
+
+
+def _finish() -> None:
+    for worker in tuple(_workers):
+        worker.forget()
+    for thread in tuple(_threads):
+        thread.inbox.put(None)
+    for thread in tuple(_threads):
+        thread.join(EXIT_WAIT)
+
+
+def _begin_anew() -> None:
+    _threads.clear()
+    for worker in tuple(_workers):
+        worker.forget()
+
+
+atexit.register(_finish)
+os.register_at_fork(after_in_child=_begin_anew)
