@@ -9,7 +9,11 @@ from typing import Any, Protocol, TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
-"""Which records are meant: each named field of `data` equals the value, or one of a tuple of values."""
+"""Which records are meant: each named field of `data` equals the value, or one of a tuple of values.
+
+Values are compared as JSON: True is not 1, "1" is not 1, but 1 is 1.0; a field that is absent is None. A
+field's name has no quotes, backslashes and control characters.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +21,11 @@ class Record:
     """Hold one thing that is kept: plain JSON data under a kind and a key.
 
     `kind` says what the data describes (`run`, `step`), `schema_version` in which form. `key` is unique
-    within its kind. `vector` is what `near` compares, of unit length. The store fills in the rest: `revision`
-    counts the writes of this record from 1 (0: not stored yet), `created_at` and `updated_at` are in UTC.
+    within its kind; both are texts of at most 1,000 bytes without NUL. `data` holds what JSON can, with texts
+    as keys: tuples come back as lists, NaN is refused, any text survives. `vector` is what `near` compares,
+    of unit length, as float32. The store fills in the rest, whatever a record to be stored says: `revision`
+    counts the writes of this record from 1 (0: not stored yet), `created_at` is when it was first stored and
+    `updated_at` when it was last, in UTC to the microsecond.
     """
 
     kind: str
@@ -34,9 +41,12 @@ class Record:
 class Store(Protocol):
     """Keep records, safely under many tasks, threads and processes at once.
 
-    A write that returned is durable where the store is. Writes of one task are seen by its later reads. A
-    store holds records of one space (a project, say) and never shows those of another. Every method raises
-    `StoreError` when the store can't be read or written, with the reason and what to do.
+    A write that returned is durable where the store is; one whose task is cancelled is carried out all the
+    same. Writes of one task are seen by its later reads. A store holds records of one space (a project, say)
+    and never shows those of another. What it returns is the caller's: to change it changes nothing stored.
+
+    Every method raises `StoreError` for a record that can't be stored, naming what of it, and when the store
+    can't be read or written, with the reason and what to do; it works again when the reason is gone.
     """
 
     async def put(self, record: Record, /) -> Record:
@@ -48,7 +58,10 @@ class Store(Protocol):
         ...
 
     async def replace(self, record: Record, /) -> Record | None:
-        """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
+        """Store a record if the stored one still has its `revision`; None if it was changed or deleted.
+
+        One that was stored anew after it was deleted is another: `created_at` tells, if the record has it.
+        """
         ...
 
     async def get(self, kind: str, key: str, /) -> Record | None:
@@ -68,8 +81,10 @@ class Store(Protocol):
     ) -> list[Record]:
         """Return the records of a kind, in the order of their keys or the newest first.
 
-        `prefix` is how their keys begin. `after` is the last record of the page before, in the same order;
-        `limit` is how many a page holds at most.
+        Keys are ordered by code points; the newest is what was created last (among equals the last key).
+        `prefix` is how their keys begin, letter by letter. `after` is the last record of the page before, in
+        the same order, whether it is still there or not; `limit` is how many a page holds at most (from 1).
+        A page after a page shows each record that stays once. Raises `ConfigError` for what can't be asked.
         """
         ...
 
@@ -80,9 +95,13 @@ class Store(Protocol):
     async def near(
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
+        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first.
+
+        The search is exact; among equally near ones the first key is first. Raises `StoreError` for a vector
+        without a direction (zero, NaN), and where the stored ones have other dimensions.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and let go of files and connections."""
+        """Write what is still to be written, and let go of files and connections; the next use opens anew."""
         ...

@@ -1,0 +1,46 @@
+"""The stores that every test of the protocol runs on."""
+
+import asyncio
+
+import pytest
+
+from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import SqliteStore
+
+
+def memory(_folder):
+    spaces = {}
+    return lambda space="": spaces.setdefault(space, MemoryStore())
+
+
+def sqlite(folder):
+    return lambda space="": SqliteStore(folder / "kept" / "redraft.db", space)
+
+
+BACKENDS = {"memory": memory, "sqlite": sqlite}
+"""Each returns, for a folder, a function that opens the store of a space; opened twice, it is the same."""
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+@pytest.fixture
+def open_store(backend, tmp_path):
+    """Open the store of a space, and close it in the end."""
+    opened = []
+    make = BACKENDS[backend](tmp_path)
+
+    def open_one(space=""):
+        opened.append(make(space))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        asyncio.run(store.aclose())
+
+
+@pytest.fixture
+def store(open_store):
+    return open_store()

@@ -1,0 +1,624 @@
+"""What every store must do: the sentences of its protocol, on every backend."""
+
+import asyncio
+import math
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from types import MappingProxyType
+
+import pytest
+
+from redraft.core.errors import ConfigError, StoreError
+from redraft.core.sync import run_sync
+from redraft.stores.base import Record
+
+
+def note(key="a", **data):
+    return Record("note", key, data)
+
+
+def keys(records):
+    return [record.key for record in records]
+
+
+async def put_all(store, *records):
+    return await asyncio.gather(*map(store.put, records))
+
+
+# What a record is
+
+
+SURVIVES = {
+    "nothing": {},
+    "null": {"a": None, "b": [None]},
+    "numbers": {"int": -3, "big": 2**70, "float": 0.1, "tiny": 5e-324, "true": True, "whole": 1.0},
+    "nested": {"a": {"b": [{"c": [[], {}]}]}},
+    "quotes": {'"\\/': "'\"`;--", "": "empty key", "$.a": "%_*?[", "a.b": 1},
+    "unicode": {"schlüssel 🔑": "naïve 東京 \u200b\u202e 👩‍👩‍👧", "nfd": "e\u0301"},
+    "control": {"nul": "a\0b\0", "lines": "\r\n\t\x1b[31m\x7f", "separators": "\u2028\u2029\ufeff"},
+    "surrogates": {"high": "\ud83d alone", "low \udc00": "\udfff"},
+    "long": {"text": "ab€" * 1_100_000},  # 5.5 MB as UTF-8
+    "many": {str(number): number for number in range(2_000)},
+}
+
+
+@pytest.mark.parametrize("data", SURVIVES.values(), ids=SURVIVES)
+def test_data_comes_back_as_it_was(store, data):
+    async def main():
+        written = await store.put(Record("note", "a", data, schema_version=7))
+        read = await store.get("note", "a")
+        assert written == read == (await store.find("note"))[0]
+        assert read.data == data
+        assert read.schema_version == 7
+        assert [type(value) for value in read.data.values()] == [type(value) for value in data.values()]
+
+    asyncio.run(main())
+
+
+def itself():
+    data = {}
+    data["data"] = data
+    return data
+
+
+REFUSED = {
+    "nan": ({"scores": [0.5, {"judge": math.nan}]}, r"data\['scores'\]\[1\]\['judge'\] is nan"),
+    "infinity": ({"a": -math.inf}, r"data\['a'\] is -inf"),
+    "object": ({"at": datetime.now(UTC)}, r"data\['at'\] is a datetime"),
+    "bytes": ({"a": b"bytes"}, "is a bytes"),
+    "set": ({"a": {1}}, "is a set"),
+    "mapping": ({"a": MappingProxyType({})}, "is a mappingproxy"),
+    "number as key": ({"a": {1: "x"}}, r"data\['a'\] has the key 1"),
+    "no object": (["a"], "data is a list"),
+    "itself": (itself(), "holds itself"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_json_is_refused_by_name(store, data, message):
+    async def main():
+        for write in (store.put, store.put_if_absent, store.replace):
+            with pytest.raises(StoreError, match=f"The record 'note' 'a' can't be stored: .*{message}"):
+                await write(Record("note", "a", data))
+        assert await store.find("note") == []
+
+    asyncio.run(main())
+
+
+def test_data_may_be_any_mapping_and_tuples_become_lists(store):
+    written = (
+        run_sync(store.put(note(pair=(1, 2)))),
+        run_sync(store.put(Record("note", "b", MappingProxyType({"a": 1})))),
+    )
+    assert [record.data for record in written] == [{"pair": [1, 2]}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "key", ["k", "ключ/🔑/a b", "'; DROP TABLE records; --", "..", "é" * 499, "\U0010ffff"]
+)
+def test_kinds_and_keys_are_any_text(store, key):
+    async def main():
+        written = await store.put(Record(key, key, {}))
+        assert (written.kind, written.key) == (key, key)
+        assert await store.get(key, key) == written
+        assert await store.find(key, prefix=key) == [written]
+        assert await store.get(key, key + " ") is None
+        assert await store.delete(key, key)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "é" * 501, None, 1])
+def test_what_is_no_name_is_refused(store, name):
+    async def main():
+        for call in (
+            store.put(Record("note", name, {})),
+            store.put(Record(name, "a", {})),
+            store.get("note", name),
+            store.get(name, "a"),
+            store.delete("note", name),
+            store.find(name),
+            store.near(name, [1.0]),
+        ):
+            with pytest.raises(StoreError, match=r"(kind|key) "):
+                await call
+
+    asyncio.run(main())
+
+
+def test_what_is_handed_out_is_no_alias(store):
+    async def main():
+        given = {"list": [1]}
+        written = await store.put(Record("note", "a", given, vector=[1.0, 0.0]))
+        read, (found,), ((near, _),) = (
+            await store.get("note", "a"),
+            await store.find("note"),
+            await store.near("note", [1.0, 0.0]),
+        )
+        for data in (given, written.data, read.data, found.data, near.data):
+            data["list"].append(2)
+            data["more"] = True
+        assert (await store.get("note", "a")).data == {"list": [1]}
+
+    asyncio.run(main())
+
+
+def test_the_store_fills_in_revision_and_times(store):
+    async def main():
+        before = datetime.now(UTC)
+        old = datetime(2001, 1, 1, tzinfo=UTC)
+        first = await store.put(Record("note", "a", {}, revision=17, created_at=old, updated_at=old))
+        second = await store.put(first)
+        third = await store.replace(second)
+        assert [each.revision for each in (first, second, third)] == [1, 2, 3]
+        assert before - timedelta(milliseconds=1) <= first.created_at <= datetime.now(UTC)
+        assert first.created_at == first.updated_at
+        assert first.created_at == second.created_at == third.created_at
+        assert first.updated_at < second.updated_at < third.updated_at
+        assert third.created_at.tzinfo is UTC
+        assert await store.delete("note", "a")
+        again = await store.put(third)
+        assert again.revision == 1
+        assert again.created_at > third.updated_at
+
+    asyncio.run(main())
+
+
+# Writing
+
+
+def test_put_replaces_all_of_a_record(store):
+    async def main():
+        await store.put(Record("note", "a", {"old": 1}, 1, [1.0, 0.0]))
+        written = await store.put(Record("note", "a", {"new": 2}, 2))
+        assert (written.data, written.schema_version, written.vector) == ({"new": 2}, 2, None)
+        assert await store.get("note", "a") == written
+
+    asyncio.run(main())
+
+
+def test_put_if_absent_returns_what_is_stored(store):
+    async def main():
+        first, is_new = await store.put_if_absent(note(x=1))
+        assert is_new
+        second, is_new = await store.put_if_absent(note(x=2))
+        assert not is_new
+        assert first == second == await store.get("note", "a")
+        assert second.data == {"x": 1}
+
+    asyncio.run(main())
+
+
+def test_replace_needs_the_revision(store):
+    async def main():
+        assert await store.replace(note(x=0)) is None
+        first = await store.put(note(x=1))
+        assert await store.replace(note(x=2)) is None  # revision 0 is none that is stored
+        second = await store.replace(replace(first, data={"x": 3}))
+        assert (second.data, second.revision) == ({"x": 3}, 2)
+        assert await store.replace(replace(first, data={"x": 4})) is None
+        assert (await store.get("note", "a")).data == {"x": 3}
+        await store.delete("note", "a")
+        assert await store.replace(replace(second, data={"x": 5})) is None
+        assert await store.get("note", "a") is None
+
+    asyncio.run(main())
+
+
+def test_what_was_stored_anew_is_another_record(store):
+    async def main():
+        first = await store.put(note(x=1))
+        await store.delete("note", "a")
+        await asyncio.sleep(0.001)
+        await store.put(note(x=2))
+        assert await store.replace(replace(first, data={"x": 3})) is None
+        assert (await store.replace(Record("note", "a", {"x": 4}, revision=1))).data == {"x": 4}
+
+    asyncio.run(main())
+
+
+def test_delete_says_if_there_was_one(store):
+    async def main():
+        await put_all(store, note("a"), note("b"), Record("other", "a", {}))
+        assert [await store.delete("note", "a") for _ in range(2)] == [True, False]
+        assert keys(await store.find("note")) == ["b"]
+        assert keys(await store.find("other")) == ["a"]
+
+    asyncio.run(main())
+
+
+# Finding
+
+
+KEYS = [
+    "run", "run/1", "run/10", "run/2", "run0", "Run/1", "r%n/1", "r_n/1", "r*n/1", "r?n/1", "r[u]n/1",
+    "r\\n", "ru", "é/1", "e\u0301/1", "\ud7ff1", "\ue0001", "\U0010ffff", "\U0010ffff\U0010ffffx", "zz",
+]  # fmt: skip
+
+
+PREFIXES = [
+    "", "run", "run/", "r%", "r_", "r*", "r?", "r[", "r\\", "R", "é", "\ud7ff", "\ue000",
+    "\U0010ffff", "\U0010ffff\U0010ffff", "z", "nothing",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_prefix_is_meant_letter_by_letter(store, prefix):
+    async def main():
+        await put_all(store, *map(note, KEYS), Record("other", prefix or "x", {}))
+        assert keys(await store.find("note", prefix=prefix)) == sorted(
+            key for key in KEYS if key.startswith(prefix)
+        )
+
+    asyncio.run(main())
+
+
+FIELDS = {
+    "absent": {},
+    "null": {"x": None},
+    "true": {"x": True},
+    "false": {"x": False},
+    "zero": {"x": 0},
+    "one": {"x": 1},
+    "one as float": {"x": 1.0},
+    "one as text": {"x": "1"},
+    "half": {"x": 0.5},
+    "negative zero": {"x": -0.0},
+    "big": {"x": 2**70},
+    "big and one": {"x": 2**70 + 1},
+    "big as float": {"x": 1e30},
+    "empty": {"x": ""},
+    "null as text": {"x": "null"},
+    "text": {"x": "naïve 'quoted' \"text\""},
+    "nul": {"x": "a\0b"},
+    "cut": {"x": "a"},
+    "surrogate": {"x": "\ud800"},
+    "list": {"x": [1]},
+    "object": {"x": {"y": 1}},
+    "list as text": {"x": "[1]"},
+    "two": {"x": "both", "y é.z": "both"},
+}
+WHERE = [
+    ({}, [*FIELDS]),
+    ({"x": None}, ["absent", "null"]),
+    ({"x": True}, ["true"]),
+    ({"x": False}, ["false"]),
+    ({"x": 0}, ["zero", "negative zero"]),
+    ({"x": 1}, ["one", "one as float"]),
+    ({"x": 1.0}, ["one", "one as float"]),
+    ({"x": "1"}, ["one as text"]),
+    ({"x": 0.5}, ["half"]),
+    ({"x": 2**70}, ["big"]),
+    ({"x": 10**30}, []),  # 1e30 is another number
+    ({"x": 1e30}, ["big as float"]),
+    ({"x": 10**400}, []),
+    ({"x": math.nan}, []),
+    ({"x": ""}, ["empty"]),
+    ({"x": "null"}, ["null as text"]),
+    ({"x": "naïve 'quoted' \"text\""}, ["text"]),
+    ({"x": "a\0b"}, ["nul"]),
+    ({"x": "a"}, ["cut"]),
+    ({"x": "\ud800"}, ["surrogate"]),
+    ({"x": "[1]"}, ["list as text"]),
+    ({"x": ()}, []),
+    ({"x": ("a", 0.5, None, True)}, ["absent", "null", "true", "half", "cut"]),
+    ({"x": "both", "y é.z": "both"}, ["two"]),
+    ({"x": "both", "y é.z": None}, []),
+    ({"y": 1}, []),
+    ({"x.y": 1}, []),
+    ({"x' OR 1=1 --": 1}, []),
+]
+
+
+@pytest.mark.parametrize(("where", "expected"), WHERE, ids=lambda value: repr(value)[:40])
+def test_where_compares_fields_as_json(store, where, expected):
+    async def main():
+        await put_all(store, *(Record("note", key, data, vector=[1.0]) for key, data in FIELDS.items()))
+        assert set(keys(await store.find("note", where=where))) == set(expected)
+        near = await store.near("note", [1.0], where=where, limit=100)
+        assert {record.key for record, _ in near} == set(expected)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"where": {'a"b': 1}},
+        {"where": {"a\\": 1}},
+        {"where": {"": 1}},
+        {"where": {"a\0": 1}},
+        {"where": {"a": [1]}},
+        {"where": {"a": {"b": 1}}},
+        {"where": {"a": (1, (2,))}},
+        {"limit": 0},
+        {"limit": -1},
+        {"limit": True},
+        {"after": note()},
+    ],
+    ids=repr,
+)
+def test_what_can_not_be_asked_is_a_config_error(store, asked):
+    with pytest.raises(ConfigError, match=next(iter(asked))):
+        run_sync(store.find("note", **asked))
+
+
+async def paged(store, limit, between=None, **asked):
+    found, after = [], None
+    while page := await store.find("note", after=after, limit=limit, **asked):
+        assert len(page) <= limit
+        found += page
+        after = page[-1]
+        if between:
+            await between(after)
+    return found
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_pages_show_each_record_once_and_in_order(store, limit, newest_first):
+    async def main():
+        order = Random(1).sample(range(20), 20)  # noqa: S311 (no secret)
+        written = await put_all(store, *(note(f"{number:02}", even=number % 2 == 0) for number in order))
+        expected = written[::-1] if newest_first else sorted(written, key=lambda record: record.key)
+        assert await store.find("note", newest_first=newest_first) == expected
+        assert await paged(store, limit, newest_first=newest_first) == expected
+        expected = [record for record in expected if record.key.startswith("0") and record.data["even"]]
+        asked = {"newest_first": newest_first, "prefix": "0", "where": {"even": True}}
+        assert await paged(store, limit, **asked) == expected
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newest_first):
+    for module in ("redraft.stores.memory", "redraft.stores.sqlite_records"):
+        monkeypatch.setattr(f"{module}.time_ns", lambda: 1_700_000_000_000_000_000)
+
+    async def main():
+        await put_all(store, *map(note, "dbeac"))
+        found = keys(await paged(store, 2, newest_first=newest_first))
+        assert found == (list("edcba") if newest_first else list("abcde"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_pages_hold_while_records_come_and_go(store, newest_first):
+    async def main():
+        written = await put_all(store, *(note(f"{number:02}") for number in range(0, 40, 2)))
+
+        async def between(last):
+            if last in written:
+                await store.put(note(f"new {last.key}"))  # newer than all, and after them all
+                await store.put(replace(last, data={"changed": True}))  # stays in its place
+                await store.delete("note", last.key)  # the cursor need not be there any more
+
+        found = keys(await paged(store, 3, between, newest_first=newest_first))
+        stayed = [record.key for record in written]
+        old = [key for key in found if not key.startswith("new")]
+        assert old == (stayed[::-1] if newest_first else stayed)
+        assert len(found) == len(set(found)) == (20 if newest_first else 26)
+
+    asyncio.run(main())
+
+
+# Near
+
+
+def test_near_is_exact_and_ordered(store):
+    async def main():
+        random = Random(7)  # noqa: S311 (no secret)
+        vectors = {f"{n:03}": [random.gauss(0, 1) for _ in range(16)] for n in range(200)}
+        await put_all(store, *(Record("note", key, {}, vector=vector) for key, vector in vectors.items()))
+        await put_all(store, note("without"), Record("other", "x", {}, vector=[1.0, 2.0]))
+        asked = [random.gauss(0, 1) for _ in range(16)]
+
+        def cosine(other):
+            product = math.fsum(a * b for a, b in zip(asked, other, strict=True))
+            return product / math.hypot(*asked) / math.hypot(*other)
+
+        expected = sorted(vectors, key=lambda key: -cosine(vectors[key]))
+        found = await store.near("note", asked, limit=500)
+        assert keys(record for record, _ in found) == expected
+        assert [similarity for _, similarity in found] == pytest.approx(
+            [cosine(vectors[key]) for key in expected], abs=1e-5
+        )
+        assert await store.near("note", asked) == found[:3]
+        assert found[0][0] == await store.get("note", expected[0])
+        assert found[0][0].vector == pytest.approx(vectors[expected[0]], abs=1e-5)
+
+    asyncio.run(main())
+
+
+def test_equally_near_ones_come_by_their_keys(store):
+    async def main():
+        third = math.sqrt(1 / 3)
+        await put_all(store, *(Record("note", key, {}, vector=[third] * 3) for key in "cab"))
+        await store.put(Record("note", "opposite", {}, vector=[-5, -5, -5]))
+        found = await store.near("note", [2, 2, 2], limit=9)
+        assert [(record.key, similarity) for record, similarity in found] == [
+            ("a", 1.0),
+            ("b", 1.0),
+            ("c", 1.0),
+            ("opposite", -1.0),
+        ]
+        assert await store.near("other", [1.0]) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([0.0, 0.0], "all zero"),
+        ([], "all zero"),
+        ([math.nan, 1.0], "NaN"),
+        ([math.inf, 1.0], "NaN or infinity"),
+        ([1e300, 1.0], "range of float32"),
+        ([1e-300, 0.0], "all zero"),  # in float32
+        (["a", "b"], "required argument is not a float"),
+    ],
+    ids=repr,
+)
+def test_a_vector_without_direction_is_refused(store, vector, message):
+    async def main():
+        await store.put(Record("note", "a", {}, vector=[1.0, 0.0]))
+        with pytest.raises(StoreError, match=f"'note' 'b' .*vector must .*{message}"):
+            await store.put(Record("note", "b", {}, vector=vector))
+        with pytest.raises(StoreError, match=f"near: the vector must .*{message}"):
+            await store.near("note", vector)
+
+    asyncio.run(main())
+
+
+def test_vectors_of_other_dimensions_are_refused(store):
+    async def main():
+        await put_all(
+            store,
+            Record("note", "old", {"model": "a"}, vector=[1.0, 0.0]),
+            Record("note", "new", {"model": "b"}, vector=[1.0, 0.0, 0.0]),
+        )
+        with pytest.raises(StoreError, match=r"'old' has 2 dimensions.* 3.*embed the records anew"):
+            await store.near("note", [1.0, 0.0, 0.0])
+        found = await store.near("note", [1.0, 0.0, 0.0], where={"model": "b"})
+        assert keys(record for record, _ in found) == ["new"]
+
+    asyncio.run(main())
+
+
+# Many at once
+
+
+def test_of_many_at_once_exactly_one_is_first(store):
+    async def main():
+        found = await asyncio.gather(*(store.put_if_absent(note(by=number)) for number in range(50)))
+        assert sum(is_new for _, is_new in found) == 1
+        assert len({record.data["by"] for record, _ in found}) == 1
+        assert {record.revision for record, _ in found} == {1}
+
+    asyncio.run(main())
+
+
+def test_compare_and_set_loses_nothing(store):
+    async def increment():
+        while True:
+            record = await store.get("note", "a")
+            count = record.data["count"] + 1
+            if await store.replace(replace(record, data={"count": count})):
+                return
+
+    async def main():
+        await store.put(note(count=0))
+        await asyncio.gather(*(increment() for _ in range(50)))
+        record = await store.get("note", "a")
+        assert (record.data["count"], record.revision) == (50, 51)
+
+    asyncio.run(main())
+
+
+def test_a_task_reads_what_it_wrote(store):
+    async def one(number):
+        for turn in range(5):
+            await store.put(note(str(number), turn=turn))
+            assert (await store.get("note", str(number))).data == {"turn": turn}
+            assert (await store.find("note", where={"turn": turn}, prefix=str(number))) != []
+            assert await store.delete("note", str(number))
+            assert await store.get("note", str(number)) is None
+
+    async def main():
+        await asyncio.gather(*map(one, range(10, 30)))
+
+    asyncio.run(main())
+
+
+def test_one_that_fails_fails_alone(store):
+    async def main():
+        await store.put(Record("note", "vector", {}, vector=[1.0]))
+        found = await asyncio.gather(
+            *(
+                call
+                for number in range(20)
+                for call in (
+                    store.put(note(str(number))),
+                    store.put(note("nan", x=math.nan)),
+                    store.near("note", [1.0, 2.0]),
+                )
+            ),
+            return_exceptions=True,
+        )
+        errors = [each for each in found if isinstance(each, StoreError)]
+        assert (len(found), len(errors)) == (60, 40)
+        assert len(await store.find("note")) == 21
+
+    asyncio.run(main())
+
+
+def test_a_write_whose_task_is_cancelled_is_carried_out_once(store):
+    async def main():
+        tasks = [asyncio.create_task(store.put(note(str(number)))) for number in range(30)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.put(note("last"))
+        records = await store.find("note")
+        assert len(records) == 31
+        assert {record.revision for record in records} == {1}
+
+    asyncio.run(main())
+
+
+def test_threads_and_loops_share_a_store(store):
+    failed = []
+
+    def work(number):
+        try:
+            for turn in range(5):
+                run_sync(store.put(note(f"{number}/{turn}")))
+                assert len(run_sync(store.find("note", prefix=f"{number}/"))) == turn + 1
+        except BaseException as error:  # noqa: BLE001 (the test fails with it)
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(run_sync(store.find("note"))) == 40
+
+
+# Spaces, and closing
+
+
+def test_spaces_do_not_see_each_other(open_store):
+    async def main():
+        one, other, again = open_store("one"), open_store("other"), open_store("one")
+        await one.put(Record("note", "a", {"x": 1}, vector=[1.0]))
+        assert await other.get("note", "a") is None
+        assert await other.find("note", where={"x": 1}) == []
+        assert await other.near("note", [1.0, 1.0]) == []
+        assert not await other.delete("note", "a")
+        assert (await other.put_if_absent(Record("note", "a", {"x": 2})))[1]
+        assert await other.replace(await one.get("note", "a")) is None
+        assert (await again.get("note", "a")).data == {"x": 1}
+
+    asyncio.run(main())
+
+
+def test_a_closed_store_opens_anew(store):
+    async def main():
+        await store.aclose()
+        for turn in range(3):
+            writes = [asyncio.create_task(store.put(note(f"{turn}{n}"))) for n in range(9)]
+            await asyncio.sleep(0)
+            await store.aclose()  # what was asked for is written first
+            assert all(task.done() for task in writes) or await asyncio.gather(*writes)
+            assert len(await store.find("note")) == 9 * (turn + 1)
+        await store.aclose()
+        await store.aclose()
+
+    asyncio.run(main())
