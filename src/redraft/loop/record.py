@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.codec import to_json
+from redraft.core.reflection import Reflection
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.task import Advice, Task
 from redraft.core.usage import NOTHING_USED, TokenUsage
@@ -95,6 +96,12 @@ class RunRecord:
     diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
     advice: tuple[Advice, ...] = ()
     error: str = ""
+    reflections: tuple[Reflection, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """How it stands now: its status, or `killed` for a running one whose process is gone."""
+        return "killed" if self.status == "running" and self.process.is_gone() else self.status
 
     @property
     def usage(self) -> TokenUsage:
@@ -124,6 +131,7 @@ class RunRecord:
             usage_by_role=self.usage_by_role,
             diagnostics=self.diagnostics,
             advice=self.advice,
+            reflections=self.reflections,
         )
 
     def end(self, result: ReflectionResult, finished_at: datetime) -> None:
@@ -146,6 +154,7 @@ class RunRecord:
         self.execution_time = result.execution_time
         self.diagnostics = dict(result.diagnostics)
         self.advice = result.advice
+        self.reflections = result.reflections
         self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
 
 

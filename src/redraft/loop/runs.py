@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Record, Scalar, Store
 
 LAST = "last"
+KILLED = "killed"
 PAGE = 50
 
 
@@ -81,11 +82,12 @@ class Runs:
     ) -> list[RunRecord]:
         """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
 
-        Runs that ran inside others are left out unless `inner`.
+        `killed` is a status, too: of a `running` one whose process is gone. Runs that ran inside others are
+        left out unless `inner`.
         """
         where: dict[str, Scalar] = {} if inner else {"parent": ""}
         if status is not None:
-            where["status"] = status
+            where["status"] = "running" if status == KILLED else status
         if reason is not None:
             where["reason"] = reason
         runs: list[RunRecord] = []
@@ -93,7 +95,8 @@ class Runs:
         while len(runs) < limit:
             page = await self._store.find(RUN, where=where, newest_first=True, after=last, limit=PAGE)
             named = [record for record in page if name in (None, record.data["origin"]["name"])]
-            runs += [await self._read(record) for record in named]
+            read = [await self._read(record) for record in named]
+            runs += [run for run in read if status in (None, run.state)]
             if len(page) < PAGE:
                 break
             last = page[-1]
@@ -160,6 +163,7 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
                     step.at,
                     draft.usage + evaluation.usage,
                     draft.strategy,
+                    conversation=draft.conversation,
                 )
             )
             used = evaluation.usage
@@ -168,6 +172,9 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
             used = draft.usage
         usage[role] = usage.get(role, NOTHING_USED) + used
     run.versions, run.usage_by_role = tuple(versions), usage
+    run.reflections = tuple(
+        reflection for one in versions if one.conversation for reflection in one.conversation.reflections
+    )
     if versions:
         run.best, run.final = select(versions, "highest_score").iteration, versions[-1].iteration
         run.revisions = len(versions) - 1

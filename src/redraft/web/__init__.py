@@ -1,0 +1,1 @@
+"""Pages: a kept run in one HTML file."""
