@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
+from redraft.stores.private import make_file
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -52,7 +54,8 @@ class FileLock:
 
     def _acquire(self) -> None:
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_file(self._path)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             _files.add(self._file)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
@@ -32,7 +33,7 @@ def explained(error: Exception, path: Path, wait: float) -> StoreError:
     """Return the `StoreError` that says what an error of the database, the system or the lock means."""
     if isinstance(error, StoreError):
         return StoreError(*error.args)
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
         return StoreError(f"{path} is a folder: give the store the path of a file.")
     if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
         return StoreError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import contextmanager, suppress
+from stat import S_IMODE
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
 from redraft.stores.lock import FileLock
 from redraft.stores.migrate import scripts
+from redraft.stores.private import make_file, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -19,7 +20,6 @@ APPLICATION_ID = 0x52445246
 """How a file says that it is ours ("RDRF")."""
 
 _SETTINGS = "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
-_IGNORE_ALL = "# What Redraft keeps is not for git.\n*\n"
 
 
 class SqliteFile:
@@ -41,7 +41,7 @@ class SqliteFile:
     def locked(self) -> Generator[None]:
         """Be the one process that writes; make the folder if it is missing."""
         if self._connection is None:
-            _make_folder(self._path.parent)
+            make_folder(self._path.parent)
         with self._lock.held():
             yield
 
@@ -75,11 +75,12 @@ class SqliteFile:
 
     def _open(self) -> sqlite3.Connection:
         if not self._path.exists():
-            with self.locked(), suppress(FileExistsError):
-                # Only a file that is new may be opened besides SQLite: closing it would end SQLite's locks.
-                file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                os.fchmod(file, 0o600)  # whatever the umask took
-                os.close(file)
+            with self.locked():
+                make_file(self._path)  # SQLite would make it with the modes that the umask leaves
+        for side in ("-wal", "-shm"):
+            # They keep the mode that the database had when they were made, be it read-only for a while.
+            with suppress(OSError):
+                self._path.with_name(f"{self._path.name}{side}").chmod(S_IMODE(self._path.stat().st_mode))
         uri = f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)
         try:
@@ -125,16 +126,6 @@ class SqliteFile:
             f"BEGIN IMMEDIATE; {''.join(steps[version:])} PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {len(steps)}; COMMIT;"
         )
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(0o700)
-        folder.chmod(0o700)  # whatever the umask took
-        (folder / ".gitignore").write_text(_IGNORE_ALL, "utf-8")
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -87,6 +87,8 @@ class Writer:
         except BaseException:
             self._file.drop()
             raise
+        if any(isinstance(job.error, sqlite3.Error) for job in jobs):
+            self._file.drop()
 
 
 def _run_in_transaction(connection: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -109,16 +109,19 @@ class _Thread(Thread):
         super().__init__(name=name, daemon=True)
         self.inbox: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._make = session
-        _threads.add(self)
         self.start()
+        _threads.add(self)
 
     def run(self) -> None:
         session = self._make()
         while (job := self.inbox.get()) is not None:
             jobs = [job]
             try:
-                with session.turn():
-                    jobs += self._waiting()
+                with ExitStack() as stack:
+                    try:
+                        stack.enter_context(session.turn())
+                    finally:
+                        jobs += self._waiting()  # they had the same wait, also if it was in vain
                     session.work(jobs)
             except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
                 for failed in jobs:
