@@ -11,8 +11,8 @@ from redraft.core.usage import NOTHING_USED, TokenUsage
 class Reflection:
     """Keep one look back in the middle of a run: what set it off, when, and what was said.
 
-    `iteration` is the 1-based version that was being made, `step` how many steps the model had taken towards
-    it (0: none yet). `text` went into the conversation; it is empty where the reflecting model failed, and
+    `iteration` is the 1-based version that was being made, `step` how many steps the model had taken in the
+    conversation (0: between two versions). `text` went into the conversation; it is empty where the reflecting model failed, and
     `problem` says how. Specification 2.3.
     """
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING
+
+from redraft.core.codec import to_json
 
 if TYPE_CHECKING:
     from redraft.core.version import Output
@@ -20,9 +23,14 @@ def as_text(output: Output) -> str:
     if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
         return output.model_dump_json(indent=2)
     try:
-        return json.dumps(output, ensure_ascii=False, indent=2, default=str)
+        return json.dumps(output, ensure_ascii=False, indent=2, default=_data)
     except (TypeError, ValueError):  # keys that are no text, a value that holds itself
         return repr(output)
+
+
+def _data(value: object) -> object:
+    """Return a dataclass as data, anything else as the text that it makes of itself."""
+    return to_json(value) if is_dataclass(value) else str(value)
 
 
 def copy_of(output: Output) -> Output:

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redraft.core.events import RunFinished
+from redraft.core.check import check_list
+from redraft.core.errors import MissingExtraError
 from redraft.core.settings import load_settings
 from redraft.core.steps import direct
 from redraft.core.sync import run_sync
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run import last_result, run_loop
-from redraft.loop.wire import given_draft, parts_of_model, task_of
+from redraft.loop.run import run_loop
+from redraft.loop.stream import RunStream
+from redraft.loop.wire import given_draft, judges_of, live_run, parts_of_model, reflecting, task_of
 from redraft.models.names import model_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from redraft.core.events import Event
+    from pydantic_ai.agent import AbstractAgent
+    from pydantic_ai.tools import Tool
+
+    from redraft.core.events import Listener
     from redraft.core.protocols import ChatModel, Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
     from redraft.core.version import Draft, Output
+    from redraft.loop.acting.performer import Performer
+    from redraft.loop.live import LiveRun
+    from redraft.loop.parts import Judges, Parts
+    from redraft.loop.wrapped import WrappedAgent
 
 
 class Agent:
     """Answer with a model, and redraft the answer until the pattern is content.
 
     `model` is a `provider:model` or `local:...` name, a name of your own from the settings, or any
-    `ChatModel`; without it the settings decide (REDRAFT_MODEL). The agent holds no state of its runs: one may
-    serve many at once.
+    `ChatModel`; without it the settings decide (REDRAFT_MODEL). With `tools` (functions, sync or async, or
+    Tools of Pydantic AI) the agent acts before it answers: a version is then one such run, a revision goes
+    on in its conversation, and a tool that raises is told to the model, which may try something else. Only a
+    provider's model can call tools. The agent holds no state of its runs: one may serve many at once.
 
-    Raises `ConfigError` for a model, key or criterion that can't work, before anything is spent.
+    Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
+    spent.
     """
 
     def __init__(
@@ -41,15 +52,35 @@ class Agent:
         *,
         pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
+        tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
     ) -> None:
-        self._model = model_of(model, load_settings())
-        self._pattern = pattern or ReflectionPattern()
+        check_list("tools", tools)
+        self._model: ChatModel | None = model_of(model, load_settings())
         self._system_prompt = system_prompt
-        self._parts = parts_of_model(self._pattern, self._model, system_prompt)
+        self._performer = _performer(self._model, system_prompt, tools) if tools else None
+        self._set_pattern(pattern)
+
+    def _set_pattern(self, pattern: ReflectionPattern | None) -> None:
+        self._pattern = pattern or ReflectionPattern()
+        self._judges = judges_of(self._pattern, self._model)
+        self._live(self._pattern)  # what is wrong with its triggers shows here
+
+    @staticmethod
+    def from_pydantic_ai(
+        agent: AbstractAgent[Any, Any], *, pattern: ReflectionPattern | None = None
+    ) -> WrappedAgent:
+        """Wrap an agent of Pydantic AI: its output, typed as it is, is what gets judged and redrafted.
+
+        The agent is left as it is, its validators, retries and settings included. Its model judges, too,
+        unless the pattern or the settings name another.
+        """
+        from redraft.loop.wrapped import WrappedAgent  # noqa: PLC0415 (the two know each other)
+
+        return WrappedAgent(agent, pattern=pattern)
 
     @property
-    def model(self) -> ChatModel:
-        """The model that drafts and revises."""
+    def model(self) -> ChatModel | None:
+        """The model that drafts and revises; None for a wrapped agent that has none of its own."""
         return self._model
 
     @property
@@ -74,12 +105,7 @@ class Agent:
 
         `pattern` stands in for the agent's own in this run; `draft` starts from an answer that is there.
         """
-        pattern = pattern or self.pattern
-        task = task_of(query, pattern)
-        parts = self._parts
-        if pattern is not self.pattern or task.task_type not in ("", pattern.task_type):
-            parts = parts_of_model(pattern, self.model, self.system_prompt, task.task_type)
-        return await run_loop(task, parts, pattern, step, given_draft(draft))
+        return await self._run(query, pattern or self._pattern, draft, step)
 
     def run_sync(
         self,
@@ -91,32 +117,74 @@ class Agent:
         """Do what `run` does, from code that is not async; also inside a running event loop."""
         return run_sync(self.run(query, pattern=pattern, draft=draft))
 
-    async def stream(
+    def stream(
         self,
         query: str | Task,
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
-    ) -> AsyncIterator[Event]:
-        """Answer `query` and yield the events of the run as they happen; the last is `RunFinished`.
+    ) -> RunStream:
+        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
+        return self._stream(query, pattern or self._pattern, draft)
 
-        Leaving the iteration early cancels the run.
-        """
-        chosen = pattern or self.pattern
-        events: asyncio.Queue[Event | None] = asyncio.Queue()
+    def _stream(
+        self,
+        query: str | Task,
+        pattern: ReflectionPattern,
+        draft: Output | Draft | None,
+        performer: Performer | None = None,
+    ) -> RunStream:
+        live = self._live(pattern)
 
-        def listen(event: Event) -> None:
-            events.put_nowait(event)
-            if chosen.on_event is not None:
-                chosen.on_event(event)
+        def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
+            watched = replace(pattern, on_event=listener)
+            return self._run(query, watched, draft, direct, performer=performer, live=live)
 
-        run = asyncio.ensure_future(self.run(query, pattern=replace(chosen, on_event=listen), draft=draft))
-        run.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                if isinstance(event, RunFinished):
-                    last_result.set(event.result)  # the run is a task, whose context is its own
-                yield event
-            await run
-        finally:
-            run.cancel()
+        return RunStream(start, live, pattern.on_event)
+
+    async def _run(
+        self,
+        query: str | Task,
+        pattern: ReflectionPattern,
+        draft: Output | Draft | None,
+        step: Step,
+        *,
+        performer: Performer | None = None,
+        live: LiveRun | None = None,
+    ) -> ReflectionResult:
+        performer = performer or self._performer
+        task = task_of(query, pattern)
+        if performer is not None and not task.tools:
+            task = replace(task, tools=performer.tool_names)
+        judges = self._judges
+        if pattern is not self._pattern or task.task_type not in ("", pattern.task_type):
+            judges = judges_of(pattern, self._model, task.task_type)
+        parts = self._parts(pattern, judges, performer, live or self._live(pattern))
+        return await run_loop(task, parts, pattern, step, given_draft(draft))
+
+    def _live(self, pattern: ReflectionPattern) -> LiveRun:
+        if self._performer is None:
+            return live_run(pattern, self._model, "a text agent")
+        self._performer.check(pattern.triggers)
+        return live_run(pattern, self._model)
+
+    def _parts(
+        self, pattern: ReflectionPattern, judges: Judges, performer: Performer | None, live: LiveRun
+    ) -> Parts:
+        if performer is not None:
+            from redraft.loop.acting.verbs import acting_parts  # noqa: PLC0415 (only who acts pays for it)
+
+            return reflecting(acting_parts(performer, judges, live), live)
+        if self._model is None:
+            raise AssertionError("an agent that does not act has a model")
+        return parts_of_model(pattern, self._model, self._system_prompt, judges, live)
+
+
+def _performer(
+    model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
+) -> Performer:
+    try:
+        from redraft.loop.acting.make import performer_of  # noqa: PLC0415 (only who acts pays for it)
+    except ImportError as error:
+        raise MissingExtraError("An agent with tools", "providers") from error
+    return performer_of(model, system_prompt, tools)

@@ -19,7 +19,7 @@ from redraft.loop.tell import nobody
 from redraft.loop.triggers import NO_TRIGGERS, Triggers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from redraft.core.chat import ModelRole
     from redraft.core.context import RunContext
@@ -68,9 +68,14 @@ class LiveRun:
         """Count what a step used that comes to no end."""
         self._tally.add(role, used)
 
-    def step(self) -> Step:
-        """Return the step for an effect inside the step under way, watched by who listens."""
+    def step(self, on_failure: Callable[[str, Exception, float | None], float | None] | None = None) -> Step:
+        """Return the step for an effect inside the step under way, watched by who listens.
+
+        With `on_failure` it is tried again, as `redraft.core.steps.retried` does.
+        """
         step = inner_step.get()
+        if on_failure is not None:
+            step = retried(step, self.retry, on_failure)
         return step if self._emit is nobody else observed(step, self._emit, self.run_id)
 
     def wait_before(

@@ -10,6 +10,14 @@ from redraft.loop.live import LiveRun
 
 
 @dataclass(frozen=True, slots=True)
+class Judges:
+    """Hold what judges, and where its scores come from."""
+
+    evaluate: Evaluator
+    signals: Signals = NO_JUDGE
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too.
 

@@ -17,7 +17,7 @@ from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
-from redraft.loop.parts import Parts
+from redraft.loop.parts import Judges, Parts
 from redraft.loop.pattern import judging_of
 from redraft.loop.prompts import Memory
 from redraft.loop.reflecting import ReflectingReviser
@@ -59,18 +59,19 @@ def given_draft(draft: Output | Draft | None) -> Draft | None:
     return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
 
 
+def judges_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "") -> Judges:
+    """Let the pattern's criteria judge what an agent makes, with its model where no other is named."""
+    judges = _panel(pattern, pattern.quality_criteria, model, task_type or pattern.task_type)
+    return Judges(judges, signals_of(pattern, judges, model))
+
+
 def parts_of_model(
-    pattern: ReflectionPattern, model: ChatModel, system_prompt: str, task_type: str = ""
+    pattern: ReflectionPattern, model: ChatModel, system_prompt: str, judges: Judges, live: LiveRun
 ) -> Parts:
-    """Let a model draft and revise, and the pattern's criteria judge."""
-    kind = task_type or pattern.task_type
-    judges = _panel(pattern, pattern.quality_criteria, model, kind)
-    return Parts(
-        ModelGenerator(model, system_prompt),
-        judges,
-        ModelReviser(model, system_prompt, _memory(pattern)),
-        signals_of(pattern, judges, model),
-    )
+    """Let a model draft and revise."""
+    generate = ModelGenerator(model, system_prompt)
+    revise = ModelReviser(model, system_prompt, _memory(pattern))
+    return reflecting(Parts(generate, judges.evaluate, revise, judges.signals), live)
 
 
 def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = "") -> LiveRun:

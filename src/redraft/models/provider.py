@@ -16,7 +16,7 @@ from redraft.models.parse import alternatives_of, parsed_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.exceptions import AgentRunError
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.openai import OpenAIChatModelSettings
@@ -54,8 +54,8 @@ class ProviderModel:
         """Answer one request."""
         from pydantic_ai import direct, exceptions  # noqa: PLC0415 (0.3 s, on first use)
 
-        model = self._given or await self._model_of_this_loop()
-        settings = self._settings(model, request)
+        model = await self.model()
+        settings = self.settings(model, request)
         try:
             response = await direct.model_request(
                 model,
@@ -63,15 +63,16 @@ class ProviderModel:
                 model_settings=settings,
                 model_request_parameters=_parameters(model, request),
             )
-        except exceptions.ModelAPIError as error:
-            raise self._failed(error) from error
+        except exceptions.AgentRunError as error:
+            raise model_error(self.name, error) from error
         except exceptions.UserError as error:
             raise ConfigError(f"{self.name}: {error}") from error
-        except exceptions.AgentRunError as error:  # an answer that is none, such as a body that is no JSON
-            raise ModelError(f"{self.name} answered what is no reply: {error}", retryable=True) from error
         return self._reply(response, request)
 
-    async def _model_of_this_loop(self) -> Model:
+    async def model(self) -> Model:
+        """Return the model object of Pydantic AI that answers in this event loop."""
+        if self._given is not None:
+            return self._given
         opened = _opened.setdefault(asyncio.get_running_loop(), {})
         if self.name not in opened:
             model, self._fresh = self._fresh or _model_named(self.name), None
@@ -79,7 +80,8 @@ class ProviderModel:
             await anext(opened[self.name].closing)
         return opened[self.name].model
 
-    def _settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
+    def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
+        """Return what is sent beside the messages of a request; the client is told to make one attempt."""
         settings: OpenAIChatModelSettings = {}
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0
@@ -99,33 +101,45 @@ class ProviderModel:
 
     def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
         text = response.text or ""
-        used, reason = response.usage, response.finish_reason
+        reason = response.finish_reason
         return ChatReply(
             text,
             parsed_of(text, request),
             tuple(_logprobs(response)),
-            TokenUsage(
-                input_tokens=used.input_tokens,
-                output_tokens=used.output_tokens,
-                cached_tokens=used.cache_read_tokens,
-                requests=1,
-                cost_usd=_cost(response),
-            ),
+            usage_of(response),
             self.name,
             reason if reason in ("stop", "length") else "stop" if reason is None else "other",
         )
 
-    def _failed(self, error: ModelAPIError) -> ModelError:
-        from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
-        status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
-        passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
-        # An exhausted quota comes as a 429, too, but waiting does not help.
-        if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
-            passing = False
-        return ModelError(
-            f"{self.name} failed: {error}", status=status, retryable=passing, retry_after=error.retry_after
-        )
+def usage_of(response: ModelResponse) -> TokenUsage:
+    """Return what a response used; its cost is None where no price is known."""
+    used = response.usage
+    return TokenUsage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cached_tokens=used.cache_read_tokens,
+        requests=1,
+        cost_usd=_cost(response),
+    )
+
+
+def model_error(name: str, error: AgentRunError) -> ModelError:
+    """Say of a failed request to a model whether trying again can help."""
+    from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
+
+    if not isinstance(
+        error, exceptions.ModelAPIError
+    ):  # an answer that is none, such as a body that is no JSON
+        return ModelError(f"{name} answered what is no reply: {error}", retryable=True)
+    status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
+    passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
+    # An exhausted quota comes as a 429, too, but waiting does not help.
+    if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
+        passing = False
+    return ModelError(
+        f"{name} failed: {error}", status=status, retryable=passing, retry_after=error.retry_after
+    )
 
 
 class _Open(NamedTuple):

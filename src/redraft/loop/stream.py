@@ -1,0 +1,101 @@
+"""RunStream: a run to watch and to reach into while it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from redraft.core.events import RunFinished
+from redraft.loop.run import last_result
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from types import TracebackType
+    from typing import Any
+
+    from redraft.core.events import Event, Listener
+    from redraft.core.result import ReflectionResult
+    from redraft.loop.live import LiveRun
+
+
+class RunStream:
+    """Iterate over the events of a run as they happen; the last is `RunFinished`.
+
+    The run begins with the iteration, or on entering `async with`. Leaving the iteration early cancels it,
+    and so does leaving the `async with`. What the run raises comes out of the iteration.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult]],
+        live: LiveRun,
+        listener: Listener | None,
+    ) -> None:
+        self._start = start
+        self._live = live
+        self._listener = listener
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._run: asyncio.Task[ReflectionResult] | None = None
+        self._result: ReflectionResult | None = None
+
+    @property
+    def result(self) -> ReflectionResult:
+        """What the run came to, as soon as it has; raises `LookupError` before, and where it made nothing."""
+        if self._result is None:
+            raise LookupError("The run has no result (yet): iterate over its events to the end.")
+        return self._result
+
+    def reflect_now(self) -> bool:
+        """Ask for a look back, at the next step of the agent or before the next revision.
+
+        Returns whether there will be one, if the run gets that far: not where one is asked for already, or
+        `max_reflections` were made. Raises `ConfigError` where `manual` is not among the pattern's
+        `reflection_triggers`, and `RuntimeError` when the run has finished.
+        """
+        if self._result is not None or (self._run is not None and self._run.done()):
+            raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
+        return self._live.ask()
+
+    async def __aiter__(self) -> AsyncGenerator[Event]:
+        run = self._begun()
+        try:
+            while (event := await self._events.get()) is not None:
+                if isinstance(event, RunFinished):
+                    last_result.set(event.result)  # the run is a task, whose context is its own
+                yield event
+            await run
+        finally:
+            run.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel the run, unless it has finished, and wait until it has ended."""
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+
+    async def __aenter__(self) -> Self:
+        self._begun()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _begun(self) -> asyncio.Task[ReflectionResult]:
+        if self._run is None:
+            self._run = asyncio.ensure_future(self._start(self._listen))
+            self._run.add_done_callback(self._ended)
+        return self._run
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            self._result = event.result
+        self._events.put_nowait(event)
+        if self._listener is not None:
+            self._listener(event)
+
+    def _ended(self, run: asyncio.Task[ReflectionResult]) -> None:
+        self._events.put_nowait(None)
+        if not run.cancelled():
+            run.exception()  # looked at here, since whoever leaves early never awaits the run

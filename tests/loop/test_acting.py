@@ -1,0 +1,487 @@
+import asyncio
+import sys
+from dataclasses import dataclass
+
+import pydantic_ai
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ModelRetry, Tool, UsageLimits
+from pydantic_ai.capabilities import ProcessEventStream
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+
+from acting import Actor, call
+from redraft import (
+    Agent,
+    ConfigError,
+    ConvergenceReason,
+    MissingExtraError,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    ScriptedModel,
+    StepFinished,
+    UnfinishedError,
+)
+from redraft.core.codec import from_json, from_record, to_record
+from redraft.core.sync import run_sync
+from redraft.core.version import Draft
+from redraft.loop.acting.outcome import ToolOutcome
+from redraft.models.provider import ProviderModel
+
+QUICK = Retry(attempts=3, first_wait=0, longest_wait=0)
+
+
+def containing(word, **options):
+    """A pattern that is content with an answer that has a word."""
+    criterion = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": word})
+    return ReflectionPattern(quality_criteria=[criterion], retry=QUICK, diversify=False, **options)
+
+
+def scored(*scores, **options):
+    """A pattern whose check gives these scores, one an output, with other words each time."""
+    left = list(scores)
+
+    def grade(output):
+        return {"score": left.pop(0), "reason": f"{output} {len(left)}"}
+
+    criterion = QualityCriterion("graded", evaluator="function", evaluator_config={"function": grade})
+    return ReflectionPattern(quality_criteria=[criterion], retry=QUICK, **options)
+
+
+def population(city: str) -> int:
+    """Look up how many people live in a city."""
+    return {"Paris": 2_100_000, "Berlin": 3_700_000}[city]
+
+
+def answers(messages):
+    return [
+        part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
+    ]
+
+
+# --- one run of the agent is one version -------------------------------------------------------------------
+
+
+def test_an_agent_calls_its_tools_and_a_revision_goes_on_in_its_conversation():
+    actor = Actor([call("population", city="Paris"), "Many.", call("population", city="Berlin"), "3700000."])
+    agent = Agent(actor.provider, tools=[population], pattern=containing("3700000"), system_prompt="Count.")
+    result = agent.run_sync("How many people?")
+    assert result.success
+    assert [version.output for version in result.history.versions] == ["Many.", "3700000."]
+    assert answers(actor.told[3]) == [2_100_000, 3_700_000]  # what was gathered before is there still
+    assert actor.asked(2)[0].startswith("What is wrong:")
+    assert {info.instructions for info in actor.infos} == {"Count."}
+    usage = result.usage_by_role
+    assert (usage["generation"].requests, usage["revision"].requests) == (2, 2)
+    assert result.token_usage.total_tokens == 40
+    assert result.token_usage.cost_usd is None  # no price is known of a scripted model
+
+
+def test_steps_that_only_gather_are_no_versions():
+    gathering = [call("population", city="Paris")] * 12
+    actor = Actor([*gathering, "0", *gathering, "1", *gathering, "2"])
+    agent = Agent(actor.provider, tools=[population], pattern=scored(0.5, 0.5, 0.5, plateau_iterations=2))
+    result = agent.run_sync("How many people?")
+    assert result.convergence_reason is ConvergenceReason.PLATEAU
+    assert len(result.history.versions) == 3
+    assert result.token_usage.requests == 39
+
+
+def test_a_regression_goes_back_to_the_conversation_of_the_best():
+    actor = Actor([call("population", city="Paris"), "good", "bad", "best"])
+    agent = Agent(actor.provider, tools=[population], pattern=scored(0.6, 0.3, 0.9))
+    result = agent.run_sync("Q?")
+    assert [version.base for version in result.history.versions] == [None, 1, 1]
+    texts = [
+        part.content for message in actor.told[3] for part in message.parts if isinstance(part, TextPart)
+    ]
+    assert texts == ["good"]
+    assert "made it worse" in actor.asked(3)[0]
+
+
+def test_a_fresh_start_begins_a_new_conversation():
+    actor = Actor([call("population", city="Paris"), "same", "same", "other"])
+    agent = Agent(actor.provider, tools=[population], pattern=scored(0.5, 0.9))
+    result = agent.run_sync("Q?")
+    assert result.history.versions[2].strategy == "fresh"
+    assert len(actor.told[3]) == 1
+    assert actor.asked(3)[0].startswith("Q?")
+
+
+def test_a_draft_that_was_given_is_shown_with_the_critique():
+    actor = Actor([call("population", city="Paris"), "2100000"])
+    agent = Agent(actor.provider, tools=[population], pattern=containing("2100000"))
+    result = agent.run_sync("How many?", draft="Many.")
+    assert result.history.versions[0].strategy == "given"
+    assert "How many?" in actor.asked(0)[0]
+    assert "Many." in actor.asked(0)[0]
+
+
+def test_many_runs_share_an_agent():
+    actor = Actor([])
+    agent = Agent(actor.provider, tools=[population], pattern=containing("over"))
+
+    async def main():
+        return await asyncio.gather(*(agent.run(f"{n}?") for n in range(20)))
+
+    results = asyncio.run(main())
+    assert all(result.success for result in results)
+    assert {result.token_usage.requests for result in results} == {1}
+
+
+# --- tools -------------------------------------------------------------------------------------------------
+
+
+async def slow_double(x: int) -> int:
+    """Double a number."""
+    await asyncio.sleep(0.001)
+    return 2 * x
+
+
+def moody(x: int) -> int:
+    """Ask for another number."""
+    if x < 2:
+        raise ModelRetry("a bigger number, please")
+    return x
+
+
+def broken(x: int) -> int:
+    """Fail."""
+    raise ValueError(f"no {x} here")
+
+
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [
+        (population, "KeyError: 'x'"),
+        (slow_double, 2),
+        (Tool(slow_double, name="twice"), 2),
+        (moody, "a bigger number, please"),
+        (broken, "ValueError: no 1 here"),
+    ],
+)
+def test_what_a_tool_comes_to_is_told_to_the_model(tool, told):
+    name = tool.name if isinstance(tool, Tool) else tool.__name__
+    arguments = {"city": "x"} if tool is population else {"x": 1}
+    actor = Actor([call(name, **arguments), "done"])
+    agent = Agent(actor.provider, tools=[tool], pattern=containing("done"))
+    assert agent.run_sync("Q?").success
+    assert answers(actor.told[1]) == [told]
+
+
+def test_a_tool_that_returns_what_no_model_can_be_told_says_so():
+    def odd() -> object:
+        """Return an odd thing."""
+        return object()
+
+    actor = Actor([call("odd"), "done"])
+    agent = Agent(actor.provider, tools=[odd], pattern=containing("done"))
+    assert agent.run_sync("Q?").success
+    assert "which has no JSON form" in answers(actor.told[1])[0]
+
+
+@dataclass
+class Place:
+    name: str
+
+
+class Weather(BaseModel):
+    degrees: int
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "text",
+        {"a": [1, None, True]},
+        [1.5, "b"],
+        Weather(degrees=3),
+        [Weather(degrees=3)],
+        Place("here"),
+        pydantic_ai.BinaryContent(b"\x89PNG", media_type="image/png"),
+        pydantic_ai.ToolReturn(return_value={"a": 1}, content="more"),
+    ],
+)
+def test_what_tools_return_survives_a_record(value):
+    outcome = ToolOutcome(value)
+    assert from_record(ToolOutcome, to_record(outcome)) == outcome
+
+
+def test_a_models_response_survives_a_record():
+    response = Actor([[call("f", "id-1", x=1), "text"]])([], None)
+    assert from_record(ModelResponse, to_record(response)) == response
+
+
+def test_a_draft_with_its_conversation_survives_json():
+    result = Agent(Actor(["done"]).provider, tools=[moody], pattern=containing("done")).run_sync("Q?")
+    conversation = result.history.best_version.conversation
+    draft = Draft("done", conversation=conversation)
+    assert from_json(Draft, to_record(draft)) == draft
+    assert [message["kind"] for message in conversation.messages] == ["request", "response"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": ScriptedModel([]), "tools": [moody]}, "can't call tools"),
+        ({"tools": moody}, "tools must be a list"),
+        ({"tools": ["moody"]}, "tools must be functions"),
+        ({"tools": [moody, moody]}, "moody"),
+        ({"tools": [moody], "pattern": containing("x", reflect_on_tools=["mody"])}, "did you mean 'moody'"),
+    ],
+)
+def test_what_can_not_act_is_refused_before_any_call(arguments, message):
+    actor = Actor([])
+    with pytest.raises(ConfigError, match=message):
+        Agent(**{"model": actor.provider, **arguments})
+    assert actor.told == []
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Agent(Actor([]).provider, tools=[moody]), lambda: Agent.from_pydantic_ai(None)]
+)
+def test_a_missing_framework_names_the_command(make, monkeypatch):
+    for module in [each for each in sys.modules if each.startswith("redraft.loop.acting")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "pydantic_ai.toolsets", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[providers\]'"):
+        make()
+
+
+# --- failures and budgets ----------------------------------------------------------------------------------
+
+
+def busy():
+    return ModelHTTPError(429, "scripted")
+
+
+def test_a_request_that_failed_in_passing_is_tried_again_within_the_run():
+    actor = Actor([call("moody", x=3), busy(), busy(), "done"])
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done"))
+    result = agent.run_sync("Q?")
+    assert result.success
+    assert [len(told) for told in actor.told] == [1, 3, 3, 3]  # the agent did not begin anew
+    assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 2)
+
+
+def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
+    actor = Actor(["first", call("moody", x=3), busy(), busy(), busy()])
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done"))
+    result = agent.run_sync("Q?")
+    assert result.convergence_reason is ConvergenceReason.ERROR
+    assert isinstance(result.error, ModelError)
+    assert result.error.status == 429
+    assert result.best_output == "first"
+    assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 3)
+    assert len(actor.told) == 5
+
+
+def test_a_budget_holds_inside_an_agents_run():
+    actor = Actor([call("moody", x=3)] * 100)
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=35))
+    with pytest.raises(UnfinishedError, match="token budget was spent after 4 steps") as caught:
+        agent.run_sync("Q?")
+    assert len(actor.told) == 4
+    assert caught.value.usage.total_tokens == 40
+    assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
+    assert len(caught.value.conversation.messages) == 9
+
+
+@pytest.mark.parametrize("budget", [{"budget_tokens": 35}, {"max_revision_tokens": 20}])
+def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget):
+    actor = Actor(["first", *[call("moody", x=3)] * 100])
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", on_failure="raise", **budget))
+    result = agent.run_sync("Q?")
+    assert result.convergence_reason is ConvergenceReason.TOKEN_BUDGET
+    assert result.best_output == "first"
+    assert isinstance(result.error, UnfinishedError)
+    assert result.error.conversation.messages
+    assert result.usage_by_role["revision"].total_tokens in (20, 30)
+
+
+def test_a_cancelled_run_counts_what_the_agent_used():
+    seen = []
+
+    async def main():
+        actor = Actor(["first", call("wait")])
+        started = asyncio.Event()
+
+        async def wait() -> str:
+            """Wait."""
+            started.set()
+            await asyncio.sleep(60)
+            return "over"
+
+        pattern = containing("done", on_event=seen.append)
+        task = asyncio.ensure_future(Agent(actor.provider, tools=[wait], pattern=pattern).run("Q?"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert seen[-1].result.token_usage.requests == 2
+
+
+def test_each_effect_is_a_step_that_listeners_see():
+    seen = []
+    actor = Actor([[call("moody", "a", x=2), call("moody", "b", x=3)], "done"])
+    pattern = containing("done", on_event=seen.append)
+    Agent(actor.provider, tools=[moody], pattern=pattern).run_sync("Q?")
+    names = [event.name for event in seen if isinstance(event, StepFinished)]
+    assert sorted(names[:4]) == ["model 1", "model 2", "tool moody a", "tool moody b"]
+    assert names[4:] == ["generate", "evaluate"]
+
+
+# --- an agent that is there --------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    city: str
+    people: int
+
+
+def final(**fields):
+    return call("final_result", **fields)
+
+
+def wrapped(actor, **options):
+    return pydantic_ai.Agent(actor.model, output_type=Answer, **options)
+
+
+def counted(**options):
+    criterion = QualityCriterion(
+        "right",
+        evaluator="function",
+        evaluator_config={"function": lambda answer: (answer.people > 0, "count")},
+    )
+    return ReflectionPattern(quality_criteria=[criterion], retry=QUICK, **options)
+
+
+def test_a_wrapped_agent_keeps_its_type_its_deps_and_its_history():
+    actor = Actor([call("look"), final(city="Paris", people=0), final(city="Paris", people=5)])
+    inner = wrapped(actor, deps_type=str, system_prompt="You count.")
+
+    @inner.tool
+    def look(ctx: pydantic_ai.RunContext[str]) -> str:
+        """Look."""
+        return f"seen by {ctx.deps}"
+
+    history = [ModelRequest([UserPromptPart("Hello.")]), ModelResponse([TextPart("Hi.")])]
+    agent = Agent.from_pydantic_ai(inner, pattern=counted())
+    before = vars(inner).copy()
+    result = agent.run_sync("How many?", deps="Ann", message_history=history)
+    assert result.success
+    assert result.best_output == Answer(city="Paris", people=5)
+    assert [type(version.output) for version in result.history.versions] == [Answer, Answer]
+    assert answers(actor.told[1]) == ["seen by Ann"]
+    assert actor.told[0][0].parts[0].content == "Hello."
+    assert "count" in actor.asked(2)[-1]
+    assert vars(inner) == before
+
+
+def test_a_wrapped_agents_own_model_judges():
+    actor = Actor([final(city="Paris", people=1), "clarity: 0.9"])
+    pattern = ReflectionPattern(quality_criteria=["clarity"], structured_reflection=False)
+    result = Agent.from_pydantic_ai(wrapped(actor), pattern=pattern).run_sync("Q?")
+    assert result.success
+    assert "self_judged_only" in result.diagnostics
+
+
+def test_its_validators_and_their_retries_stay():
+    actor = Actor([final(city="Paris", people=-1), final(city="Paris", people=2)])
+    inner = wrapped(actor)
+
+    @inner.output_validator
+    def positive(answer: Answer) -> Answer:
+        if answer.people < 0:
+            raise ModelRetry("no negative people")
+        return answer
+
+    result = Agent.from_pydantic_ai(inner, pattern=counted()).run_sync("Q?")
+    assert len(result.history.versions) == 1
+    assert answers(actor.told[1]) == ["no negative people"]
+
+
+def test_its_usage_limits_stay_and_lose_nothing():
+    actor = Actor([final(city="Paris", people=0), *[call("look")] * 9])
+    inner = wrapped(actor)
+
+    @inner.tool_plain
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    agent = Agent.from_pydantic_ai(inner, pattern=counted())
+    result = agent.run_sync("Q?", usage_limits=UsageLimits(request_limit=3))
+    assert result.convergence_reason is ConvergenceReason.ERROR
+    assert isinstance(result.error, UnfinishedError)
+    assert "request_limit of 3" in str(result.error)
+    assert len(result.error.conversation.messages) > 6
+    assert result.token_usage.requests == 4
+
+
+def test_a_tool_of_its_that_raises_ends_its_run_and_what_was_paid_is_known():
+    actor = Actor([call("look")])
+    inner = wrapped(actor)
+
+    @inner.tool_plain
+    def look() -> str:
+        """Look."""
+        raise ConnectionError("no line")
+
+    agent = Agent.from_pydantic_ai(inner, pattern=counted())
+    with pytest.raises(UnfinishedError, match="ConnectionError: no line") as caught:
+        agent.run_sync("Q?")
+    assert len(actor.told) == 1
+    assert caught.value.usage.requests == 1
+
+
+def test_an_agent_that_streams_is_wrapped_as_well():
+    heard = []
+
+    async def hear(ctx, events):
+        heard.extend([event async for event in events])
+
+    actor = Actor([final(city="Paris", people=1)])
+    inner = wrapped(actor, capabilities=[ProcessEventStream(hear)])
+    assert Agent.from_pydantic_ai(inner, pattern=counted()).run_sync("Q?").success
+    assert heard
+
+
+def test_an_answer_that_waits_for_an_approval_is_none():
+    actor = Actor([call("look")])
+    inner = pydantic_ai.Agent(actor.model, output_type=[str, pydantic_ai.DeferredToolRequests])
+
+    @inner.tool_plain(requires_approval=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    with pytest.raises(UnfinishedError, match="can't be redrafted"):
+        Agent.from_pydantic_ai(inner, pattern=containing("x")).run_sync("Q?")
+
+
+def test_an_agent_without_a_model_says_so_before_any_call():
+    agent = Agent.from_pydantic_ai(pydantic_ai.Agent(), pattern=containing("x"))
+    with pytest.raises(ConfigError, match="The agent can't run"):
+        agent.run_sync("Q?")
+
+
+@pytest.mark.parametrize("given", ["agent", 3, None])
+def test_only_an_agent_can_be_wrapped(given):
+    with pytest.raises(ConfigError, match="takes an agent of Pydantic AI"):
+        Agent.from_pydantic_ai(given)
+
+
+def test_a_pattern_executes_agents_that_act():
+    actor = Actor([call("moody", x=2), "done"])
+    agent = Agent(actor.provider, tools=[moody])
+    assert run_sync(containing("done").execute(agent, "Q?")).success
+
+
+def test_the_model_is_a_providers_that_can_be_asked_by_itself():
+    assert isinstance(Agent(Actor([]).provider, tools=[moody]).model, ProviderModel)
