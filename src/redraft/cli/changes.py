@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from redraft.cli.show import BAD, GOOD, QUIET
 from redraft.text.diff import similarity, word_diff
+from redraft.text.hunks import hunks
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from redraft.text.diff import Op
-
-Piece: TypeAlias = "tuple[Op, str]"
-Line: TypeAlias = "list[Piece]"
+    from redraft.text.hunks import Line
 
 ALIKE = 0.4
 """The similarity below which two texts are shown one after the other: their words would only be mixed up."""
@@ -26,48 +23,47 @@ STYLES = {"=": "", "-": f"strike {BAD}", "+": GOOD}
 MARKS = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
 
 
-def changes(before: str, after: str, *, coloured: bool) -> Text:
-    """Render the lines that differ with a line around them; without colours, marks stand for them."""
+def changes(before: str, after: str, *, coloured: bool, longest: int | None = LONGEST) -> Text:
+    """Render the lines that differ with a line around them; without colours, marks stand for them.
+
+    `longest` is how many lines are shown at most.
+    """
+    before, after = visible(before), visible(after)
     if similarity(before, after) < ALIKE:
-        lines = [*_whole(before, "-", coloured=coloured), *_whole(after, "+", coloured=coloured)]
+        lines = [
+            *_whole(before, "-", coloured=coloured, longest=longest),
+            *_whole(after, "+", coloured=coloured, longest=longest),
+        ]
         return Text("\n").join(lines)
-    lines = _lines(word_diff(before, after))
-    changed = {at for at, line in enumerate(lines) if any(op != "=" for op, _ in line)}
-    near = [any(at + off in changed for off in range(-CONTEXT, CONTEXT + 1)) for at in range(len(lines))]
     shown: list[Text] = []
-    for is_near, group in groupby(zip(near, lines, strict=True), key=lambda pair: pair[0]):
-        if is_near:
-            shown += [_line(line, coloured=coloured) for _, line in group]
+    for part in hunks(word_diff(before, after), CONTEXT):
+        if not isinstance(part, int):
+            shown += [_line(line, coloured=coloured) for line in part]
         elif shown:
             shown.append(Text("...", QUIET))
-    return Text("\n").join(_clipped(shown))
+    return Text("\n").join(_clipped(shown, longest))
 
 
-def _lines(pieces: Sequence[Piece]) -> list[Line]:
-    lines: list[Line] = [[]]
-    for op, text in pieces:
-        first, *more = text.split("\n")
-        lines[-1].append((op, first))
-        lines.extend([(op, rest)] for rest in more)
-    return lines
+def marked(op: Op, text: str, *, coloured: bool) -> Text:
+    """Render a piece that was kept, removed or added."""
+    opening, closing = ("", "") if coloured else MARKS[op]
+    return Text(f"{opening}{text}{closing}", STYLES[op])
 
 
 def _line(line: Line, *, coloured: bool) -> Text:
     shown = Text()
     for op, text in line:
-        if text:
-            opening, closing = ("", "") if coloured else MARKS[op]
-            shown.append(f"{opening}{text}{closing}", STYLES[op])
+        shown.append_text(marked(op, text, coloured=coloured))
     return shown
 
 
-def _whole(text: str, op: Op, *, coloured: bool) -> list[Text]:
+def _whole(text: str, op: Op, *, coloured: bool, longest: int | None) -> list[Text]:
     style = STYLES[op].removeprefix("strike ")
     lines = [Text(f"{op} {line}", style if coloured else "") for line in text.strip().splitlines()]
-    return _clipped(lines)
+    return _clipped(lines, longest)
 
 
-def _clipped(lines: list[Text]) -> list[Text]:
-    if len(lines) <= LONGEST:
+def _clipped(lines: list[Text], longest: int | None) -> list[Text]:
+    if longest is None or len(lines) <= longest:
         return lines
-    return [*lines[: LONGEST - 1], Text(f"... and {len(lines) - LONGEST + 1} more lines", QUIET)]
+    return [*lines[: longest - 1], Text(f"... and {len(lines) - longest + 1} more lines", QUIET)]

@@ -1,0 +1,38 @@
+"""Scores as words: with as many digits as it takes to see what a rule saw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.core.version import ReflectionVersion
+
+FEWEST, MOST = 2, 6
+
+
+def compared(number: float, sign: str, bound: float) -> str:
+    """Render `0.92 >= 0.80`; two numbers that differ never look alike, however near they are."""
+    for digits in range(FEWEST, MOST):
+        left, right = f"{number:.{digits}f}", f"{bound:.{digits}f}"
+        if left != right or number == bound:
+            return f"{left} {sign} {right}"
+    return f"{number!r} {sign} {bound!r}"
+
+
+def scored(version: ReflectionVersion) -> str:
+    """Render a version's score; one that is not known is said to be so."""
+    score = version.evaluation.overall_score
+    return "not judged" if score is None else f"{score:.2f}"
+
+
+def listed(things: Sequence[str]) -> str:
+    """Join as a sentence does: `a`, `a and b`, `a, b and c`."""
+    *most, last = things or ("none",)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def counted(number: int, thing: str) -> str:
+    """Say how many there are: `1 version`, `2 versions`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

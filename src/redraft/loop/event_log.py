@@ -1,0 +1,74 @@
+"""EventLog: the events of runs as JSON lines, as they happen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TextIO
+
+from redraft.core.codec import to_json
+from redraft.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from redraft.core.events import Event
+
+logger = logging.getLogger("redraft")
+
+
+class EventLog:
+    """Write every event of one or many runs as a line of JSON: an `on_event` listener.
+
+    A line has `schema_version`, `event` (the class's name in snake case), `at` (UTC) and the event's fields,
+    and is there for readers as soon as the event has happened. Lines are added to a file that exists. A
+    stream that is given in place of a path stays open. Raises `ConfigError` for a file that can't be
+    written; one that can't be written later costs no run anything but its lines.
+    """
+
+    def __init__(self, place: str | Path | TextIO) -> None:
+        self._owned = isinstance(place, str | Path)
+        self._name = str(place) if isinstance(place, str | Path) else "the stream"
+        self._failed = False
+        if not isinstance(place, str | Path):
+            self._stream = place
+            return
+        try:
+            # A lone surrogate has no UTF-8; its escape is what JSON has for it.
+            self._stream = Path(place).open("a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (closed by close)
+        except OSError as error:
+            raise ConfigError(f"The events can't be written to {str(place)!r}: {error.strerror}.") from error
+
+    def __call__(self, event: Event) -> None:
+        """Write an event."""
+        try:
+            self._stream.write(f"{event_line(event, datetime.now(UTC))}\n")
+            self._stream.flush()
+        except (OSError, ValueError) as error:  # a stream that was closed raises ValueError
+            if not self._failed:
+                logger.warning("The events are not written to %s any more: %s", self._name, error)
+            self._failed = True
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._owned:
+            self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def event_line(event: Event, at: datetime) -> str:
+    """Return an event as one line of JSON."""
+    fields = to_json(event)
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
+    return json.dumps(document, ensure_ascii=False)

@@ -1,0 +1,84 @@
+"""VersionDiff: what changed from one version to another, and what that did to the critique."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.texts import as_text
+from redraft.core.version import ReflectionVersion
+from redraft.loop.addressed import Critique, addressed
+from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
+
+if TYPE_CHECKING:
+    from redraft.core.version import Output
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """Hold what differs between two versions, and which points of the older one's critique were addressed.
+
+    `fields` is for outputs that are JSON, structured or as text; it is None for any others, whose `words`
+    are the pieces kept (`=`), removed (`-`) and added (`+`).
+    """
+
+    older: ReflectionVersion
+    newer: ReflectionVersion
+    fields: tuple[FieldChange, ...] | None
+    words: tuple[tuple[Op, str], ...]
+    critique: Critique
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return not self.fields if self.fields is not None else all(op == "=" for op, _ in self.words)
+
+
+def version_diff(older: ReflectionVersion, newer: ReflectionVersion) -> VersionDiff:
+    """Compare two versions of one run."""
+    before, after = _structure(older.output), _structure(newer.output)
+    fields, words = None, ()
+    if before is not None and after is not None:
+        fields = tuple(field_diff(before, after))
+    else:
+        words = tuple(word_diff(as_text(older.output), as_text(newer.output)))
+    return VersionDiff(older, newer, fields, words, addressed(older.evaluation, newer.evaluation))
+
+
+def field_text(value: Any) -> str:
+    """Render the value of a field as JSON; what is not there as that."""
+    return "(absent)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
+
+
+def diff_document(diff: VersionDiff) -> dict[str, Any]:
+    """Describe a diff as plain data; a field that is missing on one side has no `old` or no `new`."""
+    changes: dict[str, Any] = (
+        {"words": [{"op": op, "text": text} for op, text in diff.words]}
+        if diff.fields is None
+        else {"fields": [_field_document(change) for change in diff.fields]}
+    )
+    return {
+        "from": {"version": diff.older.iteration, "score": diff.older.evaluation.overall_score},
+        "to": {"version": diff.newer.iteration, "score": diff.newer.evaluation.overall_score},
+        **changes,
+        "points": diff.critique.points,
+        "new_issues": diff.critique.new,
+    }
+
+
+def _field_document(change: FieldChange) -> dict[str, Any]:
+    sides = {"old": change.old, "new": change.new}
+    return {"path": change.path, **{side: value for side, value in sides.items() if value is not ABSENT}}
+
+
+def _structure(output: Output) -> Any:
+    """Return an output that is JSON with fields in it, also where it is a text; None for any other."""
+    if not isinstance(output, str):
+        value: Any = output
+    else:
+        try:
+            value = json.loads(output)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict | list) else None  # pyright: ignore[reportUnknownVariableType] (any JSON)
