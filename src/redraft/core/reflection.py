@@ -12,8 +12,8 @@ class Reflection:
     """Keep one look back in the middle of a run: what set it off, when, and what was said.
 
     `iteration` is the 1-based version that was being made, `step` how many steps the model had taken in the
-    conversation (0: between two versions). `text` went into the conversation; it is empty where the reflecting model failed, and
-    `problem` says how. Specification 2.3.
+    conversation (0: between two versions). `text` went into the conversation; it is empty where the
+    reflecting model failed, and `problem` says how. Specification 2.3.
     """
 
     trigger: str
