@@ -4,6 +4,7 @@ from cli_commands import document, redraft
 def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_MODEL", "openai:x")
+    monkeypatch.delenv("REDRAFT_HOME")
     (tmp_path / "redraft.toml").write_text(
         'model = "local:y"\nreflection_model = "fast"\n[models]\nfast = "openai:z"\n'
     )
@@ -21,6 +22,13 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
     assert "fast = openai:z" in shown[4]
+
+
+def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    rows = {row["name"]: row for row in document(redraft("settings", "--json"))["settings"]}
+    assert (rows["home"]["value"], rows["home"]["source"]) == ("", "environment")
 
 
 def test_a_file_that_is_wrong_is_an_error(monkeypatch, tmp_path):

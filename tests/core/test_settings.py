@@ -1,7 +1,7 @@
 import pytest
 
 from redraft import ConfigError
-from redraft.core.settings import load_settings
+from redraft.core.settings import load_settings, project_folder
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +37,19 @@ def test_a_bad_file_is_named(tmp_path, text, message):
     (tmp_path / "redraft.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_settings(tmp_path)
+
+
+def test_the_project_is_the_nearest_folder_with_a_file(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert project_folder(inner) == inner
+    (tmp_path / "redraft.toml").write_text('model = "local:x"')
+    assert project_folder(inner) == tmp_path
+    assert load_settings(inner).model == "local:x"
+
+
+@pytest.mark.parametrize(("home", "expected"), [(None, ".redraft"), ("", ""), ("/x", "/x")])
+def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected):
+    if home is not None:
+        monkeypatch.setenv("REDRAFT_HOME", home)
+    assert load_settings(tmp_path).home == expected

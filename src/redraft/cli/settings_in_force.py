@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.show import QUIET
-from redraft.core.settings import SETTINGS_FILE, Settings, load_settings
+from redraft.core.settings import SETTINGS_FILE, Settings, in_environment, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +33,7 @@ def settings_in_force() -> list[SettingInForce]:
     for setting in fields(Settings):
         variable: str | None = setting.metadata["variable"]
         value: Any = getattr(loaded, setting.name)
-        if variable and os.environ.get(variable):
+        if in_environment(setting.name, variable) is not None:
             source = "environment"
         else:
             source = "default" if value == getattr(plain, setting.name) else SETTINGS_FILE

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from math import isfinite
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft.core.errors import StoreError
@@ -31,15 +32,30 @@ def to_json(value: Any) -> Any:
 
 
 def to_record(value: Any) -> Any:
-    """Return `value` as `to_json` does, and with the names of the models in it, for `from_record`."""
+    """Return `value` as `to_json` does, for `from_record`: with the names of the models in it.
+
+    Fields that have their defaults are left out, for a record is written at every step of a run. A default
+    of Redraft's own classes says that there is nothing, and must not change its meaning.
+    """
     return _plain(value, tagged=True)
 
 
 def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a line)
+    kind = value.__class__
+    if kind in _ITSELF:
+        return value
+    if (own := _own_fields(kind)) is not None:
+        return {
+            name: _plain(item, tagged=tagged)
+            for name, default in own
+            if not ((item := getattr(value, name)) is default and tagged)
+        }
+    if isinstance(value, Enum):
+        return _plain(value.value, tagged=tagged)
     if isinstance(value, float) and tagged and not isfinite(value):
         return {TAG: "float", "value": str(value)}
-    if value is None or isinstance(value, str | int | float | bool):
-        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
         items = {str(key): _plain(item, tagged=tagged) for key, item in mapping.items()}
@@ -48,19 +64,26 @@ def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a
         return [_plain(item, tagged=tagged) for item in cast("list[Any]", value)]
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Enum):
-        return _plain(value.value, tagged=tagged)
     if isinstance(value, type):
         return repr(cast("object", value))
     if hasattr(value, "model_dump"):  # a pydantic model, recognised without importing pydantic
         return _named(value, value.model_dump(mode="json"), tagged=tagged)
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": str(value)}
+        return {"type": kind.__name__, "message": str(value)}
     if is_dataclass(value):
-        if type(value).__module__.startswith("redraft."):
-            return {field.name: _plain(getattr(value, field.name), tagged=tagged) for field in fields(value)}
-        return _named(value, _adapter(type(value)).dump_python(value, mode="json"), tagged=tagged)
+        return _named(value, _adapter(kind).dump_python(value, mode="json"), tagged=tagged)
     return repr(value)
+
+
+_ITSELF = frozenset({str, int, bool, NoneType})
+
+
+@lru_cache
+def _own_fields(kind: type) -> tuple[tuple[str, object], ...] | None:
+    """Return the fields of a dataclass of Redraft's, each with its default; None for any other class."""
+    if not is_dataclass(kind) or not kind.__module__.startswith("redraft."):
+        return None
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 def _named(value: Any, data: Any, *, tagged: bool) -> Any:

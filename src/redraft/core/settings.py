@@ -37,11 +37,15 @@ def load_settings(folder: Path | None = None) -> Settings:
     """
     values: dict[str, Any] = _from_file(project_folder(folder) / SETTINGS_FILE)
     for setting in fields(Settings):
-        variable = setting.metadata["variable"]
-        value = os.environ.get(variable) if variable else None
-        if value or (value is not None and setting.name == "home"):  # an empty home says: keep nothing
+        if (value := in_environment(setting.name, setting.metadata["variable"])) is not None:
             values[setting.name] = value
     return Settings(**values)
+
+
+def in_environment(name: str, variable: str | None) -> str | None:
+    """Return what the environment says of a setting; an empty value counts for `home` only: keep nothing."""
+    value = os.environ.get(variable) if variable else None
+    return value if value or name == "home" else None
 
 
 def project_folder(folder: Path | None = None) -> Path:

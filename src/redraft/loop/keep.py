@@ -181,4 +181,6 @@ def _noted(result: ReflectionResult, text: str) -> ReflectionResult:
 
 
 def _stored(record: RunRecord) -> Record:
-    return Record(RUN, record.run_id, to_record(record))
+    # What runs are searched by is there whatever it is.
+    asked = {"status": record.status, "parent": record.parent, "name": record.origin.name}
+    return Record(RUN, record.run_id, to_record(record) | asked | {"reason": record.reason})

@@ -88,19 +88,12 @@ class Runs:
         where: dict[str, Scalar] = {} if inner else {"parent": ""}
         if status is not None:
             where["status"] = "running" if status == KILLED else status
+        if name is not None:
+            where["name"] = name
         if reason is not None:
             where["reason"] = reason
-        runs: list[RunRecord] = []
-        last: Record | None = None
-        while len(runs) < limit:
-            page = await self._store.find(RUN, where=where, newest_first=True, after=last, limit=PAGE)
-            named = [record for record in page if name in (None, record.data["origin"]["name"])]
-            read = [await self._read(record) for record in named]
-            runs += [run for run in read if status in (None, run.state)]
-            if len(page) < PAGE:
-                break
-            last = page[-1]
-        return runs[:limit]
+        found = await self._store.find(RUN, where=where, newest_first=True, limit=limit)
+        return [await self._read(record) for record in found]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
         """Return a run by its id, by the beginning of one, or the `last` one that began.

@@ -1,0 +1,150 @@
+"""What keeping a run costs: CPU time a step, and steps a second of many runs at once beside raw inserts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+
+from _measure import options, publish, table, verdict
+
+from redraft import Draft, ReflectionPattern, reflect
+from redraft.core.usage import TokenUsage
+from redraft.loop.journal import STEP, Journalled
+from redraft.stores.sqlite import SqliteStore
+
+REVISIONS = 9
+STEPS = 2 * (REVISIONS + 1)
+RUNS = 100
+REPEATS = 7
+CPU_TARGET = 500.0
+"""Microseconds of CPU that a journalled step may cost."""
+RATE_TARGET = 3000.0
+FSYNC = 3.0
+"""The steps a second that are to be reached where a wait for the disk takes so many milliseconds, or less."""
+RATIO_TARGET = 0.4
+"""Elsewhere: the share of the rate of raw inserts, as many to a commit as there are runs."""
+
+TEXT = "All work and no play makes a dull draft. " * 36
+PATTERN = ReflectionPattern(max_iterations=REVISIONS, until=lambda _: None)
+USED = TokenUsage(900, 380, requests=1, cost_usd=0.004)
+
+
+async def generate(_prompt: str) -> Draft:
+    return Draft(f"{TEXT}1", USED)
+
+
+async def evaluate(output: str) -> tuple[float, str]:
+    return 0.5, f"Not good enough, says the judge of a draft that has {len(output)} characters."
+
+
+async def revise(output: str, _evaluation: object) -> Draft:
+    return Draft(f"{output}1", USED, ("Made longer.",), "full_rewrite")
+
+
+async def run(store: SqliteStore | None, run_id: str) -> None:
+    step = None if store is None else Journalled(store, run_id, resumes=False)
+    await reflect("Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=PATTERN, step=step)
+
+
+async def many(store: SqliteStore, name: str) -> None:
+    await asyncio.gather(*(run(store, f"{name}-{number}") for number in range(RUNS)))
+
+
+def raw_inserts(path: Path, rows: list[tuple[str, str]]) -> float:
+    """Insert rows as plainly as can be, `RUNS` to a commit; return the rows a second."""
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute("CREATE TABLE steps (key TEXT PRIMARY KEY, data TEXT)")
+    started = perf_counter()
+    for first in range(0, len(rows), RUNS):
+        database.execute("BEGIN IMMEDIATE")
+        database.executemany("INSERT INTO steps VALUES (?, ?)", rows[first : first + RUNS])
+        database.commit()
+    rate = len(rows) / (perf_counter() - started)
+    database.close()
+    return rate
+
+
+def fsync_milliseconds(folder: Path) -> float:
+    """Return how long this machine waits for its disk: the median of writes of 4 KiB."""
+    waits: list[float] = []
+    with (folder / "fsync").open("wb") as file:
+        for _ in range(50):
+            file.write(b"x" * 4096)
+            file.flush()
+            started = perf_counter()
+            os.fsync(file.fileno())
+            waits.append((perf_counter() - started) * 1000)
+    return median(waits)
+
+
+def cpu_of(store: SqliteStore | None, name: str) -> float:
+    """Return the CPU microseconds a step of one run, all threads of the process included."""
+    started = process_time()
+    asyncio.run(run(store, name))
+    return (process_time() - started) * 1e6 / STEPS
+
+
+def main() -> None:
+    write = options(__doc__).parse_args().write
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        store = SqliteStore(folder / "redraft.db")
+        cpu_of(store, "warm")
+        alone: list[float] = []
+        bare: list[float] = []
+        together: list[float] = []
+        raw: list[float] = []
+        cpu_together: list[float] = []
+        for repeat in range(REPEATS):
+            alone.append(cpu_of(store, f"alone-{repeat}"))
+            bare.append(cpu_of(None, ""))
+            started, cpu = perf_counter(), process_time()
+            asyncio.run(many(store, f"many-{repeat}"))
+            together.append(RUNS * STEPS / (perf_counter() - started))
+            cpu_together.append((process_time() - cpu) * 1e6 / (RUNS * STEPS))
+            records = asyncio.run(store.find(STEP, prefix=f"many-{repeat}-"))
+            rows = [(record.key, str(record.data)) for record in records]
+            raw.append(raw_inserts(folder / f"raw-{repeat}.db", rows))
+        started = process_time()
+        asyncio.run(replayed(store))
+        replay = (process_time() - started) * 1e6 / STEPS
+        fsync = fsync_milliseconds(folder)
+        asyncio.run(store.aclose())
+    own, own_together = median(alone) - median(bare), median(cpu_together) - median(bare)
+    ratio = median(one / other for one, other in zip(together, raw, strict=True))
+    rate = median(together)
+    met = rate >= RATE_TARGET if fsync <= FSYNC else ratio >= RATIO_TARGET
+    rows_of_table = [
+        ["one run, CPU microseconds a step", f"{own:.0f}", f"{CPU_TARGET:.0f} {verdict(own, CPU_TARGET)}"],
+        [f"{RUNS} runs at once, CPU microseconds a step", f"{own_together:.0f}", ""],
+        ["a replayed step, CPU microseconds", f"{replay:.0f}", ""],
+        [
+            f"{RUNS} runs at once, steps a second",
+            f"{rate:,.0f}",
+            f"{RATE_TARGET:,.0f} at {FSYNC:.0f} ms fsync",
+        ],
+        [f"raw inserts, {RUNS} to a commit, rows a second", f"{median(raw):,.0f}", ""],
+        ["ratio", f"{ratio:.2f}", f"{RATIO_TARGET} {'met' if met else '**missed**'}"],
+        ["a wait for this disk (fsync), milliseconds", f"{fsync:.1f}", ""],
+    ]
+    publish("journal", table(["keeping a run", "figure", "target"], rows_of_table), write=write)
+
+
+async def replayed(store: SqliteStore) -> None:
+    """Replay the steps of a run that was kept, without the record that would give its result at once."""
+    await store.delete("run", "alone-0")
+    journal = Journalled(store, "alone-0")
+    await reflect(
+        "Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=PATTERN, step=journal
+    )
+
+
+if __name__ == "__main__":
+    main()
