@@ -1,6 +1,8 @@
 """The command line in this process, with a model that is scripted."""
 
 import json
+import sys
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
@@ -22,7 +24,9 @@ criteria:
 
 def redraft(*words, stdin=None):
     """Run a command; what it returns has `exit_code`, `stdout` and `stderr`."""
-    return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
+    arguments = [str(word) for word in words]
+    with patch.object(sys, "argv", ["redraft", *arguments]):
+        return CliRunner().invoke(app, arguments, input=stdin)
 
 
 def document(result):
@@ -35,7 +39,7 @@ def document(result):
 def script(monkeypatch, *replies):
     """Let every model name stand for a scripted model, and return that."""
     model = ScriptedModel(list(replies))
-    for place in ("redraft.loop.agent", "redraft.loop.wire", "redraft.cli.demo_run"):
+    for place in ("redraft.loop.agent", "redraft.loop.wire", "redraft.cli.demo_run", "redraft.cli.running"):
         monkeypatch.setattr(
             f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
         )

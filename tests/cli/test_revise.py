@@ -129,7 +129,7 @@ def test_a_defect_has_a_code_of_its_own(monkeypatch, revise):
     def broken(_given, _settings):
         raise KeyError("oops")
 
-    monkeypatch.setattr("redraft.loop.agent.model_of", broken)
+    monkeypatch.setattr("redraft.cli.running.model_of", broken)
     result = revise()
     assert result.exit_code == 70
     assert result.stderr.startswith("Defect in Redraft: KeyError: 'oops'\n")

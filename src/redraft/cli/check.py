@@ -12,6 +12,8 @@ def check(
     file: options.File,
     criteria: options.Criteria,
     model: options.Model = None,
+    events: options.Events = None,
+    no_keep: options.NoKeep = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -19,17 +21,32 @@ def check(
     with surface(debug=debug):
         # What --help does not need is imported here, in all commands.
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.criteria_file import read_criteria
         from redraft.cli.documents import check_document
+        from redraft.cli.keeping import Keeping
         from redraft.cli.progress import Progress
-        from redraft.cli.running import judge, read_draft
+        from redraft.cli.running import judge, judging_model, material
         from redraft.cli.verdict import verdict
+        from redraft.cli.watching import watched
+        from redraft.loop.pattern import ReflectionPattern
 
-        given = read_criteria(criteria)
-        progress = Progress(CalmConsole(stderr=True), rows=False)
-        result = judge(read_draft(file), given, model, progress)
+        draft, given = material(file, criteria)
+        judges = judging_model(model, given)
+        told = CalmConsole(stderr=True)
+        progress = Progress(told, rows=False)
+        keeping = Keeping("check", not no_keep, judges or "")
+        with watched(progress, events) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=0,
+                quality_criteria=given.criteria,
+                quality_threshold=given.threshold,
+                task_type=given.task_type,
+                reflection_model=judges,
+                on_event=listener,
+            )
+            result = judge(draft, given, progress, pattern, keeping)
         if as_json:
             emit_json(check_document(file, given, result))
         else:
             CalmConsole().show(verdict(given, result))
+        told.say(keeping.says(result))
         raise typer.Exit(code_of(result))

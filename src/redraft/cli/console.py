@@ -48,6 +48,11 @@ class CalmConsole(Console):
             self.print(renderable)
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
+    def say(self, line: str) -> None:
+        """Print a line that may be copied, so that it is not broken; nothing for an empty one."""
+        if line:
+            self.out(line, highlight=False)
+
     def on_broken_pipe(self) -> None:
         """Fall silent; Rich would leave with the exit code 1, which means something else here."""
         self.quiet = True
@@ -66,7 +71,9 @@ def emit(text: str) -> None:
 def emit_json(document: Mapping[str, Any]) -> None:
     """Write a JSON document on stdout, with its `schema_version` first."""
     numbered = {"schema_version": SCHEMA_VERSION, **document}
-    emit(json.dumps(to_json(numbered), ensure_ascii=False, indent=2))
+    text = json.dumps(to_json(numbered), ensure_ascii=False, indent=2)
+    # A lone surrogate is in no encoding; its escape is what JSON has for it.
+    emit(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _close(descriptor: int) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redraft.cli.demo_tasks import TASKS, DemoTask
+from redraft.cli.keeping import Keeping, resumed
 from redraft.cli.options import DEMO_MODEL
 from redraft.cli.progress import Progress
 from redraft.cli.running import ask_one_token, carry_out
+from redraft.cli.watching import watched
 from redraft.core.errors import ConfigError
 from redraft.core.result import ConvergenceReason, ReflectionResult
 from redraft.core.settings import load_settings
-from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.names import known_models, model_of
 
@@ -79,22 +80,26 @@ def load(model: ChatModel, told: CalmConsole) -> None:
         asyncio.run(ask_one_token(model))
 
 
-def outcomes(model: ChatModel, told: CalmConsole) -> Iterator[Outcome]:
+def outcomes(model: ChatModel, told: CalmConsole, events: str | None, keeping: Keeping) -> Iterator[Outcome]:
     """Run the tasks one by one, watched on `told`; an interrupted run is the last.
 
-    Raises `KeyboardInterrupt` when a run was interrupted before its first version.
+    A run that is resumed is the only one. Raises `KeyboardInterrupt` when a run was interrupted before its
+    first version.
     """
-    for number, task in enumerate(TASKS, 1):
-        label = f"{number}/{len(TASKS)} {task.name:<6}"
+    again = resumed.get()
+    tasks = [task for task in TASKS if again is None or task.task == again.record.task]
+    for number, task in enumerate(tasks, 1):
+        label = f"{number}/{len(tasks)} {task.name:<6}"
         progress = Progress(told, label, rows=not told.is_terminal)
-        pattern = ReflectionPattern(
-            max_iterations=REVISIONS,
-            quality_criteria=task.criteria,
-            quality_threshold=1.0,
-            budget_seconds=SECONDS,
-            on_event=progress,
-        )
-        result = carry_out(Agent(model, pattern=pattern).run(task.task), progress)
+        with watched(progress, events) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=REVISIONS,
+                quality_criteria=task.criteria,
+                quality_threshold=1.0,
+                budget_seconds=SECONDS,
+                on_event=listener,
+            )
+            result = carry_out(keeping.revised(task.task, model, pattern), progress)
         yield Outcome(task, result)
         if result.convergence_reason is ConvergenceReason.CANCELLED:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from redraft.core.errors import ConfigError, ModelError, OutputError, RedraftError, SandboxError
+from redraft.core.errors import ConfigError, ModelError, OutputError, RedraftError, SandboxError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -48,7 +48,7 @@ def code_of_error(error: BaseException) -> ExitCode:
     """Return the exit code for an error that left nothing to show."""
     if isinstance(error, ModelError | OutputError):
         return ExitCode.PROVIDER
-    if isinstance(error, ConfigError | SandboxError):
+    if isinstance(error, ConfigError | SandboxError | StoreError):
         return ExitCode.USAGE
     return ExitCode.DEFECT
 

@@ -24,5 +24,13 @@ Model: TypeAlias = Annotated[
         help="provider:model, local:NAME or local:PATH.gguf; else REDRAFT_MODEL decides.",
     ),
 ]
+Events: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--events", metavar="FILE", help="Add what happens to FILE, as lines of JSON."),
+]
+NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not keep the run.")]
+Run: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, how it begins, or 'last'.", show_default=False)
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]

@@ -38,36 +38,42 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
+    events: options.Events = None,
+    no_keep: options.NoKeep = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Revise a draft until its criteria are met. Prints the best version."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole
-        from redraft.cli.criteria_file import read_criteria
+        from redraft.cli.keeping import Keeping
         from redraft.cli.output import check_output, deliver
         from redraft.cli.progress import Progress
-        from redraft.cli.running import read_draft, revise_draft
+        from redraft.cli.running import chosen_model, material, revise_draft
         from redraft.cli.show import ending
+        from redraft.cli.watching import watched
         from redraft.loop.pattern import ReflectionPattern
 
         if output is not None:
             check_output(output, force=force)
-        given = read_criteria(criteria)
+        draft, given = material(file, criteria)
         told = CalmConsole(stderr=True)
         progress = Progress(told)
-        pattern = ReflectionPattern(
-            max_iterations=max_iterations,
-            quality_criteria=given.criteria,
-            quality_threshold=given.threshold,
-            task_type=given.task_type,
-            revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
-            budget_tokens=budget_tokens,
-            budget_usd=budget_usd,
-            budget_seconds=budget_seconds,
-            on_event=progress,
-        )
-        result = revise_draft(read_draft(file), given, model, pattern, progress)
+        keeping = Keeping("revise", not no_keep, chosen_model(model))
+        with watched(progress, events, stdout_is_free=output is not None and not as_json) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=max_iterations,
+                quality_criteria=given.criteria,
+                quality_threshold=given.threshold,
+                task_type=given.task_type,
+                revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
+                budget_tokens=budget_tokens,
+                budget_usd=budget_usd,
+                budget_seconds=budget_seconds,
+                on_event=listener,
+            )
+            result = revise_draft(draft, given, progress, pattern, keeping)
         told.show(ending(result))
+        told.say(keeping.says(result))
         deliver(result, output, force=force, as_json=as_json)
         raise typer.Exit(code_of(result))

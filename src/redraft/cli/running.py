@@ -7,23 +7,26 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft.cli.criteria_file import CriteriaFile, read_criteria
+from redraft.cli.keeping import resumed
 from redraft.core.chat import ChatRequest, Message
+from redraft.core.codec import from_json
+from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.core.settings import load_settings
 from redraft.core.task import Task
 from redraft.evaluate.compare import needs_model
-from redraft.loop.agent import Agent
-from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.reflect import reflect
+from redraft.models.names import model_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from redraft.cli.criteria_file import CriteriaFile
+    from redraft.cli.keeping import Keeping
     from redraft.cli.progress import Progress
-    from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.protocols import ChatModel
     from redraft.core.result import ReflectionResult
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.record import RunRecord
 
 IMPROVE = "Write the best version of the text that is given."
 
@@ -42,6 +45,23 @@ def read_draft(file: str) -> str:
     return text
 
 
+def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
+    """Read a draft and what it is judged by; those of a run that is resumed are in its record."""
+    if again := resumed.get():
+        return str(again.record.draft), recorded_criteria(again.record)
+    given = read_criteria(criteria)
+    return read_draft(file), given
+
+
+def recorded_criteria(record: RunRecord) -> CriteriaFile:
+    """Return what a kept run was judged by."""
+    options = record.options
+    criteria = from_json(tuple[QualityCriterion, ...], options["criteria"])
+    return CriteriaFile(
+        criteria, record.task.description, record.task.task_type, options["quality_threshold"]
+    )
+
+
 def carry_out(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) -> ReflectionResult:
     """Carry out a run that `progress` listens to; an interrupted one returns what there is.
 
@@ -56,28 +76,19 @@ def carry_out(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) ->
             return progress.result
 
 
-def judge(draft: str, given: CriteriaFile, model: str | None, progress: Progress) -> ReflectionResult:
+def judge(
+    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
+) -> ReflectionResult:
     """Judge a draft: a run of one version, which is the draft."""
-    if model is None and any(map(needs_model, given.criteria)) and not load_settings().reflection_model:
-        model = chosen_model(model)
-    pattern = ReflectionPattern(
-        max_iterations=0,
-        quality_criteria=given.criteria,
-        quality_threshold=given.threshold,
-        task_type=given.task_type,
-        reflection_model=model,
-        on_event=progress,
-    )
-    run = reflect(task_of(draft, given), draft=draft, revise=_nothing, pattern=pattern)
-    return carry_out(run, progress)
+    return carry_out(keeping.judged(task_of(draft, given), pattern, draft), progress)
 
 
 def revise_draft(
-    draft: str, given: CriteriaFile, model: str | None, pattern: ReflectionPattern, progress: Progress
+    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
 ) -> ReflectionResult:
     """Redraft a draft with a model, as the pattern says."""
-    agent = Agent(chosen_model(model), pattern=pattern)
-    return carry_out(agent.run(task_of(draft, given), draft=draft), progress)
+    model = model_of(keeping.model, load_settings())
+    return carry_out(keeping.revised(task_of(draft, given), model, pattern, draft), progress)
 
 
 def task_of(draft: str, given: CriteriaFile) -> Task:
@@ -85,6 +96,8 @@ def task_of(draft: str, given: CriteriaFile) -> Task:
 
     Without a task the draft is the only material there is, so a fresh start has to see it.
     """
+    if again := resumed.get():
+        return again.record.task
     if given.task.strip():
         return Task(given.task, task_type=given.task_type)
     return Task(IMPROVE, task_type=given.task_type, context=draft)
@@ -95,13 +108,15 @@ async def ask_one_token(model: ChatModel) -> None:
     await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
 
 
+def judging_model(model: str | None, given: CriteriaFile) -> str | None:
+    """Return the name of the model that judges, where a criterion needs one and the settings name none."""
+    if model is None and any(map(needs_model, given.criteria)) and not load_settings().reflection_model:
+        return chosen_model(model)
+    return model
+
+
 def chosen_model(model: str | None) -> str:
     """Return the model's name that was given, else that of the settings; raises `ConfigError` for neither."""
     if name := model or load_settings().model:
         return name
     raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
-
-
-def _nothing(output: str, _evaluation: ReflectionEvaluation) -> str:
-    """Revise nothing: who only judges needs no model for it."""
-    return output
