@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.check import check_list
-from redraft.core.errors import MissingExtraError
+from redraft.core.errors import ConfigError, MissingExtraError
 from redraft.core.settings import load_settings
-from redraft.core.steps import direct
 from redraft.core.sync import run_sync
+from redraft.loop.keep import kept_step, run_kept
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run import run_loop
+from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
 from redraft.loop.wire import given_draft, judges_of, live_run, parts_of_model, reflecting, task_of
 from redraft.models.names import model_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from redraft.loop.live import LiveRun
     from redraft.loop.parts import Judges, Parts
     from redraft.loop.wrapped import WrappedAgent
+    from redraft.stores.base import Store
 
 
 class Agent:
@@ -41,6 +42,9 @@ class Agent:
     Tools of Pydantic AI) the agent acts before it answers: a version is then one such run, a revision goes
     on in its conversation, and a tool that raises is told to the model, which may try something else. Only a
     provider's model can call tools. The agent holds no state of its runs: one may serve many at once.
+
+    Each run is kept under the agent's `name`: in the project's store, in one that is given as `keep`, or with
+    `keep=False` nowhere.
 
     Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
     spent.
@@ -53,9 +57,15 @@ class Agent:
         pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
         tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
+        keep: bool | Store = True,
+        name: str = "agent",
     ) -> None:
         check_list("tools", tools)
-        self._model: ChatModel | None = model_of(model, load_settings())
+        settings = load_settings()
+        self._model: ChatModel | None = model_of(model, settings)
+        self._keep: bool | Store = keep
+        named = model if isinstance(model, str) else settings.model if model is None else type(model).__name__
+        self._origin = Origin("agent", name, named or "")
         self._system_prompt = system_prompt
         self._performer = _performer(self._model, system_prompt, tools) if tools else None
         self._set_pattern(pattern)
@@ -67,16 +77,20 @@ class Agent:
 
     @staticmethod
     def from_pydantic_ai(
-        agent: AbstractAgent[Any, Any], *, pattern: ReflectionPattern | None = None
+        agent: AbstractAgent[Any, Any],
+        *,
+        pattern: ReflectionPattern | None = None,
+        keep: bool | Store = True,
+        name: str = "",
     ) -> WrappedAgent:
         """Wrap an agent of Pydantic AI: its output, typed as it is, is what gets judged and redrafted.
 
         The agent is left as it is, its validators, retries and settings included. Its model judges, too,
-        unless the pattern or the settings name another.
+        unless the pattern or the settings name another. Its runs are kept under `name`, else its own name.
         """
         from redraft.loop.wrapped import WrappedAgent  # noqa: PLC0415 (the two know each other)
 
-        return WrappedAgent(agent, pattern=pattern)
+        return WrappedAgent(agent, pattern=pattern, keep=keep, name=name)
 
     @property
     def model(self) -> ChatModel | None:
@@ -99,13 +113,16 @@ class Agent:
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
-        step: Step = direct,
+        run_id: str | None = None,
+        step: Step | None = None,
     ) -> ReflectionResult:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
         `pattern` stands in for the agent's own in this run; `draft` starts from an answer that is there.
+        Under a `run_id` of yours the same call again goes on where a killed one stopped, and gives the result
+        of a finished one again. `step` carries out every effect, instead of the journal of a kept run.
         """
-        return await self._run(query, pattern or self._pattern, draft, step)
+        return await self._run(query, pattern or self._pattern, draft, run_id, step)
 
     def run_sync(
         self,
@@ -113,9 +130,10 @@ class Agent:
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
+        run_id: str | None = None,
     ) -> ReflectionResult:
         """Do what `run` does, from code that is not async; also inside a running event loop."""
-        return run_sync(self.run(query, pattern=pattern, draft=draft))
+        return run_sync(self.run(query, pattern=pattern, draft=draft, run_id=run_id))
 
     def stream(
         self,
@@ -123,22 +141,27 @@ class Agent:
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
+        run_id: str | None = None,
     ) -> RunStream:
-        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
-        return self._stream(query, pattern or self._pattern, draft)
+        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen.
+
+        A run that is resumed by its `run_id` tells its events from the beginning.
+        """
+        return self._stream(query, pattern or self._pattern, draft, run_id)
 
     def _stream(
         self,
         query: str | Task,
         pattern: ReflectionPattern,
         draft: Output | Draft | None,
+        run_id: str | None,
         performer: Performer | None = None,
     ) -> RunStream:
         live = self._live(pattern)
 
         def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
             watched = replace(pattern, on_event=listener)
-            return self._run(query, watched, draft, direct, performer=performer, live=live)
+            return self._run(query, watched, draft, run_id, performer=performer, live=live)
 
         return RunStream(start, live, pattern.on_event)
 
@@ -147,7 +170,8 @@ class Agent:
         query: str | Task,
         pattern: ReflectionPattern,
         draft: Output | Draft | None,
-        step: Step,
+        run_id: str | None,
+        step: Step | None = None,
         *,
         performer: Performer | None = None,
         live: LiveRun | None = None,
@@ -160,7 +184,11 @@ class Agent:
         if pattern is not self._pattern or task.task_type not in ("", pattern.task_type):
             judges = judges_of(pattern, self._model, task.task_type)
         parts = self._parts(pattern, judges, performer, live or self._live(pattern))
-        return await run_loop(task, parts, pattern, step, given_draft(draft))
+        if step is None:
+            step = kept_step(self._keep, run_id, task)
+        elif run_id is not None:
+            raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
+        return await run_kept(task, parts, pattern, step, given_draft(draft), self._origin)
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:
         if self._performer is None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import MissingExtraError
-from redraft.core.steps import direct
 from redraft.core.sync import run_sync
 from redraft.loop.agent import Agent
+from redraft.loop.record import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redraft.loop.acting.performer import Performer
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.stream import RunStream
+    from redraft.stores.base import Store
 
 
 class WrappedAgent(Agent):
@@ -33,7 +34,14 @@ class WrappedAgent(Agent):
     on: then the model is told, and the look back follows.
     """
 
-    def __init__(self, agent: AbstractAgent[Any, Any], *, pattern: ReflectionPattern | None = None) -> None:
+    def __init__(
+        self,
+        agent: AbstractAgent[Any, Any],
+        *,
+        pattern: ReflectionPattern | None = None,
+        keep: bool | Store = True,
+        name: str = "",
+    ) -> None:
         # Not through Agent's own, which makes a model of a name: here an agent is there.
         try:
             from redraft.loop.acting.make import model_of_agent, performer_around  # noqa: PLC0415 (on first use)
@@ -41,6 +49,8 @@ class WrappedAgent(Agent):
             raise MissingExtraError("An agent of Pydantic AI", "providers") from error
         self._acting = self._performer = performer_around(agent)
         self._model = model_of_agent(self._performer)
+        self._keep = keep
+        self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
         self._system_prompt = ""
         self._set_pattern(pattern)
 
@@ -50,7 +60,8 @@ class WrappedAgent(Agent):
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
-        step: Step = direct,
+        run_id: str | None = None,
+        step: Step | None = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
@@ -61,7 +72,7 @@ class WrappedAgent(Agent):
         runs: one makes a version. A fresh start begins anew after `message_history`.
         """
         performer = self._with(deps, message_history, usage_limits)
-        return await self._run(query, pattern or self._pattern, draft, step, performer=performer)
+        return await self._run(query, pattern or self._pattern, draft, run_id, step, performer=performer)
 
     def run_sync(
         self,
@@ -69,6 +80,7 @@ class WrappedAgent(Agent):
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
+        run_id: str | None = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
@@ -78,6 +90,7 @@ class WrappedAgent(Agent):
             query,
             pattern=pattern,
             draft=draft,
+            run_id=run_id,
             deps=deps,
             message_history=message_history,
             usage_limits=usage_limits,
@@ -90,13 +103,14 @@ class WrappedAgent(Agent):
         *,
         pattern: ReflectionPattern | None = None,
         draft: Output | Draft | None = None,
+        run_id: str | None = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
     ) -> RunStream:
         """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
         performer = self._with(deps, message_history, usage_limits)
-        return self._stream(query, pattern or self._pattern, draft, performer)
+        return self._stream(query, pattern or self._pattern, draft, run_id, performer)
 
     def _with(
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
