@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TESTS = Path(__file__).parent
 _BEGIN = "import asyncio, os, sys; sys.path.insert(0, sys.argv[1]); from redraft.stores.base import Record; "
@@ -14,7 +20,7 @@ _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.core.erro
 
 def child(script: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a script in a process of its own, in which any warning is an error; `sys.argv[2:]` is given."""
-    argv = [sys.executable, "-W", "error", "-X", "dev", "-c", _BEGIN + script, str(TESTS)]
+    argv = [sys.executable, "-W", "error", "-c", _BEGIN + script, str(TESTS)]
     pipe = subprocess.PIPE
     return subprocess.Popen([*argv, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -26,6 +32,26 @@ def run(script: str, *arguments: object) -> str:
     assert process.returncode == 0, err
     assert not err, err
     return out
+
+
+def at_once(count: int, work: Callable[[int], object]) -> None:
+    """Fork so many processes that begin their work in the same moment; all must come to a good end."""
+    waits, starts = os.pipe()
+    children = []
+    for number in range(count):
+        if (child := os.fork()) == 0:
+            os.close(starts)
+            os.read(waits, 1)
+            try:
+                work(number)
+                sys.stdout.flush()
+                os._exit(0)
+            except BaseException:  # noqa: BLE001 (the end of this process, whatever it was)
+                traceback.print_exc()
+                os._exit(1)
+        children.append(child)
+    os.close(starts)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * count
 
 
 def without_privileges() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 
 @lru_cache
@@ -13,7 +13,7 @@ def scripts(backend: str) -> tuple[str, ...]:
     They are the files `migrations/BACKEND/0001_what.sql` and so on; a number that is missing or there twice
     is a mistake of ours.
     """
-    folder = files("redraft.stores") / "migrations" / backend
+    folder = Path(__file__).parent / "migrations" / backend
     found = sorted((file.name, file.read_text("utf-8")) for file in folder.iterdir())
     if [name[:5] for name, _ in found] != [f"{number:04}_" for number in range(1, len(found) + 1)]:
         raise AssertionError(f"the migrations of {backend} are not numbered 1, 2, 3: {found}")

@@ -7,9 +7,12 @@ import atexit
 import os
 from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import RLock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
+
+from redraft.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +23,8 @@ T = TypeVar("T")
 
 LARGEST_BATCH = 1000
 """Jobs done in one go: a bound on how long other processes wait."""
-EXIT_WAIT = 10.0
-"""Seconds that the end of the interpreter waits for what is still to be done."""
+LAST_WAIT = 10.0
+"""Seconds that the end of the interpreter, or a fork, waits for what is still to be done."""
 
 
 class Job(Generic[T]):
@@ -65,13 +68,13 @@ class Worker:
     """Do jobs in a thread of its own, which begins with the first one and ends with `stop`.
 
     Tasks of several event loops and threads may ask at once. A task that is cancelled while it waits takes
-    nothing back. The end of the interpreter waits for what is still to be done; a forked child begins anew.
+    nothing back. Before the interpreter ends, and before it forks, all that was asked for is done and all
+    threads let go of what they hold; the next job begins anew, in a forked child, too.
     """
 
     def __init__(self, name: str, session: Callable[[], Session]) -> None:
         self._name = name
         self._session = session
-        self._lock = Lock()
         self._thread: _Thread | None = None
         _workers.add(self)
 
@@ -81,8 +84,13 @@ class Worker:
 
     async def do(self, work: Callable[[Connection], T]) -> T:
         """Have something done; return or raise what it did."""
+        if _inherited:
+            raise StoreError(
+                "This process was forked while a store could not be closed, and must not open one: its locks "
+                "would be mistaken for the parent's. Begin processes with 'spawn'."
+            )
         job = Job(work)
-        with self._lock:
+        with _handing_over:
             if self._thread is None:
                 self._thread = _Thread(self._name, self._session)
             self._thread.inbox.put(job)
@@ -90,16 +98,16 @@ class Worker:
 
     async def stop(self) -> None:
         """Wait for all that was asked for, and let go of everything; another job begins anew."""
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.inbox.put(None)
+        if (thread := self.dismiss()) is not None:
             await asyncio.to_thread(thread.join)
 
-    def forget(self) -> None:
-        """Begin anew in a forked child, where the thread is gone and the lock may be held by nobody."""
-        self._lock = Lock()
-        self._thread = None
+    def dismiss(self) -> Thread | None:
+        """Let the thread end when all that was asked for is done; return it, if there is one."""
+        with _handing_over:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                thread.inbox.put(None)
+        return thread
 
 
 class _Thread(Thread):
@@ -160,24 +168,36 @@ def _answer(jobs: Iterable[Job[Any]]) -> None:
             job.waiter.set_exception(job.error)
 
 
+_handing_over = RLock()
+"""Held while a job is given to a thread, and while there must be no thread: over a fork."""
 _workers: WeakSet[Worker] = WeakSet()
 _threads: set[_Thread] = set()
+_inherited: set[Thread] = set()
+"""Threads of the parent that did not end before the fork: what they held is held by nobody here."""
 
 
 def _finish() -> None:
+    """End all threads, also those whose workers are forgotten; wait for them within bounds."""
     for worker in tuple(_workers):
-        worker.forget()
+        worker.dismiss()
+    deadline = monotonic() + LAST_WAIT
     for thread in tuple(_threads):
-        thread.inbox.put(None)
-    for thread in tuple(_threads):
-        thread.join(EXIT_WAIT)
+        thread.join(max(0.0, deadline - monotonic()))
 
 
-def _begin_anew() -> None:
+def _before_fork() -> None:
+    # A child must inherit no connection: SQLite would take the locks of its parent for its own.
+    _handing_over.acquire()
+    _finish()
+
+
+def _after_fork_in_child() -> None:
+    _inherited.update(_threads)
     _threads.clear()
-    for worker in tuple(_workers):
-        worker.forget()
+    _handing_over.release()
 
 
 atexit.register(_finish)
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_handing_over.release, after_in_child=_after_fork_in_child
+)
