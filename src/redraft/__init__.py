@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redraft.core.context import Attempt as Attempt
     from redraft.core.context import RunContext as RunContext
     from redraft.core.criterion import QualityCriterion as QualityCriterion
+    from redraft.core.errors import ChangedRunError as ChangedRunError
     from redraft.core.errors import ConfigError as ConfigError
     from redraft.core.errors import MissingExtraError as MissingExtraError
     from redraft.core.errors import ModelError as ModelError
@@ -51,12 +52,20 @@ if TYPE_CHECKING:
     from redraft.core.version import Draft as Draft
     from redraft.core.version import ReflectionVersion as ReflectionVersion
     from redraft.loop.agent import Agent as Agent
+    from redraft.loop.event_log import EventLog as EventLog
+    from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
     from redraft.loop.reflect import reflect as reflect
     from redraft.loop.reflect import reflect_sync as reflect_sync
     from redraft.loop.reflected import reflected as reflected
+    from redraft.loop.runs import Runs as Runs
+    from redraft.loop.stream import RunStream as RunStream
     from redraft.models.cassette import Cassette as Cassette
     from redraft.models.scripted import ScriptedModel as ScriptedModel
+    from redraft.stores.base import Record as Record
+    from redraft.stores.base import Store as Store
+    from redraft.stores.memory import MemoryStore as MemoryStore
+    from redraft.stores.sqlite import SqliteStore as SqliteStore
 
 _PLACES = {
     "core.callbacks": ("ReflectionCallbacks", "ReflectionDecision"),
@@ -64,6 +73,7 @@ _PLACES = {
     "core.context": ("Attempt", "RunContext"),
     "core.criterion": ("QualityCriterion",),
     "core.errors": (
+        "ChangedRunError",
         "ConfigError",
         "MissingExtraError",
         "ModelError",
@@ -93,11 +103,18 @@ _PLACES = {
     "core.usage": ("TokenUsage",),
     "core.version": ("Draft", "ReflectionVersion"),
     "loop.agent": ("Agent",),
+    "loop.event_log": ("EventLog",),
+    "loop.journal": ("Journalled",),
     "loop.pattern": ("ReflectionPattern",),
     "loop.reflect": ("reflect", "reflect_sync"),
     "loop.reflected": ("reflected",),
+    "loop.runs": ("Runs",),
+    "loop.stream": ("RunStream",),
     "models.cassette": ("Cassette",),
     "models.scripted": ("ScriptedModel",),
+    "stores.base": ("Record", "Store"),
+    "stores.memory": ("MemoryStore",),
+    "stores.sqlite": ("SqliteStore",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
