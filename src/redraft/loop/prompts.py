@@ -30,6 +30,7 @@ EDIT = (
     "Fix exactly these problems with the fewest edits, and leave everything else alone. Reply with nothing "
     f"but edits in this form, as many as it takes:\n\n{EDIT_FORMAT}"
 )
+ADVISED = "This was advised then:"
 AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
 
 
@@ -52,10 +53,14 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
 
     A model that sees its failed draft tends to repeat it; one that sees only what to avoid does not.
     """
-    if evaluation is None or not evaluation.issues:
-        return prompt
-    constraints = "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
-    return f"{prompt}\n\n{AVOID}\n{constraints}"
+    parts = [prompt]
+    if evaluation is not None and evaluation.issues:
+        constraints = "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        parts.append(f"{AVOID}\n{constraints}")
+    if evaluation is not None and evaluation.suggestions:
+        advice = "\n".join(f"- {text}" for text in evaluation.suggestions)
+        parts.append(f"{ADVISED}\n{advice}")
+    return "\n\n".join(parts)
 
 
 def revision_turns(

@@ -20,7 +20,7 @@ from redraft.loop.live import LiveRun
 from redraft.loop.parts import Judges, Parts
 from redraft.loop.pattern import judging_of
 from redraft.loop.prompts import Memory
-from redraft.loop.reflecting import ReflectingReviser
+from redraft.loop.reflecting import ReflectingGenerator, ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.triggers import NO_TRIGGERS
 from redraft.models.names import model_of
@@ -88,10 +88,11 @@ def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = ""
 
 
 def reflecting(parts: Parts, live: LiveRun) -> Parts:
-    """Let the reviser look back before it revises, where a trigger asks for it."""
+    """Let the verbs look back before they make the next version, where a trigger asks for it."""
     if live.triggers is NO_TRIGGERS:
         return parts
-    return replace(parts, revise=ReflectingReviser(parts.revise, live), live=live)
+    generate = None if parts.generate is None else ReflectingGenerator(parts.generate, live)
+    return replace(parts, generate=generate, revise=ReflectingReviser(parts.revise, live), live=live)
 
 
 def parts_of_functions(

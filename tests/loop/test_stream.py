@@ -1,0 +1,246 @@
+import asyncio
+
+import pytest
+
+from acting import Actor, call
+from redraft import (
+    Agent,
+    ChatReply,
+    ConfigError,
+    ModelError,
+    QualityCriterion,
+    Reflected,
+    ReflectionPattern,
+    Retry,
+    RunFinished,
+    RunStarted,
+    ScriptedModel,
+    StepStarted,
+)
+from redraft.loop.reflection_prompt import LEAD
+
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
+
+
+async def mentor(request):
+    return ChatReply("Think of leaves.")
+
+
+def manual(**options):
+    chosen = {"quality_criteria": [TEA], "reflection_triggers": ["manual"], **options}
+    return ReflectionPattern(reflection_model=mentor, retry=Retry(attempts=1), **chosen)
+
+
+def sip() -> str:
+    """Sip."""
+    return "hot"
+
+
+def test_a_handle_gives_the_events_and_the_result():
+    async def main():
+        async with Agent(ScriptedModel(["coffee", "tea"]), pattern=manual()).stream("W.") as run:
+            with pytest.raises(LookupError, match="no result"):
+                run.result  # noqa: B018
+            events = [event async for event in run]
+            return events, run.result
+
+    events, result = asyncio.run(main())
+    assert isinstance(events[0], RunStarted)
+    assert events[-1] == RunFinished(result.run_id, result)
+    assert result.best_output == "tea"
+    assert result.reflections == ()
+
+
+def test_the_patterns_own_listener_hears_the_same_events():
+    heard = []
+
+    async def main():
+        agent = Agent(ScriptedModel(["tea"]), pattern=manual(on_event=heard.append))
+        return [event async for event in agent.stream("W.")]
+
+    assert asyncio.run(main()) == heard
+
+
+class Gate:
+    """A tool and a check that wait until the person who watches has said a word."""
+
+    def __init__(self):
+        self.open = asyncio.Event()
+
+    async def sip(self) -> str:
+        """Sip."""
+        await self.open.wait()
+        return "hot"
+
+    async def is_tea(self, output):
+        await self.open.wait()
+        return output == "tea"
+
+    def pattern(self, **options):
+        check = QualityCriterion("tea", evaluator="function", evaluator_config={"function": self.is_tea})
+        return manual(quality_criteria=[check], **options)
+
+
+def test_a_person_asks_an_agent_to_look_back_at_its_next_step():
+    actor = Actor([call("sip", "a"), call("sip", "b"), call("sip", "c"), "tea"])
+
+    async def main():
+        taken, events, gate = [], [], Gate()
+        async with Agent(actor.provider, tools=[gate.sip], pattern=manual()).stream("W.") as run:
+            async for event in run:
+                events.append(event)
+                if isinstance(event, StepStarted) and event.name == "tool sip a":
+                    taken += [run.reflect_now(), run.reflect_now()]
+                    gate.open.set()
+            return taken, events, run.result
+
+    taken, events, result = asyncio.run(main())
+    assert taken == [True, False]  # the second asks for what is coming anyway
+    told = [(event.trigger, event.step) for event in events if isinstance(event, Reflected)]
+    assert told == [("manual", 1)]
+    shown = [f"{LEAD}\nThink of leaves." in actor.asked(request) for request in range(4)]
+    assert shown == [False, True, False, False]
+    assert [one.trigger for one in result.reflections] == ["manual"]
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_a_person_asks_between_two_versions(acts):
+    actor, model = Actor(["coffee", "tea"]), ScriptedModel(["coffee", "tea"])
+
+    async def main():
+        gate = Gate()
+        chosen = gate.pattern()
+        agent = Agent(actor.provider, tools=[sip], pattern=chosen) if acts else Agent(model, pattern=chosen)
+        run = agent.stream("W.")
+        async for event in run:
+            if isinstance(event, StepStarted) and event.name == "evaluate" and not gate.open.is_set():
+                assert run.reflect_now()
+                gate.open.set()
+        return run.result
+
+    result = asyncio.run(main())
+    assert [(one.trigger, one.iteration) for one in result.reflections] == [("manual", 2)]
+    asked = actor.asked(1)[0] if acts else model.requests[1].messages[-1].content
+    assert "Think of leaves." in asked
+
+
+def test_a_person_who_asks_before_there_is_anything_is_heard_at_the_first_opportunity():
+    actor = Actor([call("sip", "a"), "tea"])
+    run = Agent(actor.provider, tools=[sip], pattern=manual()).stream("W.")
+
+    async def main():
+        assert run.reflect_now()
+        return [event async for event in run]
+
+    asyncio.run(main())
+    assert [(one.trigger, one.step) for one in run.result.reflections] == [("manual", 1)]
+
+
+def test_only_so_many_looks_back_are_taken_up():
+    async def main():
+        gates = {"a": Gate(), "b": Gate()}
+
+        async def wait(name: str) -> str:
+            """Wait."""
+            await gates[name].open.wait()
+            return "hot"
+
+        actor = Actor([call("wait", name, name=name) for name in gates] + ["tea"])
+        run = Agent(actor.provider, tools=[wait], pattern=manual(max_reflections=1)).stream("W.")
+        taken = []
+        async for event in run:
+            if isinstance(event, StepStarted) and event.name.startswith("tool wait"):
+                taken.append(run.reflect_now())
+                gates[event.name[-1]].open.set()
+        return taken, run.result
+
+    taken, result = asyncio.run(main())
+    assert taken == [True, False]
+    assert len(result.reflections) == 1
+
+
+def test_asking_where_nobody_can_answer_says_so():
+    async def main():
+        plain = Agent(ScriptedModel(["tea"]), pattern=ReflectionPattern(quality_criteria=[TEA])).stream("W.")
+        with pytest.raises(ConfigError, match="'manual' among the pattern's reflection_triggers"):
+            plain.reflect_now()
+        run = Agent(ScriptedModel(["tea"]), pattern=manual()).stream("W.")
+        async for _ in run:
+            pass
+        with pytest.raises(RuntimeError, match="has finished"):
+            run.reflect_now()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["break", "aclose", "async with"])
+def test_leaving_early_cancels_the_run(how):
+    async def main():
+        cancelled = asyncio.Event()
+
+        async def slow(request):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        run = Agent(ScriptedModel(slow), pattern=manual()).stream("W.")
+        if how == "async with":
+            async with run:
+                await asyncio.sleep(0.01)
+        else:
+            async for _ in run:
+                await asyncio.sleep(0.01)
+                break
+            if how == "aclose":
+                await run.aclose()
+        await asyncio.wait_for(cancelled.wait(), 5)
+
+    asyncio.run(main())
+
+
+def test_a_run_that_was_left_early_keeps_what_it_made():
+    async def main():
+        script = ["coffee", asyncio.Event()]
+
+        async def answer(request):
+            entry = script.pop(0)
+            return entry if isinstance(entry, str) else await entry.wait()
+
+        run = Agent(ScriptedModel(answer), pattern=manual()).stream("W.")
+        async with run:
+            async for event in run:
+                if isinstance(event, StepStarted) and event.name == "revise":
+                    break
+        return run.result
+
+    result = asyncio.run(main())
+    assert result.convergence_reason == "cancelled"
+    assert result.best_output == "coffee"
+
+
+def test_a_handle_that_was_never_used_leaves_nothing_behind():
+    async def main():
+        run = Agent(ScriptedModel([]), pattern=manual()).stream("W.")
+        await run.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_run_that_fails_raises_out_of_the_iteration():
+    async def main():
+        run = Agent(ScriptedModel([ModelError("no such model")]), pattern=manual()).stream("W.")
+        with pytest.raises(ModelError, match="no such model"):
+            async for _ in run:
+                pass
+        with pytest.raises(LookupError):
+            run.result  # noqa: B018
+
+    asyncio.run(main())
+
+
+def test_what_is_wrong_is_said_before_the_stream_begins():
+    agent = Agent(ScriptedModel([]), pattern=manual())
+    with pytest.raises(ConfigError, match="can't fire"):
+        agent.stream("W.", pattern=manual(reflection_interval=3))
