@@ -1,0 +1,134 @@
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from redraft.stores.worker import LARGEST_BATCH, Worker
+
+
+class Session:
+    """A session that keeps a log, and waits for its turn until the gate is open."""
+
+    def __init__(self, log, gate):
+        self.log, self.gate = log, gate
+
+    @contextmanager
+    def turn(self):
+        self.gate.wait()
+        if self.log and self.log[-1] == "no turn":
+            raise TimeoutError("no turn")
+        yield
+
+    def work(self, jobs):
+        self.log.append(len(jobs))
+        for job in jobs:
+            job.run(None)
+            if isinstance(job.error, MemoryError):
+                raise job.error
+
+    def close(self):
+        self.log.append("closed")
+
+
+@pytest.fixture
+def log():
+    return []
+
+
+@pytest.fixture
+def gate():
+    return threading.Event()
+
+
+@pytest.fixture
+def worker(log, gate):
+    worker = Worker("test", lambda: Session(log, gate))
+    yield worker
+    gate.set()
+    asyncio.run(worker.stop())
+
+
+def fail(error):
+    def work(_):
+        raise error
+
+    return work
+
+
+def test_what_waits_is_done_in_one_go_and_in_order(worker, log, gate):
+    async def main():
+        done = []
+        tasks = [asyncio.create_task(worker.do(lambda _, n=n: done.append(n) or n)) for n in range(50)]
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert await asyncio.gather(*tasks) == done == list(range(50))
+        await worker.stop()
+        assert log == [50, "closed"]
+
+    asyncio.run(main())
+
+
+def test_one_go_is_bounded(worker, log, gate):
+    async def main():
+        tasks = [asyncio.create_task(worker.do(lambda _: None)) for _ in range(2 * LARGEST_BATCH + 5)]
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(*tasks)
+        assert max(log) <= LARGEST_BATCH + 1
+        assert sum(log) == len(tasks)
+
+    asyncio.run(main())
+
+
+def test_errors_reach_those_who_asked(worker, log, gate):
+    async def main():
+        jobs = [worker.do(lambda _: 1), worker.do(fail(ValueError("own"))), worker.do(lambda _: 2)]
+        tasks = [asyncio.create_task(job) for job in jobs]
+        await asyncio.sleep(0.01)
+        gate.set()
+        one, error, two = await asyncio.gather(*tasks, return_exceptions=True)
+        assert (one, str(error), two) == (1, "own", 2)
+        gate.clear()
+        tasks = [asyncio.create_task(worker.do(work)) for work in (lambda _: 1, fail(MemoryError("all")))]
+        await asyncio.sleep(0.01)
+        gate.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(error) for error in found] == ["all", "all"]
+        log.append("no turn")
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="no turn"):
+                await worker.do(lambda _: 1)
+        log.clear()
+        assert await worker.do(lambda _: 3) == 3
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_gone_does_no_harm(worker, log, gate):
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(worker.do(lambda _: log.append("done")))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+    gate.set()
+    assert asyncio.run(worker.do(lambda _: 1)) == 1
+    assert "done" in log
+
+
+def test_stopping_does_first_what_was_asked_for(worker, log, gate):
+    async def main():
+        tasks = [asyncio.create_task(worker.do(lambda _, n=n: n)) for n in range(5)]
+        await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0.01)
+        later = asyncio.create_task(worker.do(lambda _: "later"))  # in a thread of its own
+        await asyncio.sleep(0.01)
+        assert not stopping.done()
+        gate.set()
+        assert await asyncio.gather(*tasks) == list(range(5))
+        await stopping
+        assert await later == "later"
+
+    asyncio.run(main())
