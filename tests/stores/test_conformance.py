@@ -87,6 +87,12 @@ def test_what_is_no_json_is_refused_by_name(store, data, message):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("version", ["1", 1.5, None, -1, 2**70])
+def test_a_schema_version_is_a_whole_number(store, version):
+    with pytest.raises(StoreError, match="'note' 'a' can't be stored: schema_version must be a whole number"):
+        run_sync(store.put(Record("note", "a", {}, schema_version=version)))
+
+
 def test_data_may_be_any_mapping_and_tuples_become_lists(store):
     written = (
         run_sync(store.put(note(pair=(1, 2)))),

@@ -197,6 +197,12 @@ def test_a_damaged_file_is_named_and_left_as_it_is(path, store, damage, message)
     asyncio.run(main())
 
 
+def test_a_sqlite_that_is_too_old_is_named(store, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
+    with pytest.raises(StoreError, match=r"needs SQLite 3\.35, and this Python has"):
+        asyncio.run(store.put(note()))
+
+
 # What befalls it
 
 

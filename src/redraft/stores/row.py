@@ -58,6 +58,7 @@ def row_of(record: Record) -> Row:
     check_name("kind", record.kind)
     check_name("key", record.key)
     try:
+        _check_version(record.schema_version)
         data = _named_fields(record.data)
         _check_json(data, "data")
         vector = None if record.vector is None else packed(record.vector)
@@ -67,6 +68,11 @@ def row_of(record: Record) -> Row:
         reason = "data is nested too deeply, or holds itself" if deep else error
         message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
         raise StoreError(message) from error
+
+
+def _check_version(version: Any) -> None:
+    if not isinstance(version, int) or not 0 <= version < 2**31:
+        raise ValueError(f"schema_version must be a whole number from 0, got {version!r}")
 
 
 def _named_fields(data: object) -> dict[str, Any]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x52445246
 """How a file says that it is ours ("RDRF")."""
+OLDEST = (3, 35)
+"""The first SQLite that returns what it has written."""
 
 _SETTINGS = "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
 
@@ -74,6 +76,11 @@ class SqliteFile:
         self._lock.close()
 
     def _open(self) -> sqlite3.Connection:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise StoreError(
+                f"{self._path} needs SQLite {OLDEST[0]}.{OLDEST[1]}, and this Python has "
+                f"{sqlite3.sqlite_version}: use a Python that is built with a newer one."
+            )
         if not self._path.exists():
             with self.locked():
                 make_file(self._path)  # SQLite would make it with the modes that the umask leaves

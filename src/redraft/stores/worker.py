@@ -92,9 +92,15 @@ class Worker:
         job = Job(work)
         with _handing_over:
             if self._thread is None:
-                self._thread = _Thread(self._name, self._session)
+                self._thread = self._begin()
             self._thread.inbox.put(job)
         return await job.waiter
+
+    def _begin(self) -> _Thread:
+        try:
+            return _Thread(self._name, self._session)
+        except RuntimeError as error:  # Python 3.12 starts none while it ends
+            raise StoreError(f"There can be no thread for a store: {error}.") from error
 
     async def stop(self) -> None:
         """Wait for all that was asked for, and let go of everything; another job begins anew."""
@@ -121,22 +127,29 @@ class _Thread(Thread):
         _threads.add(self)
 
     def run(self) -> None:
-        session = self._make()
-        while (job := self.inbox.get()) is not None:
-            jobs = [job]
-            try:
-                with ExitStack() as stack:
-                    try:
-                        stack.enter_context(session.turn())
-                    finally:
-                        jobs += self._waiting()  # they had the same wait, also if it was in vain
-                    session.work(jobs)
-            except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
-                for failed in jobs:
-                    failed.error = error
-            _tell(jobs)
+        session, more = self._make(), True
+        while more:
+            more = self._serve(session)
         session.close()
         _threads.discard(self)
+
+    def _serve(self, session: Session) -> bool:
+        """Wait for jobs and do all there are; say if there may be more. In between, none is held on to."""
+        if (job := self.inbox.get()) is None:
+            return False
+        jobs = [job]
+        try:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(session.turn())
+                finally:
+                    jobs += self._waiting()  # they had the same wait, also if it was in vain
+                session.work(jobs)
+        except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+            for failed in jobs:
+                failed.error = error
+        _tell(jobs)
+        return True
 
     def _waiting(self) -> Iterable[Job[Any]]:
         with suppress(Empty):
