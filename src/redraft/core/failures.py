@@ -7,7 +7,9 @@ from typing import Any
 
 from redraft.core import errors
 from redraft.core.codec import from_json, to_json
-from redraft.core.errors import ModelError, RedraftError
+from redraft.core.conversation import Conversation
+from redraft.core.errors import ModelError, RedraftError, UnfinishedError
+from redraft.core.result import ConvergenceReason
 from redraft.core.usage import TokenUsage
 
 
@@ -22,6 +24,8 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
         data["usage"] = to_json(error.usage)
     if isinstance(error, ModelError):
         data |= {"status": error.status, "retryable": error.retryable, "retry_after": error.retry_after}
+    if isinstance(error, UnfinishedError):
+        data |= {"reason": to_json(error.reason), "conversation": to_json(error.conversation)}
     return data
 
 
@@ -37,6 +41,13 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
             status=data["status"],
             retryable=data["retryable"],
             retry_after=data["retry_after"],
+        )
+    elif name == UnfinishedError.__name__:
+        reason, said = data["reason"], data["conversation"]
+        failure = UnfinishedError(
+            message,
+            conversation=None if said is None else from_json(Conversation, said),
+            reason=None if reason is None else ConvergenceReason(reason),
         )
     else:
         failure = _made_of(name, message)

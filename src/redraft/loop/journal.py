@@ -135,14 +135,15 @@ class Journalled:
     async def reopen(self) -> None:
         """Make way for another try where a run ended in an error: the step that failed last is not replayed.
 
-        What was finished inside that step is kept if the failure came from a step within it; otherwise the
-        same replies would lead to the same failure again.
+        What was finished inside that step is kept if the failure came from a step within it, or a budget
+        stopped it; otherwise the same replies would lead to the same failure again.
         """
         records = await self._read()
         last = max((place for place in records if "/" not in place), default="")
         if not last or "error" not in records[last].data:
             return
-        inside = [place for place in records if place.startswith(f"{last}/")]
+        stopped = records[last].data["error"].get("reason") is not None
+        inside = [] if stopped else [place for place in records if place.startswith(f"{last}/")]
         failed = [place for place in inside if "error" in records[place].data]
         for place in (last, *(failed or inside)):
             record = records.pop(place)

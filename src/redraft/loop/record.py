@@ -65,6 +65,13 @@ def _start_of(pid: int) -> str:
         return ""
 
 
+Status = Literal["running", "finished", "failed", "cancelled"]
+ENDED: Mapping[ConvergenceReason, Status] = {
+    ConvergenceReason.ERROR: "failed",
+    ConvergenceReason.CANCELLED: "cancelled",
+}
+
+
 @dataclass(slots=True)
 class RunRecord:
     """Hold a run as it is kept.
@@ -82,7 +89,7 @@ class RunRecord:
     options: Mapping[str, Any]
     started_at: datetime
     process: Process
-    status: Literal["running", "finished", "failed", "cancelled"] = "running"
+    status: Status = "running"
     parent: str = ""
     draft: Output = None
     finished_at: datetime | None = None
@@ -137,13 +144,7 @@ class RunRecord:
     def end(self, result: ReflectionResult, finished_at: datetime) -> None:
         """Write down how the run ended."""
         history = result.history
-        self.status = (
-            "finished"
-            if result.error is None
-            else "failed"
-            if result.convergence_reason is ConvergenceReason.ERROR
-            else "cancelled"
-        )
+        self.status = ENDED.get(result.convergence_reason, "finished")
         self.finished_at = finished_at
         self.versions = tuple(history.versions)
         self.best = history.best_version.iteration

@@ -1,0 +1,233 @@
+"""Agents that act, killed anywhere and resumed: no finished effect is repeated."""
+
+import asyncio
+
+import pydantic_ai
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ModelRetry
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from acting import call
+from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, Retry, TokenUsage, UnfinishedError
+from redraft.core.failures import failure_from_json, failure_to_json
+from redraft.loop.reflection_prompt import LEAD
+from redraft.models.provider import ProviderModel
+from redraft.stores.memory import MemoryStore
+
+
+class Killed(BaseException):
+    """What a process that is killed looks like from inside: nothing after it runs."""
+
+
+class Answer(BaseModel):
+    text: str
+
+
+class World:
+    """A model, tools and a mentor that log each effect as it begins, and one of them kills the process.
+
+    What the model says follows from what it is told alone, as after a restart there is nothing else.
+    """
+
+    def __init__(self, dies_at=None):
+        self.log = []
+        self.dies_at = dies_at
+        self.was_busy = False
+        self.told = []
+
+    def effect(self, name):
+        self.log.append(name)
+        if len(self.log) == self.dies_at:
+            raise Killed
+
+    def answer(self, messages, info):
+        said = sum(isinstance(message, ModelResponse) for message in messages)
+        returned = [
+            part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
+        ]
+        self.effect(f"model {said}")
+        if said == 2 and not self.was_busy:
+            self.was_busy = True
+            raise ModelHTTPError(429, "scripted")
+        self.told = messages
+        script = [
+            [call("look", "a", at="x"), call("look", "b", at="y")],
+            [call("fail", "c")],
+            call("final_result", "d", text=f"{len(returned)} seen"),
+            [call("look", "e", at="z")],
+            call("final_result", "f", text="good"),
+        ]
+        parts = script[said] if isinstance(script[said], list) else [script[said]]
+        return ModelResponse(parts, usage=RequestUsage(input_tokens=7, output_tokens=3))
+
+    async def look(self, at: str) -> dict[str, str]:
+        """Look."""
+        self.effect(f"look {at}")
+        await asyncio.sleep(0)
+        return {"seen": at}
+
+    async def fail(self) -> str:
+        """Ask for another try."""
+        self.effect("fail")
+        raise ModelRetry("not so")
+
+    async def mentor(self, request):
+        self.effect("mentor")
+        return ChatReply("Take care.", usage=TokenUsage(4, 1, requests=1))
+
+    async def judge(self, answer):
+        self.effect(f"judge {answer.text}")
+        return answer.text == "good", f"{answer.text} is not good"
+
+    def run(self, store):
+        inner = pydantic_ai.Agent(FunctionModel(self.answer), output_type=Answer)
+        inner.tool_plain(self.look)
+        inner.tool_plain(self.fail)
+        pattern = ReflectionPattern(
+            quality_criteria=[
+                QualityCriterion("good", evaluator="function", evaluator_config={"function": self.judge})
+            ],
+            reflection_model=self.mentor,
+            reflect_on_error=True,
+            retry=Retry(attempts=3, first_wait=0, longest_wait=0),
+            diversify=False,
+        )
+        agent = Agent.from_pydantic_ai(inner, pattern=pattern, keep=store)
+        return agent.run("Q?", run_id="a run")
+
+
+WHOLE = [
+    "model 0", "look x", "look y", "model 1", "fail", "mentor", "model 2", "model 2", "judge 3 seen",
+    "model 3", "look z", "model 4", "judge good",
+]  # fmt: skip
+
+
+def told(result):
+    return (
+        [(one.output, one.evaluation, one.token_usage, one.conversation) for one in result.history.versions],
+        result.reflections,
+        result.usage_by_role,
+        result.convergence_reason,
+    )
+
+
+def test_a_run_that_is_not_killed():
+    async def main():
+        world = World()
+        result = await world.run(MemoryStore())
+        return world, result
+
+    world, result = asyncio.run(main())
+    assert world.log == WHOLE
+    assert [one.output for one in result.history.versions] == [Answer(text="3 seen"), Answer(text="good")]
+    assert [(one.trigger, one.text) for one in result.reflections] == [("error", "Take care.")]
+    usage = result.usage_by_role
+    assert (usage["generation"].requests, usage["generation"].failed_requests) == (3, 1)
+    assert (usage["revision"].requests, usage["evaluation"].requests) == (2, 1)
+
+
+@pytest.mark.parametrize("dies_at", range(1, len(WHOLE) + 1))
+def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
+    async def main():
+        store, world = MemoryStore(), World(dies_at)
+        with pytest.raises(Killed):
+            await world.run(store)
+        return world, await world.run(store)
+
+    world, result = asyncio.run(main())
+    dead = WHOLE[dies_at - 1]
+    doubled = {name for name in WHOLE if world.log.count(name) > WHOLE.count(name)}
+    # Of two tools under way at once, both were cut short.
+    assert doubled <= ({"look x", "look y"} if dead in ("look x", "look y") else {dead})
+    assert dead in doubled
+    assert set(world.log) == set(WHOLE)
+    assert [type(one.output) for one in result.history.versions] == [Answer, Answer]
+    assert result.best_output == Answer(text="good")
+    assert [one.text for one in result.reflections] == ["Take care."]
+    texts = [
+        str(part.content) for message in world.told for part in message.parts if hasattr(part, "content")
+    ]
+    assert sum(text.startswith(LEAD) for text in texts) == 1
+    usage = result.usage_by_role
+    assert (usage["generation"].requests, usage["revision"].requests) == (3, 2)
+    assert usage["evaluation"].requests == 1
+
+
+def test_a_finished_run_gives_its_result_again():
+    async def main():
+        store = MemoryStore()
+        first = await World().run(store)
+        other = World()
+        again = await other.run(store)
+        return first, other, again
+
+    first, other, again = asyncio.run(main())
+    assert other.log == []
+    assert told(again) == told(first)
+
+
+class Spender:
+    """An agent that looks so often before it answers; each request uses 10 tokens."""
+
+    def __init__(self, store, first_says=(), looks=3):
+        self.store, self.looks, self.first_says = store, looks, first_says
+        self.asked = 0
+
+    def answer(self, messages, info):
+        self.asked += 1
+        said = sum(isinstance(message, ModelResponse) for message in messages)
+        script = [*(TextPart(text) for text in self.first_says), *[call("look", at="x")] * self.looks]
+        part = script[said] if said < len(script) else TextPart("done")
+        return ModelResponse([part], usage=RequestUsage(input_tokens=7, output_tokens=3))
+
+    def run(self, **options):
+        def look(at: str) -> str:
+            """Look."""
+            return at
+
+        check = QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "done"})
+        pattern = ReflectionPattern(quality_criteria=[check], diversify=False, **options)
+        provider = ProviderModel(FunctionModel(self.answer))
+        return Agent(provider, tools=[look], pattern=pattern, keep=self.store).run("Q?", run_id="a run")
+
+
+def test_a_run_that_a_budget_stopped_in_an_agents_run_has_finished():
+    async def main():
+        spender = Spender(MemoryStore(), first_says=["first"])
+        return [await spender.run(budget_tokens=35) for _ in range(2)], spender
+
+    results, spender = asyncio.run(main())
+    assert [result.convergence_reason for result in results] == ["token_budget"] * 2
+    assert isinstance(results[0].error, UnfinishedError)
+    assert spender.asked == 4
+
+
+def test_an_agent_that_a_budget_stopped_goes_on_when_there_is_more():
+    async def main():
+        spender = Spender(MemoryStore())
+        with pytest.raises(UnfinishedError, match="after 2 steps"):
+            await spender.run(budget_tokens=15)
+        return await spender.run(budget_tokens=100), spender
+
+    result, spender = asyncio.run(main())
+    assert result.success
+    assert spender.asked == 4
+    assert result.token_usage.requests == 4
+
+
+def test_what_stopped_an_agent_survives_a_record():
+    async def main():
+        with pytest.raises(UnfinishedError) as caught:
+            await Spender(MemoryStore()).run(budget_tokens=15)
+        return caught.value
+
+    error = asyncio.run(main())
+    again = failure_from_json(failure_to_json(error))
+    assert isinstance(again, UnfinishedError)
+    assert (str(again), again.reason, again.usage) == (str(error), error.reason, error.usage)
+    assert again.conversation == error.conversation
+    assert again.conversation.messages
