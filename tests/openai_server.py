@@ -59,3 +59,10 @@ def completion(text="hello", **choice):
             "prompt_tokens_details": {"cached_tokens": 8},
         },
     }
+
+
+def asking(name, call_id="call-1", **arguments):
+    """A completion that calls a tool."""
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return completion(message=message, finish_reason="tool_calls")

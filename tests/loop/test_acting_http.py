@@ -1,0 +1,104 @@
+"""An agent that acts, over the loopback, through a provider's real client."""
+
+import asyncio
+import threading
+
+import pydantic_ai
+import pytest
+from pydantic import BaseModel
+
+from openai_server import Server, asking, completion
+from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, Retry
+
+NAME = "openai-chat:gpt-4o-mini"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def looking_for(word):
+    check = QualityCriterion(
+        "found", evaluator="function", evaluator_config={"function": lambda output: word in str(output)}
+    )
+    return ReflectionPattern(
+        quality_criteria=[check], retry=Retry(attempts=3, first_wait=0), reflect_on_tools=["stock"]
+    )
+
+
+def stock(item: str) -> int:
+    """Say how many are in stock."""
+    return {"tea": 7}[item]
+
+
+def test_a_named_model_acts_fails_reflects_and_revises(server):
+    server.answers = [
+        (200, {}, asking("stock", item="tea")),
+        (200, {}, completion("Ask for the coffee, too.")),
+        (429, {"Retry-After": "0"}, {"error": {"message": "slow down"}}),
+        (200, {}, completion("There is some.")),
+        (200, {}, completion("There are 7.")),
+    ]
+    agent = Agent(NAME, tools=[stock], pattern=looking_for("7"), system_prompt="You count.")
+    result = agent.run_sync("How much tea is there?")
+    assert result.best_output == "There are 7."
+    bodies = [body for _, body in server.asked]
+    assert [tool["function"]["name"] for tool in bodies[0]["tools"]] == ["stock"]
+    assert "tools" not in bodies[1]
+    assert bodies[2] == bodies[3]  # tried again where it stood
+    assert [message["role"] for message in bodies[3]["messages"]] == [
+        "system", "user", "assistant", "tool", "user",
+    ]  # fmt: skip
+    assert bodies[3]["messages"][3]["content"] == "7"
+    assert bodies[3]["messages"][4]["content"].endswith("Ask for the coffee, too.")
+    # What went out before goes out again as it was, which is what a provider's prompt cache lives on.
+    assert bodies[4]["messages"][:5] == bodies[3]["messages"]
+    usage = result.usage_by_role
+    assert {role: used.requests for role, used in usage.items()} == {
+        "generation": 2, "evaluation": 1, "revision": 1,
+    }  # fmt: skip
+    assert usage["generation"].failed_requests == 1
+    assert result.token_usage.cost_usd > 0
+
+
+def test_a_provider_that_refuses_is_asked_once(server):
+    server.answers = [(401, {}, {"error": {"message": "who are you?"}})]
+    with pytest.raises(ModelError, match="who are you"):
+        Agent(NAME, tools=[stock], pattern=looking_for("7")).run_sync("Q?")
+    assert len(server.asked) == 1
+
+
+class Count(BaseModel):
+    item: str
+    number: int
+
+
+def test_a_wrapped_agent_keeps_its_type(server):
+    server.answers = [
+        (200, {}, asking("stock", item="tea")),
+        (200, {}, completion("Fine.")),
+        (200, {}, asking("final_result", "call-2", item="tea", number=0)),
+        (200, {}, asking("final_result", "call-3", item="tea", number=7)),
+    ]
+    inner = pydantic_ai.Agent(NAME, output_type=Count, tools=[stock])
+
+    async def main():
+        async with inner:  # its client is closed by whoever made it
+            return await Agent.from_pydantic_ai(inner, pattern=looking_for("7")).run("How much tea?")
+
+    result = asyncio.run(main())
+    assert [version.output for version in result.history.versions] == [
+        Count(item="tea", number=0),
+        Count(item="tea", number=7),
+    ]
+    assert result.token_usage.requests == 4
