@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.calls import caller
+from redraft.core.calls import Called, caller
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_retry
@@ -30,14 +30,18 @@ def generator(fn: Callable[..., Any]) -> Generator:
     A critique reaches it through `feedback`, `attempt` or `run`; where it takes none of these, the critique
     is appended to the prompt.
     """
-    call, told = caller(fn, "generate", 1)
+    return _Generating(*caller(fn, "generate", 1))
 
-    async def generate(prompt: str, run: RunContext, /) -> Draft:
-        if not told and run.attempt.evaluation is not None:
+
+class _Generating(Called):
+    __slots__ = ()
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
+        if self.told is not None:
+            return draft_of(await self.filled(self.told, run, prompt), "generate")
+        if run.attempt.evaluation is not None:
             prompt = render_retry(prompt, run.attempt)
-        return draft_of(await call(run, prompt), "generate")
-
-    return generate
+        return draft_of(await self.call(prompt), "generate")
 
 
 def regenerating(generate: Generator) -> Reviser:
@@ -51,12 +55,16 @@ def regenerating(generate: Generator) -> Reviser:
 
 def reviser(fn: Callable[..., Any]) -> Reviser:
     """Make a `Reviser` of any callable that takes an output and its evaluation."""
-    call, _ = caller(fn, "revise", 2)
+    return _Revising(*caller(fn, "revise", 2))
 
-    async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return draft_of(await call(run, output, evaluation), "revise")
 
-    return revise
+class _Revising(Called):
+    __slots__ = ()
+
+    async def __call__(self, output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        if self.told is not None:
+            return draft_of(await self.filled(self.told, run, output, evaluation), "revise")
+        return draft_of(await self.call(output, evaluation), "revise")
 
 
 def evaluator(fn: Callable[..., Any], threshold: float = DEFAULT_THRESHOLD) -> Evaluator:
@@ -65,20 +73,26 @@ def evaluator(fn: Callable[..., Any], threshold: float = DEFAULT_THRESHOLD) -> E
     A verdict that can't be used (prose, NaN, 7, nothing) is an evaluation whose score is None, and the
     issue says what came back.
     """
-    call, _ = caller(fn, "evaluate", 1)
+    return _Evaluating(*caller(fn, "evaluate", 1), threshold)
 
-    async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
-        verdict = await call(run, output)
+
+@dataclass(slots=True)
+class _Evaluating(Called):
+    threshold: float
+
+    async def __call__(self, output: Any, run: RunContext, /) -> ReflectionEvaluation:
+        told = self.told
+        verdict = await (self.call(output) if told is None else self.filled(told, run, output))
         try:
-            return evaluation_of(verdict, threshold)
+            return evaluation_of(verdict, self.threshold)
         except OutputError as error:
             return ReflectionEvaluation(None, issues=(Issue(f"Not judged: {error}"),), confidence=0.0)
-
-    return evaluate
 
 
 def draft_of(value: Any, source: str = "generate") -> Draft:
     """Make a `Draft` of what a generator or reviser returned; raises `OutputError` for what is no output."""
+    if isinstance(value, OUTPUTS):  # what nearly all are, before a call that would say the same
+        return Draft(value)
     if isinstance(value, Draft):
         _check_output(value.output, source)
         return value
@@ -104,12 +118,14 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
     for anything else, NaN and numbers out of range included.
     """
     verdict, reason = value, None
-    if isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == 2:  # noqa: PLR2004 (a pair)
-        verdict, reason = cast("tuple[Any, Any]", value)
+    if isinstance(value, tuple):
+        pair = cast("tuple[Any, ...]", value)
+        if len(pair) == 2:  # noqa: PLR2004 (a pair)
+            verdict, reason = pair
     if isinstance(verdict, bool):
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
-        score = _score_of(verdict)
+        score = _in_range(float(verdict))
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
         if value.overall_score is not None:
@@ -144,8 +160,11 @@ def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> Reflec
 def _score_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         raise OutputError(f"the score is {_short(value)}; expected a number in 0..1")
-    score = float(value)
-    if not isfinite(score) or not 0.0 <= score <= 1.0:
+    return _in_range(float(value))
+
+
+def _in_range(score: float) -> float:
+    if not 0.0 <= score <= 1.0:  # which NaN is not, either
         hint = "; divide by 100?" if 1 < score <= 100 else ""  # noqa: PLR2004 (a percentage)
         raise OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
     return score

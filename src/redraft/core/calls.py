@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -15,7 +16,6 @@ from redraft.core.errors import ConfigError
 from redraft.core.feedback import render_feedback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from types import CodeType
 
 FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
@@ -30,24 +30,29 @@ class Signature:
     is_async: bool = False
 
 
-def caller(fn: Callable[..., Any], verb: str, given: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
-    """Return an async callable `(run, *given)` that fills what `fn` asks for, and if it asks."""
+def caller(
+    fn: Callable[..., Any], verb: str, given: int
+) -> tuple[Callable[..., Awaitable[Any]], Signature | None]:
+    """Return `fn` as an async callable, and what it asks for besides what it is given, if it does."""
     if not callable(fn):
         raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
     signature = signature_of(fn, verb, given)
     call = fn if signature.is_async else partial(_in_thread, fn)
-    if not signature.positional and not signature.keywords:
+    return call, signature if signature.positional or signature.keywords else None
 
-        def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
-            return call(*args)
 
-        return plain, False
+# Not closures: of ten thousand runs alive at once, the garbage collector would look into each cell.
+@dataclass(slots=True)
+class Called:
+    """Hold what `caller` returned: the base of the verbs that a user's functions make."""
 
-    def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
-        extra = (value_of(kind, run) for kind in signature.positional)
-        return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
+    call: Callable[..., Awaitable[Any]]
+    told: Signature | None
 
-    return filled, True
+    def filled(self, told: Signature, run: RunContext, *given: Any) -> Awaitable[Any]:
+        """Call with what is given, and with what is asked for besides."""
+        extra = (value_of(kind, run) for kind in told.positional)
+        return self.call(*given, *extra, **{name: value_of(kind, run) for name, kind in told.keywords})
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
