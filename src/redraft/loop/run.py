@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
-from redraft.core.context import FIRST_ATTEMPT, Attempt, RunContext
+from redraft.core.context import Attempt, RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
@@ -30,11 +30,11 @@ from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter, failure_handler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from redraft.core.chat import ModelRole
     from redraft.core.protocols import Advisor, Step
     from redraft.core.task import Task
+    from redraft.core.version import Output
     from redraft.loop.parts import Parts
     from redraft.loop.pattern import ReflectionPattern
 
@@ -84,6 +84,7 @@ class _Run:
 
     # Ten thousand may be alive at once; without a dict each, the collector has less to look through.
     __slots__ = (
+        "base",
         "best",
         "best_rank",
         "clock",
@@ -109,7 +110,8 @@ class _Run:
         timed = step if step is not direct and isinstance(step, TimedStep) else None
         self.clock = timed
         self.run_id = timed.run_id if timed else urandom(8).hex()
-        self.versions: list[ReflectionVersion] = []
+        self.versions: tuple[ReflectionVersion, ...] = ()
+        self.base: ReflectionVersion | None = None
         self.best: ReflectionVersion | None = None
         self.best_rank = -1.0
         self.seen: dict[object, int] = {}
@@ -129,50 +131,66 @@ class _Run:
             self.step_once = observed(step, self.emit, self.run_id, clock)
 
     async def redraft(self, draft: Draft | None) -> ConvergenceReason:
-        """Go round until a rule, a budget or a person says stop; return why."""
+        """Go round until a rule, a budget or a person says stop; return why.
+
+        What only begins a step is no coroutine itself: each one more would be alive in every run under way.
+        """
         for advisor in self.pattern.advisors:
             await self._take_advice(advisor)
-        if draft is None:
-            draft = await self._generate(FIRST_ATTEMPT)
-        else:
+        if draft is not None:
+            self.pending = draft
             self.tally.add("generation", draft.usage)
         while True:
-            version = await self._judge(draft)
-            if reason := await self._reason_to_stop(version):
+            if draft is None:
+                draft = await self._drafting()
+                self._take(draft)
+                if self.pattern.callbacks is not None:
+                    await self._tell_of(draft)
+            same = self._judged_before(draft.output)
+            if same is None:
+                evaluation = await self._judging(draft.output)
+                self.tally.add("evaluation", evaluation.usage)
+            else:
+                evaluation = same.evaluation
+            version = self._keep(draft, evaluation, same)
+            decision = ReflectionDecision.AUTO
+            if self.pattern.callbacks is not None:
+                decision = await self._decide(version)
+            if reason := self._reason_to_stop(version, decision):
                 return reason
-            draft = await self._redraft()
+            self._go_on()
+            draft = None
 
-    async def _generate(self, attempt: Attempt) -> Draft:
-        if self.parts.generate is None:
+    def _drafting(self) -> Awaitable[Draft]:
+        """Begin the next draft: a fresh one, or a revision of the best so far."""
+        parts, context = self.parts, self.context
+        attempt = context.attempt
+        if attempt.mode != "revise" and parts.generate is not None:
+            return self.step("generate", Draft, parts.generate, prompt_of(self.task, context.advice), context)
+        if attempt.evaluation is None:
             raise AssertionError("a run without a generator starts from a draft")
-        prompt = prompt_of(self.task, self.context.advice)
-        draft = await self.step("generate", Draft, self.parts.generate, prompt, self.context)
-        self._take(draft, "generation" if attempt.number == 1 else "revision")
-        if self.pattern.callbacks is not None:
-            await self._tell("on_generation", draft.output, attempt.number)
-        return draft
+        return self.step("revise", Draft, parts.revise, attempt.previous, attempt.evaluation, context)
 
-    async def _redraft(self) -> Draft:
-        """Make the next draft: from the best so far, in another way if the last one led nowhere."""
-        attempt, base = self._next_attempt()
-        versions, advice = tuple(self.versions), self.context.advice
-        self.context = RunContext(self.task, self.run_id, attempt.number, versions, advice, attempt)
-        if attempt.mode == "fresh" and self.parts.generate is not None:
-            return await self._generate(attempt)
-        draft = await self.step(
-            "revise", Draft, self.parts.revise, attempt.previous, base.evaluation, self.context
-        )
-        self._take(draft, "revision")
-        if self.pattern.callbacks is not None:
-            await self._tell("on_generation", draft.output, attempt.number)
-            await self._tell("on_revision", base.output, draft.output, attempt.number)
-        return draft
-
-    def _take(self, draft: Draft, role: ModelRole) -> None:
+    def _take(self, draft: Draft) -> None:
         self.pending = draft
-        self.tally.add(role, draft.usage)
+        self.tally.add("generation" if self.context.attempt.number == 1 else "revision", draft.usage)
         if draft.conversation is not None and self.parts.live is not None:
             self.parts.live.keep(draft.conversation.reflections)
+
+    async def _tell_of(self, draft: Draft) -> None:
+        number = self.context.attempt.number
+        await self._tell("on_generation", draft.output, number)
+        if self.base is not None:
+            await self._tell("on_revision", self.base.output, draft.output, number)
+
+    def _go_on(self) -> None:
+        """Set out for the next version."""
+        attempt, base = self._next_attempt()
+        generated = attempt.mode == "fresh" and self.parts.generate is not None
+        self.base = None if generated else base
+        self.context = RunContext(
+            self.task, self.run_id, attempt.number, self.versions, self.context.advice, attempt
+        )
 
     def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
         last, best = self.versions[-1], self.best or self.versions[-1]
@@ -198,43 +216,44 @@ class _Run:
         )
         return attempt, base
 
-    async def _judge(self, draft: Draft) -> ReflectionVersion:
-        number = len(self.versions) + 1
-        self.pending = draft
-        output = draft.output
+    def _judged_before(self, output: Output) -> ReflectionVersion | None:
+        """Return the earlier version with the very same output, if that could be judged."""
         # A number is not its digits: only a text is its own key.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
-        repeats = self.seen.get(key)
-        if repeats is not None and self.versions[repeats - 1].evaluation.overall_score is not None:
-            return self._keep(draft, self.versions[repeats - 1].evaluation, repeats)
-        self.seen[key] = number
-        context = replace(self.context, free_only=True) if self.tally.spent() else self.context
-        evaluation = await self.step(
-            "evaluate", ReflectionEvaluation, self.parts.evaluate, copy_of(output), context
-        )
-        self.tally.add("evaluation", evaluation.usage)
-        return self._keep(draft, evaluation, None)
+        number = self.seen.setdefault(key, len(self.versions) + 1)
+        if number > len(self.versions):
+            return None
+        version = self.versions[number - 1]
+        if version.evaluation.overall_score is None:
+            self.seen[key] = len(self.versions) + 1
+            return None
+        return version
 
-    def _keep(self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None) -> ReflectionVersion:
+    def _judging(self, output: Output) -> Awaitable[ReflectionEvaluation]:
+        """Begin to judge."""
+        context = replace(self.context, free_only=True) if self.tally.spent() else self.context
+        return self.step("evaluate", ReflectionEvaluation, self.parts.evaluate, copy_of(output), context)
+
+    def _keep(
+        self, draft: Draft, evaluation: ReflectionEvaluation, same: ReflectionVersion | None = None
+    ) -> ReflectionVersion:
         attempt = self.context.attempt
-        usage = draft.usage if repeats is not None else draft.usage + evaluation.usage
-        gain = None if repeats is not None else self._gain(evaluation)
         version = ReflectionVersion(
             len(self.versions) + 1,
             copy_of(draft.output),
             evaluation,
             draft.improvements,
-            token_usage=usage,
+            token_usage=draft.usage if same is not None else draft.usage + evaluation.usage,
             strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
             base=attempt.base,
-            repeats=repeats,
-            gain=gain,
+            repeats=None if same is None else same.iteration,
+            gain=None if same is not None else self._gain(evaluation),
             conversation=draft.conversation,
         )
         if self.clock is not None:
             version.timestamp = self.clock.at()
         self.pending = None
-        self.versions.append(version)
+        self.versions = (*self.versions, version)
         is_best = self.best is None or is_better(version, self.best)
         if is_best:
             self.best = version
@@ -251,21 +270,20 @@ class _Run:
         before, self.best_rank = self.best_rank, max(self.best_rank, rank)
         return None if before < 0 else rank - before
 
-    async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
-        decision = ReflectionDecision.AUTO
-        if self.pattern.callbacks is not None:
-            decision = await self._decide(version)
+    def _reason_to_stop(
+        self, version: ReflectionVersion, decision: ReflectionDecision
+    ) -> ConvergenceReason | None:
         if decision is ReflectionDecision.ACCEPT:
-            self.versions[-1] = replace(version, accepted=True)
+            self.versions = (*self.versions[:-1], replace(version, accepted=True))
             return ConvergenceReason.USER_ACCEPTED
         if decision is ReflectionDecision.STOP:
             return ConvergenceReason.USER_STOPPED
-        versions = tuple(self.versions)
-        reason = reason_of(self.pattern.stop(versions)) if decision is ReflectionDecision.AUTO else None
+        pattern, versions = self.pattern, self.versions
+        reason = reason_of(pattern.stop(versions)) if decision is ReflectionDecision.AUTO else None
         if reason is ConvergenceReason.QUALITY_MET:
             return reason
         # A spent budget goes before what may be its consequence: that nothing could be judged any more.
-        if reason := self.tally.spent() or reason or self.pattern.limit(versions):
+        if reason := self.tally.spent() or reason or pattern.limit(versions):
             return reason
         return ConvergenceReason.TOKEN_BUDGET if self.tally.revision_tokens_left() == 0 else None
 
@@ -316,7 +334,7 @@ class _Run:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
         if self.pending is not None:
             issue = Issue(f"Not judged: {type(error).__name__}: {error}")
-            self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0), None)
+            self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         return bool(self.versions)
 
     def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
@@ -333,7 +351,7 @@ class _Run:
             final_output=final.output,
             best_output=best.output,
             final_evaluation=final.evaluation,
-            history=ReflectionHistory(tuple(kept), best, final, reason, len(versions) - 1),
+            history=ReflectionHistory(kept, best, final, reason, len(versions) - 1),
             iterations_used=len(versions) - 1,
             convergence_reason=reason,
             token_usage=usage,

@@ -72,7 +72,9 @@ def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
     return versions[max(range(len(versions)), key=weight)]
 
 
-def first_best_last(versions: list[ReflectionVersion], best: ReflectionVersion) -> list[ReflectionVersion]:
+def first_best_last(
+    versions: Sequence[ReflectionVersion], best: ReflectionVersion
+) -> tuple[ReflectionVersion, ...]:
     """Return these three in their order, each once."""
     kept = {version.iteration: version for version in (versions[0], best, versions[-1])}
-    return [kept[iteration] for iteration in sorted(kept)]
+    return tuple(kept[iteration] for iteration in sorted(kept))
