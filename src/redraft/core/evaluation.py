@@ -60,4 +60,6 @@ class ReflectionEvaluation:
     @property
     def unjudged(self) -> tuple[str, ...]:
         """The names of the criteria that could not be judged."""
+        if None not in self.criteria_scores.values():
+            return ()
         return tuple(name for name, score in self.criteria_scores.items() if score is None)

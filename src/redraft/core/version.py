@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 from redraft.core.conversation import Conversation
@@ -47,7 +48,7 @@ class ReflectionVersion:
     output: Output
     evaluation: ReflectionEvaluation
     improvements_applied: tuple[str, ...] = ()
-    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    timestamp: datetime = field(default_factory=partial(datetime.now, UTC))
     token_usage: TokenUsage = NOT_REPORTED
     strategy: str = "draft"
     base: int | None = None

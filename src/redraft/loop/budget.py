@@ -57,8 +57,10 @@ class Tally:
 
     def add(self, role: ModelRole, usage: TokenUsage) -> None:
         """Count what a step used."""
-        self.by_role[role] = self.by_role.get(role, NOTHING_USED) + usage
-        self.known_usd += usage.cost_usd or 0.0
+        used = self.by_role.get(role)
+        self.by_role[role] = usage if used is None else used + usage
+        if usage.cost_usd:
+            self.known_usd += usage.cost_usd
 
     def add_failure(self, role: ModelRole | None, error: Exception) -> None:
         """Count a call that failed, and what was paid on the way to the failure."""

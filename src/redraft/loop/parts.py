@@ -17,7 +17,7 @@ class Judges:
     signals: Signals = NO_JUDGE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too.
 

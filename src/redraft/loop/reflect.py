@@ -37,25 +37,10 @@ async def reflect(
 
     Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
     """
-    from redraft.core.steps import direct  # noqa: PLC0415 (importing redraft stays quick; so below)
-    from redraft.loop.pattern import DEFAULT_PATTERN  # noqa: PLC0415
-    from redraft.loop.run import run_loop  # noqa: PLC0415
-    from redraft.loop.wire import given_draft, parts_of_functions, task_of  # noqa: PLC0415
+    from redraft.loop.wire import run_functions  # noqa: PLC0415 (importing redraft stays quick; so below)
 
-    chosen = pattern or DEFAULT_PATTERN
-    if until is not None:
-        from dataclasses import replace  # noqa: PLC0415
-
-        chosen = replace(chosen, until=until)
-    asked = task_of(task, chosen)
     hands = (generate, evaluate, revise)
-    parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
-    if step is None:
-        return await run_loop(asked, parts, chosen, direct, given_draft(draft))
-    from redraft.loop.keep import run_kept  # noqa: PLC0415 (only a run with a journal needs it)
-    from redraft.loop.record import Origin  # noqa: PLC0415
-
-    return await run_kept(asked, parts, chosen, step, given_draft(draft), Origin("function", "reflect"))
+    return await run_functions(task, hands, pattern=pattern, draft=draft, until=until, step=step)
 
 
 def reflect_sync(

@@ -56,7 +56,8 @@ async def run_loop(
     a journal that another program began.
     """
     run = _Run(task, parts, pattern, step)
-    run.emit(RunStarted(run.run_id, task))
+    if pattern.on_event is not None:
+        run.emit(RunStarted(run.run_id, task))
     error: BaseException | None = None
     try:
         reason = await run.redraft(draft)
@@ -73,7 +74,8 @@ async def run_loop(
         reason, error = stopped or ConvergenceReason.ERROR, failure
     result = run.finish(reason, error)
     await run.tell_advisors(result)
-    run.emit(RunFinished(run.run_id, result))
+    if pattern.on_event is not None:
+        run.emit(RunFinished(run.run_id, result))
     if reason is ConvergenceReason.ERROR and pattern.on_failure == "raise":
         raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
     return result
@@ -267,7 +269,9 @@ class _Run:
         if evaluation.overall_score is None:
             return None
         rank = evaluation.overall_score + evaluation.gates_passed  # a passed gate outranks any score
-        before, self.best_rank = self.best_rank, max(self.best_rank, rank)
+        before = self.best_rank
+        if rank > before:
+            self.best_rank = rank
         return None if before < 0 else rank - before
 
     def _reason_to_stop(

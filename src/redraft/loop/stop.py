@@ -24,7 +24,9 @@ IN_A_ROW = 3
 
 def reason_of(answer: object) -> ConvergenceReason | None:
     """Read what a rule answered; a rule of a user's may say just True or False."""
-    if answer is None or answer is False:
+    if answer is None or isinstance(answer, ConvergenceReason):
+        return answer
+    if answer is False:
         return None
     if answer is True:
         return ConvergenceReason.USER_STOPPED

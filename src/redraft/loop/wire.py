@@ -10,6 +10,7 @@ from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
 from redraft.core.errors import ConfigError, OutputError
 from redraft.core.settings import load_settings
+from redraft.core.steps import direct
 from redraft.core.task import Task
 from redraft.core.usage import NOTHING_USED
 from redraft.evaluate.compare import needs_model
@@ -18,19 +19,29 @@ from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
 from redraft.loop.parts import Judges, Parts
-from redraft.loop.pattern import judging_of
+from redraft.loop.pattern import DEFAULT_PATTERN, judging_of
 from redraft.loop.prompts import Memory
 from redraft.loop.reflecting import ReflectingGenerator, ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
+from redraft.loop.run import run_loop
 from redraft.loop.triggers import NO_TRIGGERS
 from redraft.models.names import model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from redraft.core.criterion import QualityCriterion
     from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.protocols import ChatModel, CommandRunner, Evaluator, Generator, Reviser
+    from redraft.core.protocols import (
+        ChatModel,
+        CommandRunner,
+        Evaluator,
+        Generator,
+        Reviser,
+        Step,
+        Stopper,
+    )
+    from redraft.core.result import ReflectionResult
     from redraft.core.settings import Settings
     from redraft.core.version import Draft, Output
     from redraft.evaluate.panel import Panel
@@ -57,6 +68,29 @@ def given_draft(draft: Output | Draft | None) -> Draft | None:
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
     return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
+
+
+def run_functions(
+    task: str | Task,
+    hands: tuple[Callable[..., Any] | None, Callable[..., Any] | None, Callable[..., Any] | None],
+    *,
+    pattern: ReflectionPattern | None,
+    draft: Output | Draft | None,
+    until: Stopper | None,
+    step: Step | None,
+) -> Awaitable[ReflectionResult]:
+    """Begin the run of `reflect`: `hands` are its functions `generate`, `evaluate` and `revise`."""
+    chosen = pattern or DEFAULT_PATTERN
+    if until is not None:
+        chosen = replace(chosen, until=until)
+    asked = task_of(task, chosen)
+    parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
+    if step is None:
+        return run_loop(asked, parts, chosen, direct, given_draft(draft))
+    from redraft.loop.keep import run_kept  # noqa: PLC0415 (only a run with a journal needs it)
+    from redraft.loop.record import Origin  # noqa: PLC0415
+
+    return run_kept(asked, parts, chosen, step, given_draft(draft), Origin("function", "reflect"))
 
 
 def judges_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "") -> Judges:
