@@ -18,7 +18,7 @@ from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
-from redraft.core.steps import direct, observed, retried
+from redraft.core.steps import direct, observed
 from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
@@ -27,7 +27,8 @@ from redraft.loop.diagnose import diagnose
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
-from redraft.loop.tell import emitter, failure_handler
+from redraft.loop.tell import emitter
+from redraft.loop.trying import trying
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -123,7 +124,7 @@ class _Run:
         self.context = RunContext(task, self.run_id)
         self.emit = emitter(pattern.on_event)
         # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
-        self.step = retried(step, pattern.retry, failure_handler(self.run_id, self.tally, self.emit))
+        self.step = trying(step, pattern.retry, self.run_id, self.tally, self.emit)
         self.step_once = step
         if parts.live is not None:
             parts.live.begin(self.run_id, self.tally, self.emit, self.notes)
@@ -344,7 +345,10 @@ class _Run:
     def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
         """Make the result of what there is."""
         pattern, versions = self.pattern, self.versions
-        best, final = select(versions, pattern.best_version_selection), versions[-1]
+        best, final = self.best, versions[-1]
+        # The best by score was kept on the way; a callback's choice and the other selections look back.
+        if best is None or final.accepted or pattern.best_version_selection != "highest_score":
+            best = select(versions, pattern.best_version_selection)
         diagnostics = diagnose(versions, reason, self.parts.signals) | self.notes
         usage = self.tally.total()
         if pattern.budget_usd is not None and usage.cost_usd is None:
