@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
-from redraft.core.context import Attempt, RunContext
+from redraft.core.context import RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
@@ -22,9 +22,9 @@ from redraft.core.steps import direct, observed
 from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
+from redraft.loop.attempts import next_attempt
 from redraft.loop.budget import Tally
 from redraft.loop.diagnose import diagnose
-from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter
@@ -159,7 +159,7 @@ class _Run:
             decision = ReflectionDecision.AUTO
             if self.pattern.callbacks is not None:
                 decision = await self._decide(version)
-            if reason := self._reason_to_stop(version, decision):
+            if reason := self._reason_to_stop(decision):
                 return reason
             self._go_on()
             draft = None
@@ -188,36 +188,13 @@ class _Run:
 
     def _go_on(self) -> None:
         """Set out for the next version."""
-        attempt, base = self._next_attempt()
+        left = self.tally.revision_tokens_left()
+        attempt, base = next_attempt(self.versions, self.best, self.context.attempt, self.pattern, left)
         generated = attempt.mode == "fresh" and self.parts.generate is not None
         self.base = None if generated else base
         self.context = RunContext(
             self.task, self.run_id, attempt.number, self.versions, self.context.advice, attempt
         )
-
-    def _next_attempt(self) -> tuple[Attempt, ReflectionVersion]:
-        last, best = self.versions[-1], self.best or self.versions[-1]
-        worse = best is not last and is_better(best, last)
-        base = best if worse else last
-        stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
-        fresh = stuck and self.pattern.diversify
-        strategy: str = self.pattern.revision_strategy
-        if worse and not fresh:
-            tried = last.strategy if last.strategy in AFTER_FAILURE else self.context.attempt.strategy
-            strategy = AFTER_FAILURE.get(tried, "full_rewrite")
-        tried_fresh = sum(version.strategy == "fresh" for version in self.versions) if fresh else 0
-        attempt = Attempt(
-            len(self.versions) + 1,
-            "fresh" if fresh else "revise",
-            copy_of(base.output),
-            base.evaluation,
-            strategy,
-            min(1.0, FRESH_TEMPERATURE + 0.3 * tried_fresh) if fresh else None,
-            last if worse and last.repeats is None else None,
-            self.tally.revision_tokens_left(),
-            None if fresh else base.iteration,
-        )
-        return attempt, base
 
     def _judged_before(self, output: Output) -> ReflectionVersion | None:
         """Return the earlier version with the very same output, if that could be judged."""
@@ -275,11 +252,9 @@ class _Run:
             self.best_rank = rank
         return None if before < 0 else rank - before
 
-    def _reason_to_stop(
-        self, version: ReflectionVersion, decision: ReflectionDecision
-    ) -> ConvergenceReason | None:
+    def _reason_to_stop(self, decision: ReflectionDecision) -> ConvergenceReason | None:
         if decision is ReflectionDecision.ACCEPT:
-            self.versions = (*self.versions[:-1], replace(version, accepted=True))
+            self.versions = (*self.versions[:-1], replace(self.versions[-1], accepted=True))
             return ConvergenceReason.USER_ACCEPTED
         if decision is ReflectionDecision.STOP:
             return ConvergenceReason.USER_STOPPED
