@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.calls import Called, caller
 from redraft.core.errors import OutputError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
 from redraft.core.feedback import render_retry
 from redraft.core.task import prompt_of
 from redraft.core.version import Draft
@@ -138,7 +138,7 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
             f"the verdict is {_short(value)}; expected a bool, a number in 0..1, (verdict, reason), "
             "a dict with 'valid' or 'score', or a ReflectionEvaluation"
         )
-    issues = (Issue(str(reason)),) if reason and not satisfactory else ()
+    issues = (issue_of(str(reason)),) if reason and not satisfactory else ()
     return ReflectionEvaluation(score, {}, satisfactory, issues)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from redraft.core.made import maker
 from redraft.core.usage import NOTHING_USED, TokenUsage
 
 
@@ -23,6 +24,9 @@ class Issue:
 
     def __str__(self) -> str:
         return self.message
+
+
+issue_of = maker(Issue)
 
 
 def _issue(value: object) -> Issue:

@@ -47,20 +47,24 @@ def merge(
             unmet.append(criterion)
     overall = weighted_mean(criteria, scores)
     parts = (*found.values(), judged) if judged else tuple(found.values())
-    issues = unique_issues([issue for part in parts for issue in part.issues])
-    if unmet:
-        issues += _left_unsaid(unmet, scores, issues)
+    said: list[Issue] = []
+    suggestions: list[str] = []
     usage = NOTHING_USED
     confidence = 1.0
     for part in parts:
+        said += part.issues
+        suggestions += part.suggestions
         usage += part.usage
         confidence = min(confidence, part.confidence)
+    issues = unique_issues(said)
+    if unmet:
+        issues += _left_unsaid(unmet, scores, issues)
     return ReflectionEvaluation(
         overall,
         scores,
         all_met and not unmet and overall is not None and overall >= threshold,
         issues,
-        tuple(dict.fromkeys(text for part in parts for text in part.suggestions)),
+        tuple(dict.fromkeys(suggestions)),
         confidence,
         _spread(criteria, scores, judged),
         gates_passed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import OutputError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
 from redraft.evaluate.config import check_keys, required, wrong
 from redraft.evaluate.verdict import PASSED, failed
 from redraft.text.json_reply import json_of
@@ -74,8 +74,10 @@ def _issues(validator: Any, value: Any, name: str) -> list[Issue]:
     for error in validator.iter_errors(value):
         if len(issues) == MAX_ISSUES:
             break
-        message = error.message if len(error.message) <= MAX_MESSAGE else f"{error.message[:MAX_MESSAGE]}..."
-        issues.append(Issue(message, name, path=_pointer(error.instance_path)))
+        message: str = error.message
+        if len(message) > MAX_MESSAGE:
+            message = f"{message[:MAX_MESSAGE]}..."
+        issues.append(issue_of(message, name, _pointer(error.instance_path)))
     return issues
 
 

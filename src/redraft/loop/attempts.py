@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redraft.core.context import Attempt
+from redraft.core.made import maker
 from redraft.core.texts import copy_of
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
 from redraft.loop.select import is_better
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from redraft.core.version import ReflectionVersion
     from redraft.loop.pattern import ReflectionPattern
 
+_attempt = maker(Attempt)
+
 
 def next_attempt(
     versions: Sequence[ReflectionVersion],
@@ -23,7 +26,7 @@ def next_attempt(
     pattern: ReflectionPattern,
     tokens_left: int | None,
 ) -> tuple[Attempt, ReflectionVersion]:
-    """Return the attempt after `before`, and the version that it starts from: the best so far, or the last."""
+    """Return the attempt after `before`, and the version that it starts from: the best one, or the last."""
     last = versions[-1]
     best = best or last
     worse = best is not last and is_better(best, last)
@@ -35,7 +38,7 @@ def next_attempt(
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         strategy = AFTER_FAILURE.get(tried, "full_rewrite")
     tried_fresh = sum(version.strategy == "fresh" for version in versions) if fresh else 0
-    attempt = Attempt(
+    attempt = _attempt(
         len(versions) + 1,
         "fresh" if fresh else "revise",
         copy_of(base.output),

@@ -16,6 +16,7 @@ from redraft.core.context import RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.steps import direct, observed
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from redraft.loop.pattern import ReflectionPattern
 
 logger = logging.getLogger("redraft")
+_context = maker(RunContext)
 
 last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", default=None)
 """The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
@@ -121,7 +123,7 @@ class _Run:
         self.pending: Draft | None = None
         self.tally = Tally(pattern.budget, clock=timed.elapsed) if timed else Tally(pattern.budget)
         self.notes: dict[str, str] = {}
-        self.context = RunContext(task, self.run_id)
+        self.context = _context(task, self.run_id)
         self.emit = emitter(pattern.on_event)
         # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
         self.step = trying(step, pattern.retry, self.run_id, self.tally, self.emit)
@@ -192,7 +194,7 @@ class _Run:
         attempt, base = next_attempt(self.versions, self.best, self.context.attempt, self.pattern, left)
         generated = attempt.mode == "fresh" and self.parts.generate is not None
         self.base = None if generated else base
-        self.context = RunContext(
+        self.context = _context(
             self.task, self.run_id, attempt.number, self.versions, self.context.advice, attempt
         )
 
@@ -200,14 +202,11 @@ class _Run:
         """Return the earlier version with the very same output, if that could be judged."""
         # A number is not its digits: only a text is its own key.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
-        number = self.seen.setdefault(key, len(self.versions) + 1)
-        if number > len(self.versions):
-            return None
-        version = self.versions[number - 1]
-        if version.evaluation.overall_score is None:
-            self.seen[key] = len(self.versions) + 1
-            return None
-        return version
+        number = self.seen.get(key)
+        if number is not None and self.versions[number - 1].evaluation.overall_score is not None:
+            return self.versions[number - 1]
+        self.seen[key] = len(self.versions) + 1
+        return None
 
     def _judging(self, output: Output) -> Awaitable[ReflectionEvaluation]:
         """Begin to judge."""

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
 from redraft.core.errors import ConfigError, OutputError
+from redraft.core.made import maker
 from redraft.core.settings import load_settings
 from redraft.core.steps import direct
 from redraft.core.task import Task
@@ -48,10 +49,13 @@ if TYPE_CHECKING:
     from redraft.loop.pattern import ReflectionPattern
 
 
+_task = maker(Task)
+
+
 def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
-        task = Task(task, task_type=pattern.task_type)
+        task = _task(task, "", pattern.task_type)
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
     if not task.description.strip():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
 MAX_BRACKETS = 200
+CONTAINERS = (dict, list)  # not dict | list, which is a new object each time that it is said
 
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
@@ -154,7 +155,7 @@ def _is_too_deep(value: Any) -> bool:
 
 def _containers(value: Any) -> list[Any]:
     inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
-    return [inner for inner in inside if isinstance(inner, dict | list)]
+    return [inner for inner in inside if isinstance(inner, CONTAINERS)]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
