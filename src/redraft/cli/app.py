@@ -9,9 +9,14 @@ import typer
 
 from redraft.cli.check import check
 from redraft.cli.demo import demo
+from redraft.cli.diff import diff
 from redraft.cli.doctor import doctor
+from redraft.cli.resume import resume
 from redraft.cli.revise import revise
+from redraft.cli.runs import runs
 from redraft.cli.settings import settings
+from redraft.cli.show_run import show
+from redraft.cli.why import why
 
 EPILOG = (
     "Exit codes: 0 the criteria are met, 1 they are not, 2 something given was wrong, 3 a budget ran out, "
@@ -28,7 +33,7 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, revise, doctor, settings):
+for command in (demo, check, revise, runs, show, why, diff, resume, doctor, settings):
     app.command()(command)
 
 

@@ -39,13 +39,21 @@ class CalmConsole(Console):
         """Whether colours arrive: on a terminal that has some, unless NO_COLOR is set."""
         return self.color_system is not None and not self.no_color
 
-    def show(self, renderable: RenderableType) -> None:
-        """Print what a person reads; in a file without the spaces that fill up lines."""
+    @property
+    def is_utf8(self) -> bool:
+        """Whether more than ASCII can be drawn."""
+        return self.encoding.startswith("utf")
+
+    def show(self, renderable: RenderableType, *, soft_wrap: bool = False) -> None:
+        """Print what a person reads; in a file without the spaces that fill up lines.
+
+        With `soft_wrap` the lines stay as long as they are.
+        """
         if self.is_terminal:
-            self.print(renderable)
+            self.print(renderable, soft_wrap=soft_wrap)
             return
         with self.capture() as captured:
-            self.print(renderable)
+            self.print(renderable, soft_wrap=soft_wrap)
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
     def say(self, line: str) -> None:

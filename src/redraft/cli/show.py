@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.core.summary import REASONS, render_score, render_usage
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +70,8 @@ def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
 def issue_line(issue: Issue) -> Text:
     """Render an issue in one line, with the place where it was found."""
     place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
-    message = " ".join(issue.message.split())
-    return Text.assemble((f"{place}: ", QUIET) if place else "", message)
+    message = visible(" ".join(issue.message.split()))
+    return Text.assemble((f"{visible(place)}: ", QUIET) if place else "", message)
 
 
 def ending(result: ReflectionResult) -> Text:

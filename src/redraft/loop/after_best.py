@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import from_json
+from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOTHING_USED, TokenUsage
+from redraft.core.version import Draft
 from redraft.loop.tell import ROLES
 
 if TYPE_CHECKING:
@@ -50,4 +52,6 @@ def _usage_of(step: KeptStep) -> TokenUsage:
         used: Any = step.error.get("usage")
         failed = TokenUsage(failed_requests=1) if step.error.get("type") == "ModelError" else NOTHING_USED
         return failed if used is None else failed + from_json(TokenUsage, used)
-    return from_json(TokenUsage, step.result["usage"])
+    if step.name == "evaluate":
+        return from_json(ReflectionEvaluation, step.result).usage
+    return from_json(Draft, step.result).usage

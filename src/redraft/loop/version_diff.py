@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
 
 if TYPE_CHECKING:
     from redraft.core.version import Output
+
+# Models like to wrap JSON in Markdown, even where nothing else is asked for.
+_FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,12 @@ def _field_document(change: FieldChange) -> dict[str, Any]:
 
 
 def _structure(output: Output) -> Any:
-    """Return an output that is JSON with fields in it, also where it is a text; None for any other."""
+    """Return an output that is JSON with fields in it, as a text and in a fence, too; None for any other."""
     if not isinstance(output, str):
         value: Any = output
     else:
         try:
-            value = json.loads(output)
+            value = json.loads(fenced[1] if (fenced := _FENCED.fullmatch(output.strip())) else output)
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict | list) else None  # pyright: ignore[reportUnknownVariableType] (any JSON)

@@ -1,0 +1,64 @@
+"""Resuming: carry out a recorded command again, or say which call does it for a run of a program."""
+
+from __future__ import annotations
+
+import os
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from redraft.cli.keeping import Resumed, resumed
+from redraft.core.errors import ConfigError
+from redraft.core.task import Task
+from redraft.loop.keep import project_store
+
+if TYPE_CHECKING:
+    from redraft.loop.record import RunRecord
+
+SHORT = 200
+
+
+def check_idle(record: RunRecord) -> None:
+    """Raise `ConfigError` for a run inside another one, and one that a process here is at work on.
+
+    Of a process elsewhere nothing is known; two that work on one run end with the same results.
+    """
+    if record.parent:
+        raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
+    if record.state == "running" and record.process.host == gethostname():
+        raise ConfigError(f"The process {record.process.pid} is at work on the run {record.run_id!r}.")
+
+
+def resume_command(record: RunRecord, *, as_json: bool) -> int:
+    """Carry out the command that began a run, in its folder, and return its exit code."""
+    from redraft.cli.app import app
+
+    origin, store = record.origin, project_store()
+    if store is None:
+        raise AssertionError("the record was read from a store")
+    try:
+        os.chdir(origin.folder)
+    except OSError as error:
+        raise ConfigError(
+            f"The run began in {origin.folder!r}, which can't be gone to: {error.strerror}."
+        ) from error
+    arguments = [*origin.arguments, *(["--json"] if as_json and "--json" not in origin.arguments else [])]
+    token = resumed.set(Resumed(record, store))
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    finally:
+        resumed.reset(token)
+
+
+def resuming_call(record: RunRecord) -> str:
+    """Return the Python call that resumes a run of an agent or a function."""
+    task, run_id = record.task, record.run_id
+    short = task == Task(task.description) and len(task.description) <= SHORT
+    query = repr(task.description) if short else f"(await Runs().get({run_id!r})).task"
+    if record.origin.surface == "agent":
+        call = f"await agent.run({query}, run_id={run_id!r})"
+    elif record.origin.surface == "reflected":
+        name = record.origin.name.rpartition(".")[2] or "function"
+        call = f"await {name}.run_as({run_id!r}, ...)"
+    else:
+        call = f"await reflect({query}, ..., step=Journalled(store, {run_id!r}))"
+    return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call

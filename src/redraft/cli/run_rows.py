@@ -1,0 +1,125 @@
+"""Kept runs as rows: what each was for, how it went, what it cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.cli.sparkline import sparkline
+from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
+from redraft.core.result import ConvergenceReason
+from redraft.core.summary import render_score
+from redraft.text.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from redraft.loop.record import RunRecord
+
+WIDE = 110
+"""The columns of a terminal from which all that is known of a run fits into a line."""
+LONGEST_CURVE = 8
+LONGEST_WHO = 18
+LEAST_TASK = 10
+GAP = 2
+NUMBERS = ("n", "cost", "s")
+STATES = ("running", "killed", "finished", "failed", "cancelled")
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def check_filters(status: str | None, reason: str | None) -> None:
+    """Raise `ConfigError` for a status or reason that no run can have."""
+    reasons = [one.value for one in ConvergenceReason]
+    for option, given, known in (("--status", status, STATES), ("--reason", reason, reasons)):
+        if given is not None and given not in known:
+            raise ConfigError(f"{option} {given!r} is none; {nearest(given, known)}")
+
+
+def run_rows(found: Sequence[RunRecord], width: int, *, is_utf8: bool = True) -> Table:
+    """Render runs as a table; a narrow one has no room for who, when, cost and seconds."""
+    columns = {"run": [record.run_id for record in found]}
+    if width >= WIDE:
+        columns["when"] = [when(record.started_at) for record in found]
+        columns["who"] = [_shortened(visible(record.origin.name), LONGEST_WHO) for record in found]
+    after: dict[str, Sequence[str | Text]] = {
+        "stopped": [outcome(record) for record in found],
+        "n": [str(record.revisions + 1) if record.versions else "0" for record in found],
+        "score": [first_to_best(record) for record in found],
+    }
+    if is_utf8:
+        after[""] = [curve(record, LONGEST_CURVE) for record in found]
+    if width >= WIDE:
+        after |= {"cost": [cost(record) for record in found]}
+        after |= {"s": [f"{record.execution_time:.1f}" for record in found]}
+    others = [max(map(len, (name, *cells))) + GAP for name, cells in (*columns.items(), *after.items())]
+    room = max(LEAST_TASK, width - sum(others))
+    columns["task"] = [
+        _shortened(" ".join(visible(record.task.description).split()), room) for record in found
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
+    for name in (*columns, *after):
+        table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
+    for cells in zip(*columns.values(), *after.values(), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def curve(record: RunRecord, longest: int | None = None) -> str:
+    """Draw the scores of a run's versions."""
+    return sparkline([version.evaluation.overall_score for version in record.versions], longest)
+
+
+def no_runs(place: Path, *, filtered: bool) -> Text:
+    """Say that there is nothing, where it was looked for, and what would change that."""
+    if filtered:
+        return Text(f"No run that is kept in {place} is like that.")
+    return Text(
+        f"No run is kept in {place} yet.\n"
+        "Every run of an Agent and of check, revise and demo is kept: try `redraft demo`."
+    )
+
+
+def outcome(record: RunRecord) -> Text:
+    """Render the reason for which a run stopped, or its state where no rule stopped it."""
+    best = record.version(record.best)
+    if record.state != "finished" or record.reason is None:
+        return Text(record.state, BAD if record.state in ("failed", "killed") else "")
+    return Text(record.reason.value, GOOD if best is not None and best.evaluation.satisfactory else "")
+
+
+def first_to_best(record: RunRecord) -> str:
+    """Render the scores of the first and the best version; one where they are the same."""
+    best = record.version(record.best)
+    if best is None:
+        return ""
+    first = render_score(record.versions[0].evaluation.overall_score)
+    if best.iteration == record.versions[0].iteration:
+        return first
+    return f"{first} > {render_score(best.evaluation.overall_score)}"
+
+
+def cost(record: RunRecord) -> str:
+    """Render what a run cost; `?` where that is not known."""
+    known = record.usage.cost_usd
+    return "?" if known is None else f"${known:.4f}"
+
+
+def when(at: datetime, now: datetime | None = None) -> str:
+    """Say how long ago something was; a time that is more than a week away by its date."""
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    if seconds < MINUTE:
+        return "just now"
+    for unit, length, most in (("min", MINUTE, HOUR), ("h", HOUR, DAY), ("d", DAY, 7 * DAY)):
+        if seconds < most:
+            return f"{int(seconds / length)} {unit} ago"
+    return f"{at.astimezone():%Y-%m-%d}"

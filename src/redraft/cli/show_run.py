@@ -1,0 +1,52 @@
+"""`redraft show`: one kept run, with its versions and what they scored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
+from redraft.cli.exits import surface
+
+
+def show(
+    run: options.Run,
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="The prompts and replies, as they were sent and came.")
+    ] = False,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version", metavar="V", help="Print a version's whole output: 2, first, best or last."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show a kept run: its versions, what they scored, what failed, what it used."""
+    with surface(debug=debug):
+        from redraft.cli.console import CalmConsole, emit, emit_json
+        from redraft.cli.kept_runs import read_run
+        from redraft.cli.prompts_view import prompts_view
+        from redraft.cli.run_view import run_view
+        from redraft.core.texts import as_text
+        from redraft.loop.run_document import run_document
+        from redraft.text.visible import visible
+
+        kept = read_run(run)
+        console = CalmConsole()
+        if version is not None:
+            chosen = kept.version(version)
+            if as_json:
+                emit_json({"run_id": kept.record.run_id, "version": chosen})
+            else:
+                text = as_text(chosen.output)
+                # What acts on a terminal is spelt out there; a file gets every character as it is.
+                emit(visible(text) if console.is_terminal else text)
+        elif as_json:
+            emit_json(run_document(kept, steps=prompts))
+        else:
+            console.show(run_view(kept, console.width, is_utf8=console.is_utf8))
+            if prompts:
+                console.show(prompts_view(kept), soft_wrap=True)
