@@ -24,6 +24,15 @@ Model: TypeAlias = Annotated[
         help="provider:model, local:NAME or local:PATH.gguf; else REDRAFT_MODEL decides.",
     ),
 ]
+BudgetTokens: TypeAlias = Annotated[
+    int | None, typer.Option("--budget-tokens", metavar="N", help="Start no step beyond N tokens.")
+]
+BudgetUsd: TypeAlias = Annotated[
+    float | None, typer.Option("--budget-usd", metavar="X", help="Start no step beyond X US dollars.")
+]
+BudgetSeconds: TypeAlias = Annotated[
+    float | None, typer.Option("--budget-seconds", metavar="S", help="Start no step after S seconds.")
+]
 Events: TypeAlias = Annotated[
     str | None,
     typer.Option("--events", metavar="FILE", help="Add what happens to FILE, as lines of JSON."),

@@ -25,15 +25,9 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         str,
         typer.Option("--strategy", metavar="S", help="hybrid, full_rewrite, targeted_edit or incremental."),
     ] = "hybrid",
-    budget_tokens: Annotated[
-        int | None, typer.Option("--budget-tokens", metavar="N", help="Start no step beyond N tokens.")
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option("--budget-usd", metavar="X", help="Start no step beyond X US dollars.")
-    ] = None,
-    budget_seconds: Annotated[
-        float | None, typer.Option("--budget-seconds", metavar="S", help="Start no step after S seconds.")
-    ] = None,
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT.")
     ] = None,
