@@ -1,6 +1,7 @@
 import asyncio
 import logging
 
+import pydantic_ai
 import pytest
 from pydantic_ai import ModelRetry
 from pydantic_ai.messages import UserPromptPart
@@ -18,6 +19,7 @@ from redraft import (
     Retry,
     ScriptedModel,
     TokenUsage,
+    UnfinishedError,
     reflect_sync,
     reflected,
 )
@@ -213,6 +215,20 @@ def test_the_model_is_told_at_the_very_step_and_keeps_it_in_the_conversation():
     assert result.history.versions[1].conversation.reflections == ()
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_a_wrapped_agents_tool_that_raises_is_told_to_the_model_where_errors_are_looked_at(on):
+    actor = Actor([call("touch", x=-1), "answer"])
+    inner = pydantic_ai.Agent(actor.model, tools=[touch])
+    chosen = pattern(0.9, reflection_model=Mentor(), reflect_on_error=on)
+    agent = Agent.from_pydantic_ai(inner, pattern=chosen)
+    if on:
+        assert agent.run_sync("Q?").success
+        assert advised(actor.told[1]) == ["advice 1"]
+    else:
+        with pytest.raises(UnfinishedError, match="ValueError: cold"):
+            agent.run_sync("Q?")
+
+
 def test_what_tools_said_is_shown_as_data():
     _, _, mentor = acted([call("look", x=1), "answer"], 0.9, reflect_on_tools=["look"])
     asked, shown = mentor.shown.split("<<<<<<<<")
@@ -338,6 +354,14 @@ def test_a_drop_reaches_a_text_agent():
     assert "advice 1" in model.requests[2].messages[-1].content
     assert result.history.versions[2].conversation.reflections == result.reflections
     assert result.usage_by_role["evaluation"].requests == 1
+
+
+def test_a_revision_that_is_tried_again_looks_back_once():
+    mentor = Mentor()
+    model = ScriptedModel(["a", "b", ModelError("busy", retryable=True), "c"])
+    result = Agent(model, pattern=pattern(0.6, 0.3, 0.9, reflection_model=mentor, **DROP)).run_sync("W.")
+    assert len(mentor.requests) == len(result.reflections) == 1
+    assert ["advice 1" in request.messages[-1].content for request in model.requests[2:]] == [True, True]
 
 
 @pytest.mark.parametrize("named", ["feedback", "attempt", "run"])

@@ -41,10 +41,10 @@ class Agent:
     `ChatModel`; without it the settings decide (REDRAFT_MODEL). With `tools` (functions, sync or async, or
     Tools of Pydantic AI) the agent acts before it answers: a version is then one such run, a revision goes
     on in its conversation, and a tool that raises is told to the model, which may try something else. Only a
-    provider's model can call tools. The agent holds no state of its runs: one may serve many at once.
+    provider's model can call tools, and it is asked at most 50 times for a version.
 
-    Each run is kept under the agent's `name`: in the project's store, in one that is given as `keep`, or with
-    `keep=False` nowhere.
+    The agent holds no state of its runs: one may serve many at once. Each run is kept under the agent's
+    `name`: in the project's store, in one that is given as `keep`, or with `keep=False` nowhere.
 
     Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
     spent.

@@ -108,6 +108,11 @@ class LiveRun:
         asked, self._asked = self._asked, False
         return asked
 
+    def before(self, iteration: int) -> Reflection | None:
+        """Return the look back that came before a version, if there was one: its step may be tried again."""
+        made = (one for one in self._made.values() if one.iteration == iteration and one.step == 0)
+        return next(made, None)
+
     def _has_room(self) -> bool:
         return len(self._made) < self.triggers.most
 

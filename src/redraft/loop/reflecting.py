@@ -52,6 +52,8 @@ async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
     versions = run.versions
     if not versions:
         return None
+    if made := live.before(run.iteration):
+        return made
     trigger = "manual" if await live.asked(0) else "quality_drop" if _fell_behind(live, versions) else ""
     if not trigger:
         return None
