@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "start": (),
     "overhead": (),
     "concurrency": (),
+    "stores": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
 }

@@ -1,6 +1,7 @@
 """What is special to the file of a SQLite store: who may read it, what it was before, and what befalls it."""
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -73,6 +74,20 @@ def test_a_folder_of_others_is_left_as_it_is(path, store):
     asyncio.run(store.put(note()))
     assert not (path.parent / ".gitignore").exists()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+
+
+def test_there_is_no_folder_that_git_would_take(path, store, monkeypatch):
+    def full(file, text, *_):
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.write_text", full)
+        with pytest.raises(StoreError, match="No space left on device"):
+            asyncio.run(store.put(note()))
+    assert not path.parent.exists()
+    asyncio.run(store.put(note()))
+    assert (path.parent / ".gitignore").read_text()
 
 
 def test_reading_makes_nothing(path, store):

@@ -20,7 +20,12 @@ def make_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(0o700)
         folder.chmod(0o700)
-        (folder / ".gitignore").write_text(_IGNORE_ALL, "utf-8")
+        try:
+            (folder / ".gitignore").write_text(_IGNORE_ALL, "utf-8")
+        except OSError:  # a full disk: never leave a folder that git would take
+            (folder / ".gitignore").unlink(missing_ok=True)
+            folder.rmdir()
+            raise
 
 
 def make_file(path: Path) -> None:

@@ -13,12 +13,13 @@ from redraft.core.errors import StoreError
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 LONGEST_NAME = 1000
 """Bytes of a kind, a key or a space: what every database can index."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN = frozenset({str, int, bool, type(None)})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -60,7 +61,7 @@ def row_of(record: Record) -> Row:
     try:
         _check_version(record.schema_version)
         data = _named_fields(record.data)
-        _check_json(data, "data")
+        _check_json(data)
         vector = None if record.vector is None else packed(record.vector)
         return Row(record.kind, record.key, json_text(data), record.schema_version, vector)
     except (TypeError, ValueError, RecursionError) as error:
@@ -86,23 +87,31 @@ def json_text(value: Any) -> str:
     return _ENCODER.encode(value).encode("utf-8", "backslashreplace").decode()
 
 
-def _check_json(value: Any, place: str) -> None:
-    """Refuse by its place what would not be read as it was written."""
-    if value is None or isinstance(value, str | int):
-        return
-    if isinstance(value, float):
-        if not isfinite(value):
-            raise ValueError(f"{place} is {value!r}, and JSON has no such number")
-    elif isinstance(value, dict):
-        for key, item in cast("dict[Any, Any]", value).items():
-            if not isinstance(key, str):
-                raise TypeError(f"{place} has the key {key!r}, and keys of JSON are texts")
-            _check_json(item, f"{place}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(cast("list[Any]", value)):
-            _check_json(item, f"{place}[{index}]")
-    else:
-        raise TypeError(f"{place} is a {type(value).__name__}, and JSON has no form for it")
+def _check_json(data: dict[str, Any]) -> None:
+    if fault := _fault(data):
+        raise TypeError(f"data{fault}")
+
+
+def _fault(value: Any) -> str:
+    """Return where and what would not be read as it was written; empty if there is nothing."""
+    if type(value) in _PLAIN:
+        return ""
+    if isinstance(value, dict):
+        return _fault_in(cast("dict[Any, Any]", value).items(), str)
+    if isinstance(value, list | tuple):
+        return _fault_in(enumerate(cast("list[Any]", value)), int)
+    if isinstance(value, float) and not isfinite(value):
+        return f" is {value!r}, and JSON has no such number"
+    return "" if isinstance(value, str | int | float) else f" is a {type(value).__name__}, which JSON has not"
+
+
+def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
+    for key, item in items:
+        if not isinstance(key, keys):
+            return f" has the key {key!r}, and keys of JSON are texts"
+        if fault := _fault(item):
+            return f"[{key!r}]{fault}"
+    return ""
 
 
 def check_name(what: str, name: str) -> None:

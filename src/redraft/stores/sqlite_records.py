@@ -97,10 +97,8 @@ def near(
 def _write(connection: Connection, sql: str, space: str, row: Row) -> list[Row]:
     """Run a statement that writes at most one row, and return that as it is stored."""
     values = {"space": space, "now": time_ns() // 1000, **row._asdict()}
-    return [
-        row._replace(revision=revision, created_at=created_at, updated_at=updated_at)
-        for revision, created_at, updated_at in connection.execute(sql, values).fetchall()
-    ]
+    # What was given, and what the database made of it: revision, created_at and updated_at.
+    return [Row(*row[:5], *stored) for stored in connection.execute(sql, values).fetchall()]
 
 
 def _rows(connection: Connection, sql: str, values: Mapping[str, Any] | Sequence[Any]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import StoreError
@@ -12,7 +12,7 @@ from redraft.stores.sqlite_faults import name_of
 from redraft.stores.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -53,11 +53,9 @@ class Writer:
     def __init__(self, path: Path, wait: float) -> None:
         self._file = SqliteFile(path, wait)
 
-    @contextmanager
-    def turn(self) -> Generator[None]:
+    def turn(self) -> AbstractContextManager[None]:
         """Hold the lock that gives each process its turn."""
-        with self._file.locked():
-            yield
+        return self._file.locked()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
         """Commit the jobs together; if that fails, each alone, so that none fails for its neighbour."""
