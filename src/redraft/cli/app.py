@@ -11,6 +11,7 @@ from redraft.cli.check import check
 from redraft.cli.demo import demo
 from redraft.cli.diff import diff
 from redraft.cli.doctor import doctor
+from redraft.cli.export import export
 from redraft.cli.resume import resume
 from redraft.cli.revise import revise
 from redraft.cli.runs import runs
@@ -33,7 +34,7 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, revise, runs, show, why, diff, resume, doctor, settings):
+for command in (demo, check, revise, runs, show, why, diff, resume, export, doctor, settings):
     app.command()(command)
 
 

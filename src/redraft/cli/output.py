@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from redraft.core.result import ReflectionResult
 
 
-def check_output(path: Path, *, force: bool) -> None:
+def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
     """Raise `ConfigError`, before anything is spent, for a path that could not be written to in the end."""
     if path.is_dir():
-        raise ConfigError(f"{str(path)!r} is a folder; --output takes a file.")
+        raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
     if path.exists() and not force:
         raise ConfigError(f"{str(path)!r} exists; --force lets it be overwritten.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -39,9 +39,17 @@ def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json
     if path is None:
         return
     try:
-        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(best)
-    except OSError as error:
+        write_output(path, best, force=force)
+    except ConfigError as error:
         if not as_json:
             emit(best)
-        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}; see stdout.") from error
+        raise ConfigError(f"{error} See stdout.") from error
+
+
+def write_output(path: Path, text: str, *, force: bool) -> None:
+    """Write a file that is not there yet, unless `force`; raises `ConfigError` where that can't be."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}.") from error

@@ -1,0 +1,153 @@
+"""RunView: all that a run's page shows, worked out before the template has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from redraft.core.texts import as_text
+from redraft.loop.after_best import AfterBest, after_best
+from redraft.loop.exchange import Exchange, Turn, exchange
+from redraft.loop.record import RunRecord
+from redraft.loop.timeline import Stretch, timeline
+from redraft.loop.why import Why, why
+from redraft.web.chart import Chart, chart
+from redraft.web.comparison import Comparison, comparison
+from redraft.web.heat import Row, heat
+from redraft.web.shown import clipped
+
+if TYPE_CHECKING:
+    from redraft.core.version import ReflectionVersion
+    from redraft.loop.kept_run import KeptRun
+
+VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """Hold one version: its output as text, and how it differs from the one that it was made from."""
+
+    number: int
+    score: str
+    how: str
+    is_best: bool
+    output: str
+    issues: tuple[str, ...]
+    suggestions: tuple[str, ...]
+    change: Comparison | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Hold one step of the timeline; `start` and `length` are in percent of the run's time."""
+
+    name: str
+    kind: str
+    version: int | None
+    began: float
+    seconds: float
+    start: float
+    length: float
+    failed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Hold what was said within one step of the loop."""
+
+    step: str
+    version: int | None
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Hold the parts of a run's page, in their order."""
+
+    record: RunRecord
+    why: Why
+    after_best: AfterBest | None
+    chart: Chart
+    heat: list[Row]
+    first_to_best: Comparison | None
+    versions: list[VersionView]
+    bars: list[Bar]
+    talks: list[Talk]
+
+
+def run_view(run: KeptRun) -> RunView:
+    """Work out what the page of a run shows."""
+    record = run.record
+    best = record.version(record.best)
+    first = record.versions[0] if record.versions else None
+    improved = best is not None and first is not None and best.iteration > first.iteration
+    stretches = timeline(run)
+    return RunView(
+        record,
+        why(run),
+        after_best(run),
+        chart(run),
+        heat(run),
+        comparison(first, best) if improved and first and best else None,
+        [_version(version, run) for version in record.versions],
+        _bars(stretches),
+        [
+            Talk(one.step.name, one.version, tuple(_clipped(exchange(step)) for step in one.inner))
+            for one in stretches
+            if one.inner
+        ],
+    )
+
+
+def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
+    record, evaluation = run.record, version.evaluation
+    base = record.version(version.base) or record.version(version.iteration - 1)
+    best, first = record.version(record.best), record.versions[0]
+    # What is shown at length above needs not be worked out twice.
+    shown_above = version is best and base is first
+    change = None if base is None or version.repeats is not None or shown_above else comparison(base, version)
+    return VersionView(
+        version.iteration,
+        "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
+        _how(version),
+        version is best,
+        clipped(as_text(version.output)),
+        tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
+        evaluation.suggestions,
+        change,
+    )
+
+
+def _how(version: ReflectionVersion) -> str:
+    if version.repeats is not None:
+        return f"the same as version {version.repeats}"
+    base = "" if version.base is None else f" of version {version.base}"
+    return f"{version.strategy.replace('_', ' ')}{base}"
+
+
+def _placed(message: str, path: str | None, line: int | None) -> str:
+    place = path or ("" if line is None else f"line {line}")
+    return f"{place}: {message}" if place else message
+
+
+def _bars(stretches: list[Stretch]) -> list[Bar]:
+    whole = max((one.step.elapsed for one in stretches), default=0.0) or 1.0
+    return [
+        Bar(
+            one.step.name,
+            one.step.name if one.step.name in VERSION_STEPS else "other",
+            one.version,
+            one.began,
+            one.seconds,
+            100 * one.began / whole,
+            max(0.4, 100 * one.seconds / whole),
+            "" if one.step.error is None else str(one.step.error.get("message", "it failed")),
+        )
+        for one in stretches
+    ]
+
+
+def _clipped(said: Exchange) -> Exchange:
+    asked = tuple(Turn(turn.role, clipped(turn.text)) for turn in said.asked)
+    answered = tuple(Turn(turn.role, clipped(turn.text)) for turn in said.answered)
+    return Exchange(said.name, said.seconds, asked, answered, said.usage)
