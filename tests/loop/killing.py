@@ -138,7 +138,9 @@ def fork(folder, run_id, point=0):
     pid = os.fork()
     if pid == 0:
         result = asyncio.run(Program(folder, run_id, point).run())
-        (folder / f"{run_id}.{os.getpid()}.json").write_text(json.dumps(result))
+        written = folder / f"{run_id}.{os.getpid()}.part"
+        written.write_text(json.dumps(result))
+        written.rename(written.with_suffix(".json"))  # whole, or not there: it may be killed here, too
         os._exit(0)
     return pid
 
