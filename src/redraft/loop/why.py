@@ -200,9 +200,11 @@ def _tokens(run: KeptRun) -> Told:
 
 def _cost(run: KeptRun) -> Told:
     allowed, used = run.record.options.get("budget_usd"), run.record.usage.cost_usd
-    cost = "Part of the cost is not known; what is" if used is None else f"${used:.4f}"
-    bound = "" if allowed is None else f" of ${allowed:.4f}"
-    told = f"{cost} reached{bound}" if used is None else f"{cost}{bound} were spent"
+    bound = "" if allowed is None else f"${allowed:.4f}"
+    if used is None:
+        told = f"Part of the cost is not known; what is reached {bound or 'the budget'}"
+    else:
+        told = f"${used:.4f}{f' of {bound}' if bound else ''} were spent"
     return f"{told} (budget_usd).", {"used": used, "budget_usd": allowed}
 
 

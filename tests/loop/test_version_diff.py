@@ -1,0 +1,33 @@
+import pytest
+
+from redraft.core.codec import to_json
+from redraft.loop.version_diff import diff_document, version_diff
+from versions import version
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same", "found"),
+    [
+        ("a b", "a c", False, {"words": [("=", "a "), ("-", "b"), ("+", "c")]}),
+        ("a b", "a b", True, {"words": [("=", "a b")]}),
+        ({"a": 1}, {"a": 2}, False, {"fields": [{"path": "/a", "old": 1, "new": 2}]}),
+        ('{"a": 1}', '```json\n{"b": 1}\n```', False,
+         {"fields": [{"path": "/a", "old": 1}, {"path": "/b", "new": 1}]}),
+        ('{"a": 1}', '{"a":1}', True, {"fields": []}),
+        ('{"a": 1}', "sorry", False, {"words": [("-", '{"a": 1}'), ("+", "sorry")]}),
+        ("1", "2", False, {"words": [("-", "1"), ("+", "2")]}),
+    ],
+)  # fmt: skip
+def test_json_is_compared_by_its_fields_and_all_else_by_its_words(old, new, same, found):
+    diff = version_diff(version(1, 0.5, old), version(3, None, new))
+    document = diff_document(diff)
+    if "words" in found:
+        found = {"words": [{"op": op, "text": text} for op, text in found["words"]]}
+    assert diff.is_same is same
+    assert to_json(document) == {
+        "from": {"version": 1, "score": 0.5},
+        "to": {"version": 3, "score": None},
+        "points": [],
+        "new_issues": [],
+        **found,
+    }
