@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
@@ -13,14 +13,11 @@ from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.panel import panel
 from redraft.sandbox.process import ProcessJail
-from redraft.text.yaml import load_yaml
+from redraft.text.yaml import Way, line_of, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-Way: TypeAlias = tuple[str | int, ...]
-"""The keys and indices that lead to a value in the file."""
 
 KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list}
 CRITERION_KEYS = {
@@ -131,27 +128,10 @@ class _Reader:
 
     def fail(self, way: Way, what: str) -> NoReturn:
         """Raise the `ConfigError` that says what is wrong, and where."""
-        raise ConfigError(f"{self.name}, line {_line_of(self.text, way)}: {what.rstrip('.')}.")
+        raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
 
 
 def _try_out(criterion: QualityCriterion) -> None:
     """Build a criterion's evaluator here, where the line is known; one that needs a model is built later."""
     if not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())
-
-
-def _line_of(text: str, way: Way) -> int:
-    """Return the 1-based line of what `way` leads to in a YAML text that could be loaded, or the nearest."""
-    import yaml
-
-    node = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
-    at = node
-    for part in way:
-        if isinstance(part, int):
-            at = node = node.value[part]
-            continue
-        entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
-        if part not in entries:
-            break
-        at, node = entries[part]
-    return at.start_mark.line + 1 if at else 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+Way: TypeAlias = tuple[str | int, ...]
+"""The keys and indices that lead to a value of a document."""
 
 MAX_CHARACTERS = 1_000_000
 MAX_NODES = 50_000
@@ -61,6 +64,27 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
         raise ConfigError(f"{source}: a value does not fit its tag: {error}.") from error
     _check_expanded(value, source)
     return value
+
+
+def line_of(text: str, way: Way) -> int:
+    """Return the 1-based line of what `way` leads to in a text that could be loaded, or the nearest above."""
+    import yaml  # noqa: PLC0415 (only an error needs it)
+
+    node: Any = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
+    at = node
+    for part in way:
+        if isinstance(part, int):
+            if not isinstance(node, yaml.SequenceNode) or part >= len(node.value):
+                break
+            at = node = node.value[part]
+            continue
+        if not isinstance(node, yaml.MappingNode):
+            break
+        entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
+        if part not in entries:
+            break
+        at, node = entries[part]
+    return at.start_mark.line + 1 if at else 1
 
 
 def _count(events: Iterable[Any], source: str) -> None:

@@ -1,0 +1,1 @@
+"""Workflows: agents with self-correction as YAML files."""

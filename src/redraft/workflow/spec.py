@@ -1,0 +1,190 @@
+"""WorkflowSpec: the file format, typed; its JSON Schema is made from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Template = Annotated[str, Field(description="May hold {{ templates }}, which are rendered when it runs.")]
+Language = Literal["python", "lua", "prolog"]
+Sandbox = Literal["inline", "process"]
+
+
+class Strict(BaseModel):
+    """Refuse keys that are not known."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True, strict=True)
+
+
+class Limits(Strict):
+    """Bound what code and templates of the file may use; a file can only lower the defaults."""
+
+    seconds: float = Field(5.0, gt=0, le=5.0, description="Of running time, for each piece of code.")
+    memory_mb: int = Field(256, ge=16, le=256)
+    output_chars: int = Field(1_000_000, ge=1, le=1_000_000, description="Of what code prints or returns.")
+
+
+class Code(Strict):
+    """Hold a piece of code and how it is run."""
+
+    run: str | None = Field(None, description="Code; its value is `result`, or what it returns.")
+    language: Language = "python"
+    sandbox: Sandbox = Field("inline", description="`process` runs whole Python in a jailed child.")
+
+
+class Maker(BaseModel):
+    """Make an output: by an action, whose parameters stand beside it, or by code."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True, frozen=True, strict=True)
+
+    action: str | None = Field(None, description="`llm.call`, or an action of your own.")
+    run: str | None = Field(None, description="Code; its value is `result`, or what it returns.")
+    language: Language = "python"
+    sandbox: Sandbox = "inline"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the action."""
+        return dict(self.model_extra or {})
+
+
+class Corrector(Maker):
+    """Mend an output that is not valid, or say what to do better.
+
+    With `apply: replace` what it gives is the next candidate; with `feedback` it is merged into the loop's
+    state and the generator runs again. `auto` takes a text, what a model replied and an object in the form of
+    the output as the candidate, and any other object of code as feedback.
+    """
+
+    apply: Literal["auto", "replace", "feedback"] = "auto"
+
+
+class Example(Strict):
+    """Show the judge one judgement."""
+
+    input: Any
+    output: Any
+
+
+class Evaluator(Strict):
+    """Say whether an output is valid, and how good it is."""
+
+    type: Literal["schema", "llm", "custom"]
+    schema_: Any = Field(None, alias="schema", description="JSON Schema, for the type `schema`.")
+    prompt: Template | None = Field(
+        None, description="For the type `llm`; the output is added if it lacks it."
+    )
+    model: str | None = None
+    examples: list[Example] = Field(default_factory=list[Example])
+    run: str | None = Field(None, description="Code, for the type `custom`.")
+    language: Language = "python"
+    sandbox: Sandbox = "inline"
+    threshold: float = Field(0.8, ge=0, le=1, description="From which a score alone counts as valid.")
+
+
+class LoopParams(Strict):
+    """Parameters of `reflection.loop`; `max_iterations` counts attempts."""
+
+    generator: Maker
+    evaluator: Evaluator
+    corrector: Corrector | None = None
+    max_iterations: int | Template = Field(3, ge=1)
+    on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
+
+
+class EvaluateParams(Strict):
+    """Parameters of `reflection.evaluate`."""
+
+    data: Any = Field(None, description="Default: state.reflection_output.")
+    evaluator_type: Literal["schema", "llm", "custom"] = "schema"
+    schema_: Any = Field(None, alias="schema")
+    prompt: Template | None = None
+    model: str | None = None
+    examples: list[Example] = Field(default_factory=list[Example])
+    run: str | None = None
+    language: Language = "python"
+    sandbox: Sandbox = "inline"
+    threshold: float = Field(0.8, ge=0, le=1)
+
+    def evaluator(self) -> Evaluator:
+        """Return the evaluator that these parameters describe."""
+        return Evaluator(
+            type=self.evaluator_type,
+            schema=self.schema_,
+            prompt=self.prompt,
+            model=self.model,
+            examples=self.examples,
+            run=self.run,
+            language=self.language,
+            sandbox=self.sandbox,
+            threshold=self.threshold,
+        )
+
+
+class CorrectParams(Strict):
+    """Parameters of `reflection.correct`."""
+
+    data: Any = Field(None, description="Default: state.reflection_output.")
+    errors: Any = Field(None, description="Default: state.reflection_errors.")
+    corrector_action: str | None = None
+    run: str | None = None
+    language: Language = "python"
+    sandbox: Sandbox = "inline"
+    prompt: Template | None = Field(None, description="Uses llm.call.")
+    model: str | None = None
+
+
+class LlmParams(Strict):
+    """Parameters of `llm.call`; returns the reply's text, or with `schema` the value that it is."""
+
+    prompt: Template | None = None
+    messages: list[dict[str, Template]] | Template | None = None
+    system: Template | None = None
+    model: str | None = None
+    schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply has to follow.")
+    temperature: float | None = Field(None, ge=0, le=2)
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class Jump(Strict):
+    """Go to a node if a condition holds; without one, always."""
+
+    if_: Template | None = Field(None, alias="if")
+    to: str
+
+
+class Node(Strict):
+    """One step of the workflow: an action (`uses`, `with`), or code (`run`)."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    uses: str | None = None
+    with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
+    run: str | None = None
+    language: Language = "python"
+    sandbox: Sandbox = "inline"
+    output: str | None = Field(None, description="The key of the state under which the result goes.")
+    when: Template | None = Field(None, description="The node is skipped unless this is true.")
+    goto: str | list[Jump] | None = Field(None, description="The next node, instead of the one below.")
+    max_visits: int | None = Field(None, ge=1, le=10_000, description="The bound of a cycle of gotos.")
+    on_error: str = Field(
+        "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
+    )
+
+
+class WorkflowSpec(Strict):
+    """A workflow file."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    model: str | None = Field(None, description="The model where a node names none.")
+    models: dict[str, str] = Field(
+        default_factory=dict[str, str], description="What a model's name stands for."
+    )
+    variables: dict[str, Any] = Field(default_factory=dict[str, Any])
+    env: list[str] = Field(
+        default_factory=list[str], description="The environment variables that templates and code may read."
+    )
+    limits: Limits = Limits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
+    nodes: list[Node] = Field(min_length=1)
