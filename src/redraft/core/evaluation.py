@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from redraft.core.made import maker
 from redraft.core.usage import NOTHING_USED, TokenUsage
@@ -42,7 +43,7 @@ class ReflectionEvaluation:
     the verdict. Issues may be given as plain strings. `confidence` (0..1) is how sure the judge is; `spread`
     is the distance between the highest and lowest overall score when the judge was asked more than once, and
     a gain smaller than it is no gain. `gates_passed` is False when a criterion with `gate=True` failed.
-    Specification 2.4.3.
+    `memo` is JSON data that the evaluator wants to find again. Specification 2.4.3.
     """
 
     overall_score: float | None
@@ -54,6 +55,7 @@ class ReflectionEvaluation:
     spread: float = 0.0
     gates_passed: bool = True
     usage: TokenUsage = NOTHING_USED
+    memo: Any = None
 
     def __post_init__(self) -> None:
         if self.issues:

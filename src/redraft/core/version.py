@@ -21,7 +21,8 @@ class Draft:
 
     A plain output is enough where nothing else is known; a function that knows what its model calls used
     returns `Draft(text, usage=...)`. `improvements` says what was changed, `notes` what a person should know
-    about how it was made (an edit that did not apply). `conversation` is how an agent that acts came to it.
+    about how it was made (an edit that did not apply). `conversation` is how an agent that acts came to it,
+    `memo` JSON data that its maker wants to find again in the version.
     """
 
     output: Output
@@ -30,6 +31,7 @@ class Draft:
     strategy: str = "draft"
     notes: tuple[str, ...] = ()
     conversation: Conversation | None = None
+    memo: Any = None
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class ReflectionVersion:
     `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is by
     how much its score beat the best before it (a gate newly passed counts as 1); None for the first, a
     repeat, and what was not judged. `accepted` is True when a callback accepted it. `conversation`
-    is how an agent that acts came to it. Specification 2.7.1.
+    is how an agent that acts came to it, `memo` what its maker left there. Specification 2.7.1.
     """
 
     iteration: int
@@ -56,3 +58,4 @@ class ReflectionVersion:
     gain: float | None = None
     accepted: bool = False
     conversation: Conversation | None = None
+    memo: Any = None

@@ -228,6 +228,7 @@ class _Run:
             repeats=None if same is None else same.iteration,
             gain=None if same is not None else self._gain(evaluation),
             conversation=draft.conversation,
+            memo=draft.memo,
         )
         if self.clock is not None:
             version.timestamp = self.clock.at()
