@@ -1,0 +1,83 @@
+"""Template: Jinja2 over plain data, in a sandbox with bounds."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from redraft.text.templates_budget import BUDGET, Budget, Limits, TemplateError, TemplateLimitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["Limits", "Template", "TemplateError", "TemplateLimitError"]
+
+Path = tuple[str | int, ...]
+
+_MARKS = ("{{", "{%", "{#")
+_DEFAULT = Limits()
+
+
+class Template:
+    """Hold a text with `{{ state.x }}` in it, checked when it is made and rendered as often as one likes.
+
+    Raises `TemplateError`, with the line, for what does not parse or is not allowed. What it reads is plain
+    data, which it can neither change nor hand out. A text without marks is itself.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._tree: Any = None
+        self._reads: tuple[frozenset[Path], frozenset[Path]] = (frozenset(), frozenset())
+        if any(mark in source for mark in _MARKS):
+            from redraft.text import templates_tree  # noqa: PLC0415 (only who has a template pays for Jinja2)
+
+            self._tree = templates_tree.parse(source)
+            self._reads = templates_tree.reads(self._tree)
+
+    def __repr__(self) -> str:
+        return f"Template({self.source!r})"
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        """What it reads: `("state", "user", "email")` for `state.user.email`."""
+        return self._reads[0]
+
+    @property
+    def required(self) -> frozenset[Path]:
+        """What it reads and can't do without: no `default`, `is defined` or `.get()` stands by it."""
+        return self._reads[0] - self._reads[1]
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that it reads, such as `state` and `env`."""
+        return frozenset(str(path[0]) for path in self.paths)
+
+    def mentions(self, path: str) -> bool:
+        """Say whether the template reads a dotted path, something in it, or the whole that it is in."""
+        asked = tuple(path.split("."))
+        return any(_is_within(asked, tuple(map(str, read))) for read in self.paths)
+
+    def render(self, scopes: Mapping[str, Any], limits: Limits = _DEFAULT) -> Any:
+        """Return the value of a lone expression such as `{{ state.x }}`, else the text.
+
+        `scopes` maps names such as `state` to plain JSON data; the value is a copy. Raises `TemplateError`
+        for what is missing or can't be done, `TemplateLimitError` for what exceeds the limits.
+        """
+        if self._tree is None:
+            return self.source
+        token = BUDGET.set(Budget(limits, scopes))
+        try:
+            return self._run(scopes, limits)
+        finally:
+            BUDGET.reset(token)
+
+    @cached_property
+    def _run(self) -> Callable[[Mapping[str, Any], Limits], Any]:
+        from redraft.text.templates_run import compiled  # noqa: PLC0415 (as above)
+
+        return compiled(self._tree)
+
+
+def _is_within(one: Iterable[str], other: Iterable[str]) -> bool:
+    return all(left == right for left, right in zip(one, other, strict=False))

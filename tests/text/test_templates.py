@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from redraft.core.errors import ConfigError
+from redraft.text.templates import Template, TemplateError
+
+STATE = {
+    "request": 'a "user" <b> & é',
+    "n": 3,
+    "ratio": 0.5,
+    "yes": True,
+    "nothing": None,
+    "items": ["b", "a"],
+    "user": {"name": "Ada", "items": 7, "_x": 1},
+    "reflection_output": {"name": "Jörg", "tags": ["<a>", "'"]},
+    "reflection_errors": [{"path": "age", "message": "too old"}, {"path": "a.1", "message": "bad"}],
+    "fenced": 'Here:\n```json\n{"a": [1, null]}\n```\n',
+}
+SCOPES = {"state": STATE, "variables": {"lang": "en"}, "env": {}, "memory": {"patterns": [1, 2]}}
+
+
+def render(source):
+    return Template(source).render(SCOPES)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("", ""),
+        ("plain\n", "plain\n"),
+        ("a } b { c % #\r\n", "a } b { c % #\r\n"),
+        ("{{ state.n }}", 3),
+        ("  {{ state.n }}\n", 3),
+        ("{{ state.n }}.", "3."),
+        ("{{ state.n }}{{ state.n }}", "33"),
+        ("{{ state.n }}{# a comment #}", 3),
+        ("{{ state.n + 1 }}", 4),
+        ("{{ state.n > 2 and state.yes }}", True),
+        ("{{ state.ratio }}", 0.5),
+        ("{{ state.yes }}", True),
+        ("{{ not state.yes }}", False),
+        ("{{ state.nothing }}", None),
+        ("{{ state.items }}", ["b", "a"]),
+        ("{{ state.user }}", {"name": "Ada", "items": 7, "_x": 1}),
+        ("{{ state.user.items }}", 7),
+        ("{{ state.user['_x'] }}", 1),
+        ("{{ state['user']['name'] }}", "Ada"),
+        ("{{ state.user.items() | length }}", 3),
+        ("{{ state.get('none') }}", None),
+        ("{{ state.get('none', 'else') }}", "else"),
+        ("{{ state.items[0] }}{{ state.items[-1] }}{{ state.items.1 }}", "baa"),
+        ("{{ state.items[1:] }}", ["a"]),
+        ("{{ state.items | sort }}", ["a", "b"]),
+        ("{{ state.items | map('upper') }}", ["B", "A"]),
+        ("{{ state.items | join(', ') }}!", "b, a!"),
+        ("{{ state.reflection_errors | map(attribute='path') | join(' ') }}", "age a.1"),
+        ("{{ state.reflection_errors | selectattr('path', 'equalto', 'age') | list | length }}", 1),
+        ("{{ ', '.join(state.items) }}", "b, a"),
+        ("{{ state.request.upper().split()[0] }}", "A"),
+        ("{{ state.request.replace('a', 'the', 1)[:3] }}", "the"),
+        ("{{ state.request | replace('a', 'the') | truncate(8, True) }}", 'the "...'),
+        ("a {{ state.yes }} {{ state.nothing }} {{ state.ratio }}", "a True None 0.5"),
+        ("a {{ state.items }}", 'a ["b", "a"]'),
+        ("{{ state.items ~ 1 }}", '["b", "a"]1'),
+        ("{{ state.reflection_output | tojson }}", '{"name": "Jörg", "tags": ["<a>", "\'"]}'),
+        ("{{ state.request | json }}", '"a \\"user\\" <b> & é"'),
+        ("{{ state.items | tojson(indent=1) }}", '[\n "b",\n "a"\n]'),
+        ("{{ state.fenced | fromjson }}", {"a": [1, None]}),
+        ("{{ '[1, 2.5]' | fromjson }}", [1, 2.5]),
+        ("{{ ('[1]' | fromjson)[0] }}", 1),
+        ("{{ state.reflection_output | tojson | fromjson == state.reflection_output }}", True),
+        ("{% if state.none is defined %}a{% else %}b{% endif %}", "b"),
+        ("{{ state.none.deeper.still is defined }}", False),
+        ("{{ state.none.deeper | default('d') }}", "d"),
+        ("{{ state.none.deeper[0]['x'] | d(7) }}", 7),
+        ("{{ nowhere is undefined }}", True),
+        ("{{ memory.patterns | sum }} {{ variables.lang }}", "3 en"),
+        ("{% set x = 2 %}{{ x * 3 }}", "6"),
+        (
+            "{% set n = namespace(s='') %}{% for i in [1, 2] %}{% set n.s = n.s ~ i %}{% endfor %}{{ n.s }}",
+            "12",
+        ),
+        ("{{ 'x' if state.nothing }}", ""),
+        ("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ loop.index }}{{ k }}{{ v }};{% endfor %}", "1a1;2b2;"),
+        ("{% for i in [1, 2, 3] if i != 2 %}{{ i }}{{ ', ' if not loop.last }}{% endfor %}", "1, 3"),
+        ("{% for i in [] %}x{% else %}none{% endfor %}", "none"),
+        ("{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{{ loop.revindex }}{% endfor %}", "a3b2a1"),
+        ("{% macro li(x, y='!') %}<{{ x }}{{ y }}{% endmacro %}{{ li(1) }}{{ li(2, y='?') }}", "<1!<2?"),
+        ("{% macro w() %}[{{ caller() }}]{% endmacro %}{% call w() %}in{% endcall %}", "[in]"),
+        ("{% filter upper %}a{{ state.n }}{% endfilter %}", "A3"),
+        ("{% with a = 1 %}{{ a }}{% endwith %}", "1"),
+        ("{% raw %}{{ x }}{% endraw %}", "{{ x }}"),
+        ("{{ '-' * 5 }}", "-----"),
+        ("{{ 'x' in 'xy' }}", True),
+        ("{{ 7 // 2 }} {{ 7 % 2 }} {{ 2 ** 8 }} {{ 7 / 2 }}", "3 1 256 3.5"),
+        ("{{ 'x' if state.nothing else 'y' }}", "y"),
+        ("{{ state.items | groupby(0) | length }}", 2),
+        ("{{ state.reflection_errors | groupby('path') | map(attribute='grouper') }}", ["a.1", "age"]),
+        ("{{ '<b>' | escape }} {{ 'a b' | urlencode }} {{ 'a\nb' | indent(2) }}", "&lt;b&gt; a%20b a\n  b"),
+        ("{{ range(2, 6, 2) }}", [2, 4]),
+        ("{{ dict(a=1) }}", {"a": 1}),
+        ("{{ {1: 2} }}", {"1": 2}),
+        ("{{ (1, 2) }}", [1, 2]),
+    ],
+)
+def test_a_lone_expression_keeps_its_type_and_the_rest_is_text(source, value):
+    result = render(source)
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_the_prompt_of_the_specification():
+    source = (
+        "Fix this JSON based on the validation errors:\n\n"
+        "Original: {{ state.reflection_output | tojson }}\n\nErrors:\n"
+        "{% for error in state.reflection_errors %}\n- {{ error.message }}\n{% endfor %}\n"
+    )
+    assert render(source) == (
+        "Fix this JSON based on the validation errors:\n\n"
+        'Original: {"name": "Jörg", "tags": ["<a>", "\'"]}\n\nErrors:\n'
+        "\n- too old\n\n- bad\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "says"),
+    [
+        ("a\n{{ x", 2, "unexpected end of template, expected 'end of print statement'"),
+        ("{{ a b }}", 1, "expected token 'end of print statement', got 'b'"),
+        ("\n{% if a %}", 2, "to be closed is 'if'"),
+        ("{% endif %}", 1, "unknown tag 'endif'"),
+        ("{% nope %}", 1, "unknown tag 'nope'"),
+        ("{{ 'a }}", 1, "unexpected char"),
+        ("\n\n{{ a | tojsn }}", 3, "no filter 'tojsn'; did you mean 'tojson'?"),
+        ("{{ a is defned }}", 1, "no test 'defned'; did you mean 'defined'?"),
+        ("x\n{% include 'a' %}", 2, "'{% include %}' is not allowed"),
+        ("{{ a._b }}", 1, "begin with '_' can't be read: '_b'"),
+    ],
+)
+def test_a_wrong_template_is_refused_with_its_line_when_it_is_made(source, line, says):
+    with pytest.raises(TemplateError) as caught:
+        Template(source)
+    assert caught.value.line == line
+    assert says in caught.value.message
+    assert str(caught.value) == f"line {line}: {caught.value.message}"
+    assert isinstance(caught.value, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "says"),
+    [
+        (
+            "{{ state.user.email }}",
+            1,
+            "state.user.email: 'user' has no 'email'; known are 'name', 'items', '_x'.",
+        ),
+        ("{{ state.user.nam }}", 1, "state.user.nam: 'user' has no 'nam'; did you mean 'name'?"),
+        ("\n\n{{ state.usr.email }} x", 3, "state.usr: 'state' has no 'usr'; did you mean 'user'?"),
+        ("{{ state['user']['email'] }}", 1, "state.user.email: 'user' has no 'email'"),
+        ("{{ state.user.name.first }}", 1, "state.user.name.first: 'name' is a text and has no 'first'"),
+        ("{{ state.nothing.x }}", 1, "state.nothing.x: 'nothing' is null and has no 'x'"),
+        ("{{ state.items[7] }}", 1, "there is no [7] in a list of 2"),
+        ("{{ env.HOME }}", 1, "env.HOME: 'env' has no 'HOME'; it is empty."),
+        ("{{ stat.x }}", 1, "there is no 'stat'; did you mean 'state'?"),
+        (
+            "{% for e in state.reflection_errors %}\n{{ e.mesage }}{% endfor %}",
+            2,
+            "e.mesage: 'e' has no 'mesage'",
+        ),
+        ("{% if state.none %}{% endif %}", 1, "'state' has no 'none'"),
+        ("{{ state.none | tojson }}", 1, "'state' has no 'none'"),
+        ("{{ state.none | upper }}", 1, "'state' has no 'none'"),
+        ("{{ state.none() }}", 1, "has no method 'none'"),
+        ("{{ [state.none] }}", 1, "'state' has no 'none'"),
+        ("{{ state.none ~ 1 }}", 1, "'state' has no 'none'"),
+        ("{{ state.none + 1 }}", 1, "'state' has no 'none'"),
+        ("{{ 1 + 'a' }}", 1, "unsupported operand"),
+        ("{{ 1 // 0 }}", 1, "by zero"),
+        ("{{ [1, 'a'] | sort }}", 1, "not supported"),
+        ("{{ 'no json' | fromjson }}", 1, "'fromjson': The reply holds no JSON"),
+        ("{{ '[1] [2]' | fromjson }}", 1, "different JSON values"),
+        ("{{ [1] | fromjson }}", 1, "'fromjson' takes a text, got [1]"),
+        ("{{ 1 | tojson(99) }}", 1, "a number from 0 to 8, got 99"),
+        ("{{ state.items.append(1) }}", 1, "a list has no method 'append' that a template may call"),
+    ],
+)
+def test_what_is_missing_or_cannot_be_done_is_named_with_its_line(source, line, says):
+    with pytest.raises(TemplateError) as caught:
+        render(source)
+    assert says in caught.value.message
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("source", "paths", "optional"),
+    [
+        ("text", [], []),
+        ("{{ state.user.email }}", ["state.user.email"], []),
+        ("{{ state['user'].x[0] }}", ["state.user.x.0"], []),
+        ("{{ state.a | default(env.B) }}", ["state.a", "env.B"], ["state.a"]),
+        ("{% if state.a is defined %}{{ state.a }}{% endif %}", ["state.a"], ["state.a"]),
+        ("{{ state.get('a', variables.b) }}", ["state.a", "variables.b"], ["state.a"]),
+        ("{% for e in state.errors %}{{ e.message }}{{ loop.index }}{% endfor %}", ["state.errors"], []),
+        ("{{ state[variables.key] }}", ["state", "variables.key"], []),
+        ("{{ state.name.upper() }}", ["state.name"], []),
+        ("{% set x = state.a %}{{ x.b }}{{ range(3) }}", ["state.a"], []),
+        ("{% macro m(a) %}{{ a.b }}{{ state.c }}{% endmacro %}{{ m(1) }}", ["state.c"], []),
+        ("{{ state | tojson }}", ["state"], []),
+        ("{{ state.a[state.i:] }}", ["state.a", "state.i"], []),
+    ],
+)
+def test_what_a_template_reads_is_known(source, paths, optional):
+    template = Template(source)
+    assert {".".join(map(str, path)) for path in template.paths} == set(paths)
+    assert {".".join(map(str, path)) for path in template.paths - template.required} == set(optional)
+    assert template.scopes == {path.partition(".")[0] for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("source", "mentions"),
+    [
+        ("{{ state.reflection_output | tojson }}", True),
+        ("{{ state['reflection_output'].name }}", True),
+        ("{{ state.get('reflection_output') }}", True),
+        ("{{ state | tojson }}", True),
+        ("{% set s = state %}{{ s.reflection_output }}", True),
+        ("{{ state.reflection_outputs }}", False),
+        ("{# {{ state.reflection_output }} #}", False),
+        ("state.reflection_output", False),
+        ("{{ variables.reflection_output }}", False),
+    ],
+)
+def test_a_template_says_whether_it_mentions_a_path(source, mentions):
+    assert Template(source).mentions("state.reflection_output") is mentions
+
+
+def test_a_template_may_render_while_another_one_does_and_any_number_of_times():
+    import threading
+
+    template = Template("{% for i in range(200) %}{{ i + state.n }},{% endfor %}")
+    results = {}
+
+    def work(n):
+        results[n] = [template.render({"state": {"n": n}}) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, rendered in results.items():
+        assert set(rendered) == {"".join(f"{i + n}," for i in range(200))}
+
+
+def test_a_small_template_renders_in_tens_of_microseconds():
+    template = Template("Hello {{ state.user.name }}, {{ state.n }}!")
+    template.render(SCOPES)
+    best = float("inf")
+    for _ in range(5):
+        began = time.thread_time()
+        for _ in range(200):
+            template.render(SCOPES)
+        best = min(best, (time.thread_time() - began) / 200)
+    assert best < 100e-6
+
+
+def test_a_text_without_marks_does_not_load_jinja():
+    use = "from redraft.text.templates import Template; Template('x').render({})"
+    code = f"import sys; {use}; print('jinja2' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
