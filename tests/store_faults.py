@@ -7,22 +7,29 @@ import os
 import subprocess
 import sys
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 TESTS = Path(__file__).parent
 _BEGIN = "import asyncio, os, sys; sys.path.insert(0, sys.argv[1]); from redraft.stores.base import Record; "
 _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.core.errors import StoreError\n"
 
 
-def child(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a script in a process of its own, in which any warning is an error; `sys.argv[2:]` is given."""
+@contextmanager
+def child(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
+    """Run a script beside the test, `sys.argv[2:]` given; a warning is an error, and in the end it is killed."""
     argv = [sys.executable, "-W", "error", "-c", _BEGIN + script, str(TESTS)]
     pipe = subprocess.PIPE
-    return subprocess.Popen([*argv, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    argv += map(str, arguments)
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # also one that is stopped, which would be waited for without end
 
 
 def run(script: str, *arguments: object) -> str:

@@ -113,6 +113,17 @@ def test_any_name_of_a_file(tmp_path, name, monkeypatch):
     asyncio.run(store.aclose())
 
 
+def test_what_is_written_is_on_the_disk_when_a_write_returns(path):
+    file = sqlite_file.SqliteFile(path, 1)
+    with file.locked():
+        connection = file.connection()
+    found = {
+        name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+    }
+    assert found == {"journal_mode": "wal", "synchronous": 2}  # FULL
+    file.close()
+
+
 # What was there before
 
 
