@@ -21,7 +21,7 @@ _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.core.erro
 
 @contextmanager
 def child(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
-    """Run a script beside the test, `sys.argv[2:]` given; a warning is an error, and in the end it is killed."""
+    """Run a script beside the test, with `sys.argv[2:]`; a warning is an error. It is killed in the end."""
     argv = [sys.executable, "-W", "error", "-c", _BEGIN + script, str(TESTS)]
     pipe = subprocess.PIPE
     argv += map(str, arguments)
