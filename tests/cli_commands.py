@@ -1,5 +1,6 @@
 """The command line in this process, with a model that is scripted."""
 
+import asyncio
 import json
 import sys
 from unittest.mock import patch
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from redraft import ScriptedModel
 from redraft.cli.app import app
+from redraft.loop.keep import _stored, project_store
 
 THREE_A = """\
 task: Write three letters a.
@@ -44,3 +46,14 @@ def script(monkeypatch, *replies):
             f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
         )
     return model
+
+
+def put(record):
+    """Keep a record of a run that nobody ran."""
+
+    async def keeping():
+        store = project_store()
+        await store.put(_stored(record))
+        await store.aclose()
+
+    asyncio.run(keeping())

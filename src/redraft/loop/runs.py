@@ -92,8 +92,12 @@ class Runs:
             where["name"] = name
         if reason is not None:
             where["reason"] = reason
-        found = await self._store.find(RUN, where=where, newest_first=True, limit=limit)
-        return [await self._read(record) for record in found]
+        # Which of those that have not ended were killed shows only when one looks for their processes.
+        unended = where.get("status") == "running"
+        most = None if unended else limit
+        found = await self._store.find(RUN, where=where, newest_first=True, limit=most)
+        runs = [await self._read(record) for record in found]
+        return [run for run in runs if status in (None, run.state)][:limit]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
         """Return a run by its id, by the beginning of one, or the `last` one that began.

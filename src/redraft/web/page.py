@@ -47,6 +47,7 @@ def _pages() -> Environment:
         finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     pages.filters["used"] = render_usage
     return pages

@@ -1,0 +1,103 @@
+import json
+
+import pytest
+
+from cli_commands import document, put, redraft, script
+from kept import GONE, record
+from redraft import ModelError, Task
+from redraft.cli.resuming import resuming_call
+from redraft.loop.record import Origin
+
+ORDER = {
+    "customer": "Dana Okafor",
+    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
+    "total_cents": 8450,
+    "paid": False,
+}
+
+
+def test_a_run_that_failed_goes_on_after_what_was_paid_for(revised, project, monkeypatch):
+    failed = revised("aab", ModelError("It is away."))
+    assert failed.exit_code == 4
+    assert "redraft resume last" in failed.stderr
+    (project / "d.txt").unlink()
+    (project / "c.yaml").write_text("- Something else.")
+    model = script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n"), result.stderr
+    assert len(model.requests) == 1
+    found = document(redraft("runs", "--json"))["runs"]
+    assert [(row["status"], row["scores"]) for row in found] == [("finished", [0.0, 0.0, 1.0])]
+    assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
+
+
+def test_a_run_that_finished_gives_its_result_again(revised, monkeypatch):
+    revised("aaa")
+    model = script(monkeypatch)
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n")
+    assert "Stopped: the quality threshold was met." in result.stderr
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+    assert model.requests == []
+
+
+def test_json_may_be_asked_for_afterwards(revised, monkeypatch):
+    revised(ModelError("It is away."))
+    script(monkeypatch, "aaa")
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+
+
+def test_the_draft_that_came_in_by_a_pipe_is_in_the_record(project, monkeypatch):
+    script(monkeypatch, ModelError("It is away."))
+    redraft("revise", "-", "-c", "c.yaml", "-m", "any:model", stdin="ab of mine")
+    script(monkeypatch, "b")
+    redraft("resume", "last", stdin="")
+    assert redraft("show", "last", "--version", "1").stdout == "ab of mine\n"
+
+
+def test_a_run_of_a_demo_is_the_only_one_that_is_run_again(project, monkeypatch):
+    script(monkeypatch, "loaded", "{}", ModelError("away"), *["x"] * 40)
+    redraft("demo", "-m", "any:model")
+    first = document(redraft("runs", "--status", "failed", "--json"))["runs"][0]["run_id"]
+    script(monkeypatch, "loaded", ORDER)
+    result = redraft("resume", first)
+    assert result.exit_code == 0
+    assert "1. An order as JSON" in result.stdout
+    assert "2." not in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "is at work on the run 'r'"),
+        ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
+        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be gone to"),
+    ],
+)
+def test_what_cannot_be_resumed_says_why(project, fields, says):
+    put(record([], run_id="r", **fields))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_a_run_of_a_program_is_resumed_there(project):
+    put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
+    assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
+
+
+@pytest.mark.parametrize(
+    ("origin", "task", "call"),
+    [
+        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
+        (Origin("agent"), Task("x" * 300),
+         "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
+        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)"),
+        (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
+    ],
+)  # fmt: skip
+def test_the_call_is_the_one_that_began_it(origin, task, call):
+    assert resuming_call(record([], run_id="r", origin=origin, task=task)) == call
