@@ -4,10 +4,11 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from redraft import ConvergenceReason, Draft, ReflectionPattern, Retry, Task, TokenUsage, reflect
+from redraft.core.codec import to_json
 from redraft.core.criterion import QualityCriterion
 from redraft.loop.journal import Journalled
 from redraft.loop.kept_run import KeptRun
-from redraft.loop.record import Origin, Process, RunRecord, options_of
+from redraft.loop.record import SHOWN_OPTIONS, Origin, Process, RunRecord
 from redraft.loop.runs import Runs
 from redraft.loop.select import select
 from redraft.stores.memory import MemoryStore
@@ -19,20 +20,19 @@ GONE = Process(Process.this().host, 4_000_000, "1")
 
 def record(versions, reason=None, **fields):
     """A record of these versions; fields that are choices of a pattern go into its options."""
-    choices = {name: fields.pop(name) for name in tuple(fields) if name in ReflectionPattern.__match_args__ or
-               name in ("plateau_iterations", "improvement_threshold", "budget_tokens", "budget_usd",
-                        "budget_seconds", "max_revision_tokens")}  # fmt: skip
-    choices.setdefault(
-        "quality_criteria", [QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "x"})]
-    )
-    pattern = ReflectionPattern(**choices)
+    choices = {name: fields.pop(name) for name in SHOWN_OPTIONS if name in fields}
+    short = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "x"})
+    pattern = ReflectionPattern(quality_criteria=[short], **choices)
     for each in versions:
         each.timestamp = START + timedelta(seconds=each.iteration)
     known = {
         "run_id": "20261122-034500-ab12cd34",
         "task": Task("Say it."),
         "origin": Origin("command", "redraft revise", "any:model"),
-        "options": options_of(pattern, ""),
+        "options": {
+            **{name: getattr(pattern, name) for name in SHOWN_OPTIONS},
+            "criteria": to_json(pattern.quality_criteria),
+        },
         "started_at": START,
         "process": Process.this(),
         "status": "running" if reason is None else "finished",

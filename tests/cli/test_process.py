@@ -155,3 +155,32 @@ def test_an_interrupted_demo_without_anything_says_so(folder, server):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (130, "Interrupted; nothing was made yet.\n")
+
+
+def test_a_run_that_was_killed_is_resumed_without_paying_twice(folder, server):
+    (folder / "redraft.toml").touch()
+    env = with_server(server) | {"REDRAFT_HOME": ".redraft"}
+    server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
+    words = ("revise", "-", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
+    process = subprocess.Popen(
+        [*REDRAFT, *words], cwd=folder, env=env, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdin.write("ab")
+    process.stdin.close()
+    while len(server.asked) < 2:
+        assert process.poll() is None
+        server.released.wait(0.05)
+    process.kill()
+    process.stdout.close(), process.stderr.close()
+    process.wait(timeout=30)
+    listed = json.loads(run(folder, "runs", "--json", env=env).stdout)["runs"]
+    assert [(row["status"], row["scores"]) for row in listed] == [("killed", [0.0, 0.0])]
+    assert "killed: its process ended before the run did." in run(folder, "why", "last", env=env).stdout
+    server.answers = [(200, {}, completion("aaa"))]
+    asked = len(server.asked)
+    done = run(folder, "resume", "last", env=env)
+    assert (done.returncode, done.stdout) == (0, "aaa\n"), done.stderr
+    assert len(server.asked) == asked + 1
+    listed = json.loads(run(folder, "runs", "--json", env=env).stdout)["runs"]
+    assert [(row["status"], row["scores"]) for row in listed] == [("finished", [0.0, 0.0, 1.0])]

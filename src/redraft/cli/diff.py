@@ -19,7 +19,7 @@ def diff(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare two versions of a run: word by word, or field by field where they are JSON."""
+    """Compare two versions of a run. Word by word, or field by field where they are JSON."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.diff_view import diff_view

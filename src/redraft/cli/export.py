@@ -21,7 +21,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Export a kept run: --html FILE for people, --json for programs. Read it before you pass it on."""
+    """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
         from redraft.cli.kept_runs import read_run

@@ -24,7 +24,7 @@ def show(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show a kept run: its versions, what they scored, what failed, what it used."""
+    """Show a kept run. Its versions, what they scored, what failed, what it used."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
         from redraft.cli.kept_runs import read_run

@@ -7,7 +7,7 @@ from redraft.cli.exits import surface
 
 
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Say why a run stopped: the rule, the numbers it went by, and what was spent after the best version."""
+    """Say why a run stopped. The rule, the numbers it went by, and what was spent after the best version."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_runs import read_run
