@@ -53,13 +53,17 @@ class Source:
 
     def fail(self, way: Way, what: str) -> NoReturn:
         """Raise the `WorkflowError` that says what is wrong, and where."""
+        raise self.error(way, what)
+
+    def error(self, way: Way, what: str) -> WorkflowError:
+        """Return the `WorkflowError` that says what is wrong, and where."""
         line = line_of(self.text, way)
         node = self._node(way)
         inside = way[2:] if way[:1] == ("nodes",) else way
         key = ".".join(map(str, inside))
         place = [f"{self.file}, line {line}", f"node {node!r}" if node else "", key]
         message = f"{', '.join(part for part in place if part)}: {what.rstrip('.')}."
-        raise WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
+        return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
 
     def _node(self, way: Way) -> str | None:
         if len(way) < 2 or way[0] != "nodes" or not isinstance(way[1], int):  # noqa: PLR2004 (`nodes`, a number)

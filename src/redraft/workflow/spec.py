@@ -20,9 +20,10 @@ class Strict(BaseModel):
 class Limits(Strict):
     """Bound what code and templates of the file may use; a file can only lower the defaults."""
 
-    seconds: float = Field(5.0, gt=0, le=5.0, description="Of running time, for each piece of code.")
-    memory_mb: int = Field(256, ge=16, le=256)
-    output_chars: int = Field(1_000_000, ge=1, le=1_000_000, description="Of what code prints or returns.")
+    seconds: float = Field(2.0, gt=0, le=2.0, description="Of running time, for each piece of code.")
+    memory_mb: int = Field(64, ge=32, le=64, description="Of what a piece of code takes.")
+    output_chars: int = Field(65_536, ge=1, le=65_536, description="Of what a piece of code prints.")
+    result_chars: int = Field(1_048_576, ge=1, le=1_048_576, description="Of its result as JSON.")
 
 
 class Code(Strict):

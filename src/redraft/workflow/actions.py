@@ -1,0 +1,58 @@
+"""Actions: those that are built in, and those of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redraft.core.errors import ConfigError
+from redraft.workflow.correct import correct_action
+from redraft.workflow.judge import evaluate_action
+from redraft.workflow.llm import llm_action
+from redraft.workflow.loop import loop_action
+
+if TYPE_CHECKING:
+    from redraft.workflow.bench import BuiltIn
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ENTRY_POINTS = "redraft.actions"
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "llm.call": llm_action,
+    "reflection.loop": loop_action,
+    "reflection.evaluate": evaluate_action,
+    "reflection.correct": correct_action,
+}
+
+_UNDERSCORED = {name.replace(".", "_"): name for name in BUILT_IN}
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+def plain_name(name: str) -> str:
+    """Return the name of an action that is built in, however it is spelt; another name is left as it is."""
+    return _UNDERSCORED.get(name, name)
+
+
+def action(name: str) -> Callable[[F], F]:
+    """Make a function an action of all workflows of this process: called as `fn(state=..., **params)`.
+
+    It may be async. What it returns is plain JSON data. Raises `ConfigError` for a name that is taken.
+    """
+    if plain_name(name) in BUILT_IN:
+        raise ConfigError(f"The action {name!r} is built in; give yours another name.")
+
+    def register(fn: F) -> F:
+        _registered[name] = fn
+        return fn
+
+    return register
+
+
+def known_actions(given: dict[str, Callable[..., Any]] | None = None) -> dict[str, Callable[..., Any]]:
+    """Return the actions of one's own: from packages' entry points, registered, and given, the last first."""
+    found: dict[str, Callable[..., Any]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        found[point.name] = point.load()
+    return found | _registered | (given or {})

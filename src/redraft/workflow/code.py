@@ -1,0 +1,37 @@
+"""Makers: an action or a piece of code of the file, carried out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redraft.core.errors import ConfigError
+from redraft.core.script import Limits as ScriptLimits
+from redraft.core.script import Script
+from redraft.sandbox.scripts import run_script
+from redraft.workflow.made import Made
+
+if TYPE_CHECKING:
+    from redraft.workflow.bench import Bench
+    from redraft.workflow.scope import Scope
+    from redraft.workflow.spec import Language, Maker, Sandbox
+
+
+async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
+    """Carry out what a maker says; raises what the action or the code raises."""
+    if (maker.action is None) == (maker.run is None):
+        raise ConfigError("give either 'action' or 'run'")
+    if maker.run is not None:
+        return await run_code(maker.language, maker.run, maker.sandbox, scope, bench)
+    return await bench.do(str(maker.action), maker.params, scope)
+
+
+async def run_code(language: Language, source: str, sandbox: Sandbox, scope: Scope, bench: Bench) -> Made:
+    """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
+    limits = ScriptLimits(
+        seconds=bench.limits.seconds,
+        memory_mb=bench.limits.memory_mb,
+        output_chars=bench.limits.output_chars,
+        result_chars=bench.limits.result_chars,
+    )
+    script = Script(language, source, scope.variables_of_code(), limits, sandbox)
+    return Made(await run_script(script, allow_unsandboxed=bench.allow_unsandboxed), by_code=True)

@@ -1,0 +1,76 @@
+"""llm.call: have a model answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.core.answer import answer
+from redraft.core.chat import ChatReply, ChatRequest, Message, ModelRole
+from redraft.core.errors import ConfigError, OutputError
+from redraft.core.steps import Retry, direct, retried
+from redraft.text.json_reply import json_of
+from redraft.workflow.made import Made
+from redraft.workflow.params import parsed
+from redraft.workflow.spec import LlmParams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redraft.core.protocols import ChatModel
+    from redraft.workflow.bench import Bench
+    from redraft.workflow.scope import Scope
+
+ROLES = ("system", "user", "assistant")
+
+
+async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+    """Answer a prompt or messages; with a schema the value that the reply is.
+
+    Raises `ModelError` when the provider failed for good, `OutputError` for an empty reply or one that does
+    not follow the schema.
+    """
+    given = parsed(LlmParams, params, scope, "llm.call")
+    return await ask(given, bench.model_for(given.model, scope))
+
+
+async def ask(given: LlmParams, model: ChatModel, role: ModelRole = "generation", extra: str = "") -> Made:
+    """Ask a model what the parameters, already rendered, say; `extra` is added to the last message."""
+    messages = _messages(given)
+    if extra:
+        messages = (*messages[:-1], Message(messages[-1].role, f"{messages[-1].content}\n\n{extra}"))
+    request = ChatRequest(messages, given.schema_, given.temperature, given.max_tokens, role=role)
+    reply = await patiently(model, request)
+    if not reply.text.strip():
+        raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
+    value: Any = reply.text
+    if given.schema_ is not None:
+        try:
+            value = json_of(reply.text) if reply.parsed is None else reply.parsed
+        except OutputError as error:
+            raise OutputError(str(error), usage=reply.usage) from error
+    return Made(value, reply.usage, is_reply=True)
+
+
+async def patiently(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """Answer a request, and try again what may pass: a failed call must not cost an attempt."""
+    step = retried(direct, Retry(), lambda _name, _error, wait: wait)
+    return await step("model", ChatReply, answer, model, request)
+
+
+def _messages(given: LlmParams) -> tuple[Message, ...]:
+    if (given.prompt is None) == (given.messages is None):
+        raise ConfigError("llm.call: give either 'prompt' or 'messages'.")
+    system = (Message("system", given.system),) if given.system else ()
+    if given.messages is None:
+        return (*system, Message("user", str(given.prompt)))
+    if not isinstance(given.messages, list) or not given.messages:
+        raise ConfigError(f"llm.call: messages must be a list of role and content, got {given.messages!r}.")
+    return (*system, *map(_message, given.messages))
+
+
+def _message(given: Mapping[str, str]) -> Message:
+    if set(given) != {"role", "content"} or given["role"] not in ROLES:
+        raise ConfigError(
+            f"llm.call: a message has a 'role' ({', '.join(ROLES)}) and a 'content', got {dict(given)!r}."
+        )
+    return Message(cast("Any", given["role"]), str(given["content"]))

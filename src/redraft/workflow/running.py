@@ -1,0 +1,164 @@
+"""Running: a workflow from node to node."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.core.codec import to_json
+from redraft.core.errors import (
+    ChangedRunError,
+    ConfigError,
+    RedraftError,
+    SandboxError,
+    StoreError,
+)
+from redraft.core.protocols import Step, TimedStep
+from redraft.core.usage import NOTHING_USED, TokenUsage
+from redraft.workflow.bench import Bench
+from redraft.workflow.code import run_code
+from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
+from redraft.workflow.loop_state import DOCUMENTED
+from redraft.workflow.reading import Source
+from redraft.workflow.result import WorkflowResult
+from redraft.workflow.scope import Scope
+from redraft.workflow.spec import Jump, WorkflowSpec
+
+if TYPE_CHECKING:
+    from redraft.workflow.spec import Node
+
+logger = logging.getLogger("redraft")
+
+PASSED_ON = (ChangedRunError, StoreError)
+"""What `on_error` is no answer to."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """Hold what a node gave, as its journal keeps it."""
+
+    value: Any = None
+    usage: TokenUsage = NOTHING_USED
+
+
+@dataclass(slots=True)
+class Running:
+    """Carry out one workflow once. Only the results of nodes change the state, so a replay ends alike."""
+
+    spec: WorkflowSpec
+    source: Source
+    bench: Bench
+    step: Step
+    run_id: str
+    state: dict[str, Any]
+    variables: Mapping[str, Any]
+    env: Mapping[str, str]
+    emit: Callable[[WorkflowEvent], None]
+    visited: list[str] = field(default_factory=list[str])
+    usage: TokenUsage = NOTHING_USED
+    visits: Counter[str] = field(default_factory=Counter[str])
+
+    async def run(self) -> WorkflowResult:
+        """Go from node to node to the end; raises what a node raises, with its place in a note."""
+        started = monotonic()
+        at = 0
+        while at < len(self.spec.nodes):
+            at = await self._visit(at)
+        seconds = self.step.elapsed() if isinstance(self.step, TimedStep) else monotonic() - started
+        return WorkflowResult(self.state, self.run_id, tuple(self.visited), self.usage, seconds)
+
+    async def _visit(self, at: int) -> int:
+        """Carry out a node; return the index of the next one."""
+        node = self.spec.nodes[at]
+        self.visits[node.name] += 1
+        scope = Scope(self.state, self.variables, self.env)
+        try:
+            if node.when is not None and not scope.holds(node.when):
+                self.emit(NodeFinished(self.run_id, node.name, skipped=True))
+                return at + 1
+            self.emit(NodeStarted(self.run_id, node.name, self.visits[node.name]))
+            result = await self.step(f"node {node.name}", NodeResult, self._carry_out, node, scope)
+        except PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 (what a node raises is for the file to answer)
+            return self._failed(at, error)
+        self.visited.append(node.name)
+        self.usage += result.usage
+        self._take(node, result.value)
+        self.emit(NodeFinished(self.run_id, node.name, result.value))
+        try:
+            return self._next(at, Scope(self.state, self.variables, self.env))
+        except ConfigError as error:
+            raise self._placed(at, error) from error
+
+    async def _carry_out(self, node: Node, scope: Scope) -> NodeResult:
+        if node.run is not None:
+            made = await run_code(node.language, node.run, node.sandbox, scope, self.bench)
+        else:
+            made = await self.bench.do(str(node.uses), node.with_, scope)
+        return NodeResult(to_json(made.value), made.usage)
+
+    def _take(self, node: Node, value: Any) -> None:
+        """Put a node's result into the state.
+
+        It goes under the node's `output`; the keys of a loop, and of an object without `output`, go into the
+        state, too. Without either, what is no object goes under the node's name.
+        """
+        is_loop = node.uses in ("reflection.loop", "reflection_loop")
+        if node.output is not None:
+            self.state[node.output] = value
+        if isinstance(value, Mapping) and (is_loop or node.output is None):
+            items = cast("Mapping[str, Any]", value)
+            if is_loop:  # what an earlier loop left there would be taken for this one's
+                for key in DOCUMENTED:
+                    self.state.pop(key, None)
+            kept = {key: item for key, item in items.items() if key != node.output}
+            self.state |= kept
+        elif node.output is None and value is not None:
+            self.state[node.name] = value
+
+    def _next(self, at: int, scope: Scope) -> int:
+        goto = self.spec.nodes[at].goto
+        if goto is None:
+            return at + 1
+        for jump in [Jump.model_validate({"to": goto})] if isinstance(goto, str) else goto:
+            if jump.if_ is not None and not scope.holds(jump.if_):
+                continue
+            target = self._index(jump.to)
+            bound = self.spec.nodes[target].max_visits if target < len(self.spec.nodes) else None
+            if bound is None or self.visits[jump.to] < bound:
+                return target
+        return at + 1  # also where the bound of a cycle is reached
+
+    def _index(self, name: str) -> int:
+        names = [node.name for node in self.spec.nodes]
+        return len(names) if name == END else names.index(name)
+
+    def _failed(self, at: int, error: Exception) -> int:
+        node = self.spec.nodes[at]
+        if node.on_error == "raise":
+            raise self._placed(at, error)
+        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, error)
+        self.visited.append(node.name)
+        self.usage += (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
+        said = {"node": node.name, "type": type(error).__name__, "message": str(error)}
+        self.state["error"] = said
+        self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
+        return at + 1 if node.on_error == "continue" else self._index(node.on_error)
+
+    def _placed(self, at: int, error: Exception) -> Exception:
+        """Say where in the file an error comes from: in a note, or itself where it is the file's mistake."""
+        placed = self.source.error(("nodes", at), str(error))
+        if isinstance(error, ConfigError | SandboxError):
+            placed.__cause__ = error
+            return placed
+        error.add_note(f"{placed.file}, line {placed.line}, node {placed.node!r}")
+        return error
+
+
+END = "end"
+"""What a goto names to end the workflow."""

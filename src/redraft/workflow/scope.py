@@ -1,0 +1,66 @@
+"""Scope: what templates and code of a workflow see, and rendering within it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, cast
+
+from redraft.text.templates import Template
+
+FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})
+"""What a condition that renders to a text says no with."""
+
+template = lru_cache(maxsize=1024)(Template)
+"""Compile a template, once for each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Hold the state, the variables and the environment that a node sees, all of them plain JSON data.
+
+    `names` are further names of code: `output`, `reflection_errors` and the like.
+    """
+
+    state: Mapping[str, Any]
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def adding(self, state: Mapping[str, Any], **names: Any) -> Scope:
+        """Return this scope with more in its state, and more names."""
+        return replace(self, state={**self.state, **state}, names={**self.names, **names})
+
+    def render(self, value: Any) -> Any:
+        """Return `value` with every text in it rendered; raises `TemplateError`."""
+        if isinstance(value, str):
+            return template(value).render(self._scopes())
+        if isinstance(value, Mapping):
+            items = cast("Mapping[str, Any]", value)
+            return {key: self.render(item) for key, item in items.items()}
+        if isinstance(value, list):
+            return [self.render(item) for item in cast("list[Any]", value)]
+        return value
+
+    def text(self, source: str) -> str:
+        """Return a template rendered as text; what is no text becomes JSON."""
+        value = self.render(source)
+        return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
+
+    def holds(self, condition: str) -> bool:
+        """Say whether a condition is true; it may do without the braces around it."""
+        value = template(braced(condition)).render(self._scopes())
+        return value.strip().lower() not in FALSE_WORDS if isinstance(value, str) else bool(value)
+
+    def variables_of_code(self) -> dict[str, Any]:
+        """Return the names that code sees."""
+        return {**self._scopes(), **self.names}
+
+    def _scopes(self) -> dict[str, Any]:
+        return {"state": self.state, "variables": self.variables, "env": self.env}
+
+
+def braced(condition: str) -> str:
+    """Return a condition as a template."""
+    return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"

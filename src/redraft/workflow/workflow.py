@@ -1,0 +1,184 @@
+"""Workflow: an agent with self-correction, written down as a YAML file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.codec import to_json
+from redraft.core.errors import WorkflowError
+from redraft.core.protocols import TimedStep
+from redraft.core.sync import run_sync
+from redraft.loop.tell import emitter
+from redraft.workflow.actions import known_actions
+from redraft.workflow.bench import Bench
+from redraft.workflow.checking import check
+from redraft.workflow.events import WorkflowFinished
+from redraft.workflow.keep import keep_workflow
+from redraft.workflow.reading import Source, read
+from redraft.workflow.running import Running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from redraft.core.protocols import ChatModel, Step
+    from redraft.stores.base import Store
+    from redraft.workflow.events import WorkflowEvent
+    from redraft.workflow.result import WorkflowResult
+    from redraft.workflow.spec import WorkflowSpec
+
+
+class Workflow:
+    """Hold a workflow, checked; it may run many times at once.
+
+    Made by `from_file` or `from_text`. `actions` are functions of your own, called as `fn(state=...,
+    **params)`; `models` says what names of models in the file stand for: other names, or models. `keep` says
+    where its runs are kept: in the project's store, in one that is given, or with False nowhere.
+
+    Raises `WorkflowError`, with file, line, node and key, for everything that can be known to be wrong before
+    anything is spent.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        actions: Mapping[str, Callable[..., Any]] | None = None,
+        models: Mapping[str, str | ChatModel] | None = None,
+        keep: bool | Store = True,
+        allow_unsandboxed: bool = False,
+    ) -> None:
+        self.source = source
+        self.spec: WorkflowSpec = read(source)
+        self._bench = Bench(
+            actions=known_actions(dict(actions or {})),
+            models={**self.spec.models, **(models or {})},
+            model=self.spec.model,
+            limits=self.spec.limits,
+            keep=keep,
+            folder=str(Path(source.file).parent),
+            allow_unsandboxed=allow_unsandboxed,
+            name=self.spec.name,
+        )
+        check(self.spec, source, self._bench)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        actions: Mapping[str, Callable[..., Any]] | None = None,
+        models: Mapping[str, str | ChatModel] | None = None,
+        keep: bool | Store = True,
+        allow_unsandboxed: bool = False,
+    ) -> Workflow:
+        """Read and check a workflow file."""
+        try:
+            text = Path(path).read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise WorkflowError(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
+        except OSError as error:
+            raise WorkflowError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
+        return cls(
+            Source(text, str(path)),
+            actions=actions,
+            models=models,
+            keep=keep,
+            allow_unsandboxed=allow_unsandboxed,
+        )
+
+    @classmethod
+    def from_text(
+        cls,
+        text: str,
+        *,
+        actions: Mapping[str, Callable[..., Any]] | None = None,
+        models: Mapping[str, str | ChatModel] | None = None,
+        keep: bool | Store = True,
+    ) -> Workflow:
+        """Read and check the text of a workflow file."""
+        return cls(Source(text), actions=actions, models=models, keep=keep)
+
+    async def run(
+        self,
+        state: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        on_event: Callable[[WorkflowEvent], None] | None = None,
+    ) -> WorkflowResult:
+        """Carry out the workflow; return its state at the end, and what it cost.
+
+        `state` is what it begins with: plain JSON data, which is also in the scope `variables`. Under a
+        `run_id` the same call again goes on after the last finished node. Raises what a node raises for good,
+        unless its `on_error` says otherwise; `ReflectionFailedError` as itself.
+        """
+        given = to_json(dict(state or {}))
+        emit: Callable[[WorkflowEvent], None] = emitter(on_event)
+        env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
+
+        async def carry_out(step: Step) -> WorkflowResult:
+            run = step.run_id if isinstance(step, TimedStep) else ""
+            return await Running(
+                self.spec,
+                self.source,
+                replace(self._bench, on_event=emit if on_event is not None else None),
+                step,
+                run,
+                to_json(given),
+                {**self.spec.variables, **given},
+                env,
+                emit,
+            ).run()
+
+        result = await keep_workflow(
+            self.spec.name, self.source.file, given, self._bench.keep, run_id, carry_out
+        )
+        emit(WorkflowFinished(result.run_id, result))
+        return result
+
+    def run_sync(
+        self,
+        state: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        on_event: Callable[[WorkflowEvent], None] | None = None,
+    ) -> WorkflowResult:
+        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        return run_sync(self.run(state, run_id=run_id, on_event=on_event))
+
+    async def stream(
+        self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> AsyncIterator[WorkflowEvent]:
+        """Carry out the workflow and yield its events and its loops'; leaving early cancels it."""
+        events: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
+        run = asyncio.ensure_future(self.run(state, run_id=run_id, on_event=events.put_nowait))
+        run.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await run
+        finally:
+            run.cancel()
+
+
+async def run_action(
+    name: str,
+    *,
+    with_: Mapping[str, Any],
+    state: Mapping[str, Any] | None = None,
+    actions: Mapping[str, Callable[..., Any]] | None = None,
+    models: Mapping[str, str | ChatModel] | None = None,
+    keep: bool | Store = True,
+) -> Any:
+    """Carry out one action alone, such as `reflection.loop`; return its documented value.
+
+    Raises what the action raises, and `WorkflowError`, before anything is spent, for wrong parameters.
+    """
+    document = {"name": name, "nodes": [{"name": name, "uses": name, "with": dict(with_), "output": "value"}]}
+    source = Source(json.dumps(document), name)
+    workflow = Workflow(source, actions=actions, models=models, keep=keep)
+    return (await workflow.run(state)).state["value"]
