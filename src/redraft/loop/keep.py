@@ -15,6 +15,7 @@ from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.core.settings import load_settings, project_folder
 from redraft.core.steps import direct, inner_step
+from redraft.evaluate.panel import Panel
 from redraft.loop.journal import Inside, Journalled
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
@@ -91,11 +92,12 @@ async def run_kept(
     if not isinstance(step, Journalled):
         return await run_loop(task, parts, pattern, step, draft)
     journal = step.begin()
+    criteria = parts.evaluate.criteria if isinstance(parts.evaluate, Panel) else ()
     record = RunRecord(
         journal.run_id,
         task,
         origin,
-        options_of(pattern, task.task_type) | {"judge": parts.signals.judge},
+        options_of(pattern, criteria, parts.signals.judge),
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,
@@ -182,5 +184,5 @@ def _noted(result: ReflectionResult, text: str) -> ReflectionResult:
 
 def _stored(record: RunRecord) -> Record:
     # What runs are searched by is there whatever it is.
-    asked = {"status": record.status, "parent": record.parent, "name": record.origin.name}
+    asked = {"status": record.status, "inner": record.is_inner, "name": record.origin.name}
     return Record(RUN, record.run_id, to_record(record) | asked | {"reason": record.reason})

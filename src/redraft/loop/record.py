@@ -16,15 +16,17 @@ from redraft.core.result import ConvergenceReason, ReflectionHistory, Reflection
 from redraft.core.task import Advice, Task
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.core.version import Output, ReflectionVersion
-from redraft.evaluate.criteria import criteria_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.core.criterion import QualityCriterion
     from redraft.loop.pattern import ReflectionPattern
 
 RUN = "run"
 """The kind of the records of runs."""
 
-Surface = Literal["agent", "function", "reflected", "command"]
+Surface = Literal["agent", "function", "reflected", "command", "workflow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class RunRecord:
         return "killed" if self.status == "running" and self.process.is_gone() else self.status
 
     @property
+    def is_inner(self) -> bool:
+        """Whether it ran inside another run; a workflow is no run, the loops in it are."""
+        return bool(self.parent) and self.origin.surface != "workflow"
+
+    @property
     def usage(self) -> TokenUsage:
         """What all roles used together."""
         return sum(self.usage_by_role.values(), NOTHING_USED)
@@ -173,8 +180,10 @@ SHOWN_OPTIONS = (
 )
 
 
-def options_of(pattern: ReflectionPattern, task_type: str) -> dict[str, Any]:
-    """Return the choices of a pattern that a reader of a kept run needs, and its criteria."""
-    criteria = criteria_of(pattern.quality_criteria, task_type or pattern.task_type)
+def options_of(
+    pattern: ReflectionPattern, criteria: Sequence[QualityCriterion], judge: str = ""
+) -> dict[str, Any]:
+    """Return the choices of a pattern that a reader of a kept run needs, the criteria and who judges."""
     chosen = {field.name: getattr(pattern, field.name) for field in fields(pattern)}
-    return {name: chosen[name] for name in SHOWN_OPTIONS} | {"criteria": to_json(criteria)}
+    shown = {name: chosen[name] for name in SHOWN_OPTIONS}
+    return shown | {"criteria": to_json(criteria), "judge": judge}

@@ -85,7 +85,7 @@ class Runs:
         `killed` is a status, too: of a `running` one whose process is gone. Runs that ran inside others are
         left out unless `inner`.
         """
-        where: dict[str, Scalar] = {} if inner else {"parent": ""}
+        where: dict[str, Scalar] = {} if inner else {"inner": False}
         if status is not None:
             where["status"] = "running" if status == KILLED else status
         if name is not None:
@@ -105,7 +105,7 @@ class Runs:
         Raises `ConfigError` where there is none, or several begin alike.
         """
         if run_id == LAST:
-            found = await self._store.find(RUN, where={"parent": ""}, newest_first=True, limit=1)
+            found = await self._store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
         elif record := await self._store.get(RUN, run_id):
             found = [record]
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.events import StepFailed
 
@@ -11,24 +11,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redraft.core.chat import ModelRole
-    from redraft.core.events import Event, Listener
+    from redraft.core.events import Listener
     from redraft.loop.budget import Tally
+
+E = TypeVar("E")
 
 logger = logging.getLogger("redraft")
 
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 
 
-def nobody(_event: Event) -> None:
+def nobody(_event: object) -> None:
     """Listen to nothing."""
 
 
-def emitter(listener: Listener | None) -> Listener:
+def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
     """Return what hands an event to the listener; one that raises is logged."""
     if listener is None:
         return nobody
 
-    def emit(event: Event) -> None:
+    def emit(event: E) -> None:
         try:
             listener(event)
         except Exception:
