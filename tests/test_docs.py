@@ -58,7 +58,8 @@ def run(code):
 
 @pytest.mark.usefixtures("_every_model_is_scripted")
 @pytest.mark.parametrize("code", PYTHON, ids=[code.strip().splitlines()[-1][:40] for code in PYTHON])
-def test_examples_run(code):
+def test_examples_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some keep their runs
     names, _ = run(code)
     if "agent" in names:
         assert names["result"].success
