@@ -12,7 +12,8 @@ RedraftError
 ├── SandboxError              code that is not ours was stopped, or could not be started safely
 │   ├── SandboxTimeoutError
 │   ├── SandboxMemoryError
-│   └── SandboxForbiddenError
+│   ├── SandboxForbiddenError
+│   └── ScriptError           a script is wrong, raised an error, or gave a result that can't be used
 └── WorkflowError             a workflow file is wrong: file, line, node, key
 """
 
@@ -125,6 +126,14 @@ class SandboxMemoryError(SandboxError):
 
 class SandboxForbiddenError(SandboxError):
     """Say that the code did what it may not do, or that no jail works on this machine."""
+
+
+class ScriptError(SandboxError):
+    """Say what is wrong with a script or with what it gave, and on which `line` (from 1) if that is known."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class WorkflowError(RedraftError):

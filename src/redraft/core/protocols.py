@@ -96,5 +96,12 @@ class CommandRunner(Protocol):
     async def __call__(self, command: Command, /) -> CommandOutcome: ...
 
 
+class ScriptRunner(Protocol):
+    """Run a script in a sandbox: what workflows need of `sandbox/`. Raises `SandboxError`."""
+
+    async def __call__(self, script: Script, /) -> ScriptOutcome: ...
+
+
 if TYPE_CHECKING:
     from redraft.core.command import Command, CommandOutcome
+    from redraft.core.script import Script, ScriptOutcome

@@ -1,0 +1,134 @@
+"""InlineRunner: scripts in a warm worker, whose interpreter is the sandbox."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import (
+    ConfigError,
+    SandboxError,
+    SandboxMemoryError,
+    SandboxTimeoutError,
+    ScriptError,
+)
+from redraft.sandbox.inside.answer import late
+from redraft.sandbox.prolog.kept import kept_folder
+from redraft.sandbox.told import outcome_of
+from redraft.sandbox.worker import DeadError, LateError
+from redraft.sandbox.workers import Workers
+
+if TYPE_CHECKING:
+    from redraft.core.script import Script, ScriptOutcome
+
+_GRACE = 0.3
+"""Seconds beyond the limit in which a worker may still say itself what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """Describe a language's interpreter: the module it comes in, our extra that brings it, what it needs."""
+
+    title: str
+    module: str
+    extra: str
+    options: Callable[[], Mapping[str, Any]]
+    beside: tuple[str, ...] = ()
+
+    def libraries(self) -> list[str]:
+        """Return the folders that a worker imports from; nothing is imported to find them."""
+        specs = [find_spec(name) for name in (self.module, *self.beside)]
+        origins = [Path(spec.origin) for spec in specs if spec and spec.origin]
+        folders = [path.parents[1] if path.stem == "__init__" else path.parent for path in origins]
+        return [str(folder) for folder in dict.fromkeys(folders)]
+
+
+def _monty_program() -> dict[str, Any]:
+    scripts = sysconfig.get_path("scripts")
+    program = shutil.which("monty", path=scripts) or shutil.which("monty")
+    if program is None:
+        raise ConfigError(
+            f"The program 'monty' of pydantic-monty is neither in {scripts!r} nor on PATH: "
+            "pip install --force-reinstall 'redraft[python]', or say `sandbox: process`."
+        )
+    return {"binary": program}
+
+
+def _prolog() -> dict[str, Any]:
+    return {"kept": kept_folder()}
+
+
+INTERPRETERS = {
+    "python": Interpreter("Python", "pydantic_monty", "python", _monty_program, ("typing_extensions",)),
+    "lua": Interpreter("Lua", "lupa", "lua", dict),
+    "prolog": Interpreter("Prolog", "wasmtime", "prolog", _prolog),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRunner:
+    """Run scripts of one language in warm workers: a `ScriptRunner`.
+
+    A worker is a process with an empty environment that runs one script at a time, with nothing left of the
+    one before. It is killed when it does not answer within the limit and a third of a second, and
+    replaced. On Linux it stands behind the jail's walls as well, should the interpreter have a hole.
+    """
+
+    language: str
+
+    async def __call__(self, script: Script, /) -> ScriptOutcome:
+        """Run one script; waiting for a free worker does not count as its time."""
+        title = INTERPRETERS[self.language].title
+        seconds = script.limits.seconds + _GRACE
+        try:
+            answer = json.loads(await _workers(self.language).ask(_order(script), seconds))
+        except LateError as error:
+            raise _late(title, script) from error
+        except DeadError as error:
+            raise _death(title, script, error) from error
+        return outcome_of(title, answer)
+
+
+def _order(script: Script) -> bytes:
+    for name in script.names:
+        if not (name.isidentifier() and name.isascii()):
+            raise ConfigError(f"A script's name must be an identifier in ASCII, got {name!r}.")
+    try:
+        text = json.dumps(
+            {"source": script.source, "names": dict(script.names), "limits": asdict(script.limits)},
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"What a script is given must be JSON: {error}.") from error
+    return text.encode(errors="replace")
+
+
+def _late(title: str, script: Script) -> SandboxTimeoutError:
+    return SandboxTimeoutError(f"The {title} script {late(asdict(script.limits))['message']}.")
+
+
+def _death(title: str, script: Script, error: DeadError) -> SandboxError:
+    if error.exit_code == -signal.SIGALRM:
+        return _late(title, script)
+    if error.exit_code < 0:  # interpreters abort when they find no more memory
+        name = signal.Signals(-error.exit_code).name
+        return SandboxMemoryError(
+            f"The {title} script ended its worker ({name}): most likely it took more memory than its limit "
+            f"of {script.limits.memory_mb} MB."
+        )
+    return ScriptError(f"The {title} script ended its worker ({error}).")
+
+
+@cache
+def _workers(language: str) -> Workers:
+    interpreter = INTERPRETERS[language]
+    return Workers(language, interpreter.options(), interpreter.libraries())

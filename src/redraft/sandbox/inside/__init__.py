@@ -1,0 +1,1 @@
+"""What runs inside the workers: the standard library, one interpreter, and nothing of the host."""

@@ -1,0 +1,114 @@
+-- The world of a script: what it may call, and for how long. Returns run, env, array, object, kind, null.
+local seconds, most_printed = ...
+local sethook, raw_getmetatable, raw_setmetatable = debug.sethook, getmetatable, setmetatable
+local load, error, type, rawget, tostring = load, error, type, rawget, tostring
+local pack, unpack, concat, clock = table.pack, table.unpack, table.concat, os.clock
+local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
+
+local LATE, FLOODED = "\0late", "\0flooded"
+local stop_at, stopped = clock() + seconds, nil
+
+-- Once time is up, every single instruction raises: a script can't catch its way on.
+local hook
+hook = function()
+  if stopped or clock() > stop_at then
+    stopped = stopped or LATE
+    sethook(hook, "", 1)
+    error(stopped, 0)
+  end
+end
+
+local function watched(body)
+  local thread = create(body)
+  sethook(thread, hook, "", 1000)
+  return thread
+end
+
+local ARRAY, OBJECT = { __metatable = "array" }, { __metatable = "object" }
+local null = raw_setmetatable({}, { __metatable = "null", __tostring = function() return "null" end })
+local function array(t) return raw_setmetatable(t, ARRAY) end
+local function object(t) return raw_setmetatable(t, OBJECT) end
+local function kind(t)
+  local meta = raw_getmetatable(t)
+  return type(meta) == "string" and meta or ""
+end
+
+local printed, written = {}, 0
+local function print(...)
+  local words = pack(...)
+  for i = 1, words.n do words[i] = tostring(words[i]) end
+  local line = concat(words, "\t") .. "\n"
+  written = written + #line
+  if written > most_printed then
+    stopped = FLOODED
+    sethook(hook, "", 1)
+    error(FLOODED, 0)
+  end
+  printed[#printed + 1] = line
+end
+
+local function copy(library, without)
+  local copied = {}
+  for name, value in pairs(library) do
+    if name ~= without then copied[name] = value end
+  end
+  return copied
+end
+
+local env = {
+  assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs, pcall = pcall, print = print,
+  rawequal = rawequal, rawget = rawget, rawlen = rawlen, rawset = rawset, select = select, tonumber = tonumber,
+  tostring = tostring, type = type, xpcall = xpcall, _VERSION = _VERSION,
+  array = array, object = object, null = null,
+  math = copy(math), string = copy(string, "dump"), table = copy(table), utf8 = copy(utf8),
+  os = { clock = os.clock, date = os.date, difftime = os.difftime, time = os.time },
+  coroutine = {
+    create = watched, resume = resume, yield = coroutine.yield, status = coroutine.status,
+    isyieldable = coroutine.isyieldable, running = coroutine.running, close = coroutine.close,
+    wrap = function(body)
+      local thread = watched(body)
+      return function(...)
+        local given = pack(resume(thread, ...))
+        if not given[1] then error(given[2], 0) end
+        return unpack(given, 2, given.n)
+      end
+    end,
+  },
+}
+env._G = env
+
+env.getmetatable = function(value)
+  if type(value) == "table" then return raw_getmetatable(value) end
+end
+-- A finalizer would run when nobody watches any more.
+env.setmetatable = function(value, meta)
+  if type(meta) == "table" and rawget(meta, "__gc") ~= nil then
+    error("a metatable with __gc is not allowed", 2)
+  end
+  return raw_setmetatable(value, meta)
+end
+local of_strings = raw_getmetatable("")
+of_strings.__index, of_strings.__metatable = env.string, false
+
+-- An error may be any value; to ask a table for its text would run the script's code once more.
+local function said(problem)
+  if type(problem) == "string" then return problem end
+  if type(problem) == "number" then return tostring(problem) end
+  return "an error that is a " .. type(problem)
+end
+
+local function run(source)
+  local chunk, problem = load(source, "=script", "t", env)
+  if not chunk then return "syntax", problem, "" end
+  local thread = watched(chunk)
+  local given = pack(resume(thread))
+  local text = concat(printed)
+  if stopped then return stopped == LATE and "late" or "flooded", "", text end
+  if not given[1] then return "raised", said(given[2]), text end
+  if status(thread) ~= "dead" then return "raised", "it yields outside of a coroutine", text end
+  local result = rawget(env, "result")
+  if result == nil then result = given[2] end
+  return "gave", result, text
+end
+
+return run, env, array, object, kind, null

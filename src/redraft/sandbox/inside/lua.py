@@ -1,0 +1,149 @@
+"""Lua 5.4 in a runtime of its own for each script, with an environment that holds no way out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lupa import lua54
+
+from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
+from redraft.sandbox.inside.plain import DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
+
+_TOO_BIG = ("not enough memory", "resulting string too large")
+_WHERE = re.compile(r"^script:(\d+): ")
+
+
+class _NotJsonError(Exception):
+    """Say why a Lua value is no JSON data."""
+
+
+def start(
+    options: dict[str, Any],  # noqa: ARG001 (every language gets some)
+    shut_in: Callable[..., None],
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Shut this process in and return what answers orders."""
+    world = Path(__file__).with_suffix(".lua").read_text("utf-8")
+    shut_in()
+    return lambda order: _run(world, order)
+
+
+def _run(world: str, order: dict[str, Any]) -> dict[str, Any]:
+    limits = order["limits"]
+    runtime = cast("Any", lua54.LuaRuntime)(  # its types leave out half of what it takes
+        register_eval=False,
+        register_builtins=False,
+        unpack_returned_tuples=True,
+        attribute_filter=_deny,
+        max_memory=limits["memory_mb"] << 20,
+    )
+    try:
+        runtime.globals()["python"] = None
+        given = [limits["seconds"], limits["output_chars"]]
+        run, env, *makers = cast("list[Any]", runtime.execute(world, *given))
+        tables = _Tables(runtime.table, *makers)
+        for name, value in order["names"].items():
+            env[name] = tables.made_of(value)
+        how, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
+        if how == "gave":
+            return success(tables.read(value, limits["result_chars"]), printed, limits)
+    except lua54.LuaMemoryError:
+        return too_big(limits)
+    except _NotJsonError as error:
+        return failure("script", f"gave a result that {error}")
+    except (UnicodeDecodeError, lua54.LuaError) as error:
+        return failure("script", f"gave a result that cannot be handed over: {error}")
+    if how in ("late", "flooded"):
+        return late(limits) if how == "late" else flooded(limits)
+    return _failure(how, value, limits)
+
+
+def _failure(how: str, said: str, limits: dict[str, Any]) -> dict[str, Any]:
+    if said.endswith(_TOO_BIG):
+        return too_big(limits)
+    where = _WHERE.match(said)
+    line = int(where[1]) if where else None
+    text = said[where.end() :] if where else said
+    return failure("script", f"{'is no Lua' if how == 'syntax' else 'raised an error'}: {text}", line)
+
+
+def _deny(owner: object, name: object, setting: object) -> NoReturn:  # noqa: ARG001 (lupa's signature)
+    raise AttributeError("a script reaches no Python objects")
+
+
+class _Tables:
+    """Turn JSON data into Lua tables and back.
+
+    An array and an object remember that they are one, so that an empty one comes back as it went in. A table
+    of the script's own is an array if its keys are 1 to n, and so is an empty one. `null` stands for JSON's
+    null inside arrays and results; in an object that goes in, a null is a key that is not there.
+    """
+
+    def __init__(self, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
+        self._new, self._array, self._object = new, array, object_
+        self._kind, self._null = kind, null
+
+    def made_of(self, value: Any, *, inside_array: bool = False) -> Any:
+        if value is None:
+            return self._null if inside_array else None
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return self._array(self._new(*(self.made_of(item, inside_array=True) for item in items)))
+        if isinstance(value, dict):
+            table = self._new()
+            for key, item in cast("dict[str, Any]", value).items():
+                table[key] = self.made_of(item)
+            return self._object(table)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return float(value)
+        return value
+
+    def read(self, value: Any, most: int) -> Any:
+        return self._read(value, 0, iter(range(most)))
+
+    def _read(self, value: Any, depth: int, room: Iterator[int]) -> Any:
+        if next(room, None) is None:
+            raise _NotJsonError("is too large")
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        what = lua54.lua_type(value) or type(value).__name__
+        if what != "table":
+            raise _NotJsonError(f"holds a {what}, which is no JSON data (boolean, number, string, table)")
+        kind = self._kind(value)
+        if kind == "null":
+            return None
+        if depth >= DEPTH:
+            raise _NotJsonError(f"is cyclic, or too deep: {DEPTH} levels are allowed")
+        items = [(key, self._read(item, depth + 1, room)) for key, item in value.items()]
+        if kind != "object" and _are_indices([key for key, _ in items]):
+            return [item for _, item in sorted(items, key=_first)]
+        if kind == "array":
+            raise _NotJsonError("holds an array whose keys are not 1 to n")
+        return {_key(key): item for key, item in items}
+
+
+def _are_indices(keys: list[Any]) -> bool:
+    return all(map(_is_index, keys)) and sorted(keys) == list(range(1, len(keys) + 1))
+
+
+def _first(item: tuple[Any, Any]) -> Any:
+    return item[0]
+
+
+def _is_index(key: Any) -> bool:
+    return isinstance(key, int) and not isinstance(key, bool)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if _is_index(key):
+        return str(key)
+    raise _NotJsonError(
+        f"has a key that is a {lua54.lua_type(key) or type(key).__name__}, and a key must be text"
+    )

@@ -1,0 +1,210 @@
+"""Prolog: Trealla as WebAssembly, a fresh instance for each script."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import re
+import secrets
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any, cast
+
+import wasmtime
+from wasmtime import _ffi as ffi  # stdin from memory has no other door
+
+from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
+from redraft.sandbox.inside.compiled import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_HERE = Path(__file__).parents[1] / "prolog"
+_ADDRESS_SPACE = 32 << 30
+_ALMOST = 0.8
+"""The part of the memory that is taken when the interpreter gives up: it asks for much at a time."""
+
+_FRAMED = 2
+"""Parts of the output behind the first nonce: the verdict, and what follows it."""
+
+_NO_VERDICT = {
+    "failed": "gave no verdict: evaluate(Result) failed",
+    "none": "gave no verdict: define evaluate(Result), or valid, score(S), error(M)",
+}
+_KEYED = ("state", "variables", "env")
+"""Names whose entries are facts of two arguments; every other name is a fact of one."""
+_SYNTAX = re.compile(r"Error: (?P<what>.*?)(?:, user:(?P<line>\d+))?$", re.MULTILINE)
+_CAUSES = "a directive failed, or a quote or comment is not closed"
+_PROMPTED = "   false.\n"
+"""What the interpreter ends with when it took what it had not read for questions."""
+
+
+def start(
+    options: dict[str, Any], shut_in: Callable[..., None]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Compile the interpreter, or take what is kept of that, shut this process in, and answer orders."""
+    config = wasmtime.Config()
+    config.epoch_interruption = True
+    engine = wasmtime.Engine(config)
+    module = compiled(engine, (_HERE / "trealla.wasm").read_bytes(), options["kept"])
+    prelude = (_HERE / "prelude.pl").read_text("utf-8")
+    linker = wasmtime.Linker(engine)
+    linker.define_wasi()
+    for wanted in module.imports:  # the two doors to the JavaScript around it lead nowhere
+        if wanted.module == "trealla" and wanted.name and isinstance(wanted.type, wasmtime.FuncType):
+            linker.define_func(wanted.module, wanted.name, wanted.type, _nowhere)
+    linker.instantiate(wasmtime.Store(engine), module)  # its memory's image is made once, out of reach later
+    shut_in(address_space=_ADDRESS_SPACE)
+    return lambda order: _Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))
+
+
+def _nowhere(*_given: object) -> int:
+    return 0
+
+
+def _program(prelude: str, order: dict[str, Any]) -> tuple[str, str]:
+    """Return what stands on the interpreter's stdin, and the nonce that frames the verdict in it."""
+    nonce = secrets.token_hex(12)
+    facts = "\n".join(fact for name, value in order["names"].items() for fact in _facts(name, value))
+    return (
+        f"{prelude}\n'$nonce'('{nonce}').\n{facts}\nend_of_file.\n{order['source']}\n'$loaded'.\n",
+        nonce,
+    )
+
+
+def _facts(name: str, value: Any) -> Iterator[str]:
+    if name in _KEYED and isinstance(value, dict):
+        yield f":- dynamic({_atom(name)}/2)."
+        for key, item in cast("dict[str, Any]", value).items():
+            yield f"{_atom(name)}({_atom(key)}, {_term(item)})."
+    else:
+        yield f"{_atom(name)}({_term(value)})."
+
+
+def _term(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, str):
+        return _atom(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_term, cast('list[Any]', value)))}]"
+    pairs = cast("dict[str, Any]", value).items()
+    return f"json([{','.join(f'{_atom(key)}={_term(item)}' for key, item in pairs)}])"
+
+
+def _number(value: float) -> str:
+    text = repr(value)
+    if isinstance(value, float) and "." not in text:
+        text = text.replace("e", ".0e")
+    return f"({text})" if math.copysign(1, value) < 0 else text
+
+
+def _atom(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):x}\\", quoted) + "'"
+
+
+class _Run:
+    """One script in an instance of its own: what it wrote, and what stopped it."""
+
+    def __init__(self, engine: wasmtime.Engine, limits: dict[str, Any]) -> None:
+        self._engine, self._limits = engine, limits
+        self._written = bytearray()
+        self._most = 4 * (limits["output_chars"] + limits["result_chars"]) + 1024
+        self._flooded = False
+
+    def answer(
+        self, linker: wasmtime.Linker, module: wasmtime.Module, program: tuple[str, str]
+    ) -> dict[str, Any]:
+        text, nonce = program
+        store = wasmtime.Store(self._engine)
+        store.set_limits(memory_size=self._limits["memory_mb"] << 20, instances=1, tables=10, memories=1)
+        store.set_epoch_deadline(1)
+        store.set_wasi(self._wasi(text.encode(errors="replace")))
+        timer = Timer(self._limits["seconds"], self._engine.increment_epoch)
+        timer.start()
+        trap: wasmtime.Trap | None = None
+        memory = 0
+        try:
+            exports = linker.instantiate(store, module).exports(store)
+            try:
+                begin = exports["_start"]
+                if isinstance(begin, wasmtime.Func):
+                    begin(store)
+            except wasmtime.ExitTrap:  # halt, by the script or by us
+                pass
+            except wasmtime.Trap as error:
+                trap = error
+            if isinstance(own := exports["memory"], wasmtime.Memory):
+                memory = own.data_len(store)
+        finally:
+            timer.cancel()
+            timer.join()  # or it might stop the next script
+            store.close()
+        return self._told(trap, nonce, full=memory > _ALMOST * (self._limits["memory_mb"] << 20))
+
+    def _wasi(self, stdin: bytes) -> wasmtime.WasiConfig:
+        wasi = wasmtime.WasiConfig()
+        wasi.argv = ["tpl", "-q", "-g", "consult(user), '$run', halt"]
+        wasi.stdout_custom = self._write
+        wasi.stderr_custom = len
+        held = (ctypes.c_ubyte * len(stdin)).from_buffer_copy(stdin)
+        vector = ffi.wasm_byte_vec_t()
+        start_of_held = ctypes.cast(held, ctypes.POINTER(ctypes.c_ubyte))
+        ffi.wasm_byte_vec_new(ctypes.byref(vector), len(stdin), start_of_held)
+        ffi.wasi_config_set_stdin_bytes(wasi.ptr(), ctypes.byref(vector))
+        return wasi
+
+    def _write(self, data: bytes) -> int:
+        if len(self._written) + len(data) > self._most:
+            self._flooded = True
+            self._engine.increment_epoch()
+        else:
+            self._written += data
+        return len(data)
+
+    def _told(self, trap: wasmtime.Trap | None, nonce: str, *, full: bool) -> dict[str, Any]:
+        limits = self._limits
+        if not self._flooded and trap is not None and trap.trap_code == wasmtime.TrapCode.INTERRUPT:
+            return late(limits)
+        printed, *framed = self._written.decode(errors="replace").split(nonce, 2)
+        if self._flooded or len(printed) > limits["output_chars"]:
+            return flooded(limits)
+        if len(framed) == _FRAMED:
+            kind, _, text = framed[0].partition(" ")
+        else:
+            kind, text = "failed" if full or trap is not None else "unread", ""
+        if kind == "gave":
+            return _given(text, printed, limits)
+        if kind == "failed" and (full or trap is not None):  # where memory ends, goals fail
+            return too_big(limits)
+        return _unread(printed) if kind == "unread" else _refused(kind, text, limits)
+
+
+def _given(text: str, printed: str, limits: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return success(json.loads(text), printed, limits)
+    except (ValueError, RecursionError) as error:
+        return failure("script", f"gave a result that is no JSON: {error}")
+
+
+def _refused(kind: str, text: str, limits: dict[str, Any]) -> dict[str, Any]:
+    if kind != "raised":
+        return failure("script", _NO_VERDICT[kind])
+    problem = json.loads(text)
+    return too_big(limits) if "resource_error(memory)" in problem else failure("script", f"raised {problem}")
+
+
+def _unread(printed: str) -> dict[str, Any]:
+    """Say why there is no verdict: the interpreter forgets all that it read when a part of it is wrong."""
+    if problem := _SYNTAX.search(printed):
+        line = problem["line"]
+        return failure("script", f"could not be read: {problem['what']}", int(line) if line else None)
+    if printed.endswith(_PROMPTED):
+        return failure(
+            "script", "was not read to its end: a directive failed, or a quote or comment is not closed"
+        )
+    return failure("script", "ended without a verdict: it halted")

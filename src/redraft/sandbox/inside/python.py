@@ -1,0 +1,148 @@
+"""Python inline: a subset of the language in an interpreter that can reach nothing (pydantic-monty)."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import pydantic_monty as monty
+
+from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PRELUDE = "import json, re\n"
+_LINES_BEFORE = _PRELUDE.count("\n")
+_UNSET = "\0 no result was assigned"
+_RECURSION = 500
+_CYCLES = {"[...]", "{...}", "(...)"}
+_MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_MISSING_PART = re.compile(r"module '(os|sys|posix|io|pathlib)' has no attribute '\w+'")
+_OUTWARD = {
+    *("_ctypes", "_posixsubprocess", "_socket", "ctypes", "fcntl", "ftplib", "gc", "http", "imaplib"),
+    *("importlib", "inspect", "mmap", "multiprocessing", "poplib", "posix", "pty", "resource", "select"),
+    *("shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess"),
+    *("tempfile", "threading", "urllib", "webbrowser", "xmlrpc"),
+}
+"""Modules that a script has no use for but to get out; whole Python has them, behind its walls."""
+
+
+def start(
+    options: dict[str, Any], shut_in: Callable[..., None]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Start the interpreter, inside the walls, and return what answers orders with it."""
+    shut_in(programs=(options["binary"],))
+    pool = monty.Monty(
+        binary_path=options["binary"], min_processes=1, max_processes=1, feed_duration_limit_grace=0.1
+    )
+    pool.__enter__()
+    return lambda order: _run(pool, order)
+
+
+def _run(pool: monty.Monty, order: dict[str, Any]) -> dict[str, Any]:
+    limits, source = order["limits"], order["source"]
+    printed = monty.CollectString(limits["output_chars"])
+    try:
+        with pool.checkout(
+            script_name="script.py",
+            limits={
+                "max_feed_duration_secs": limits["seconds"],
+                "max_memory": limits["memory_mb"] << 20,
+                "max_recursion_depth": _RECURSION,
+            },
+            os_policy={"sleep": "zero"},
+        ) as session:
+            value = session.feed_run(_PRELUDE + source, inputs=order["names"], print_callback=printed)
+            named = "result" in source
+            if named:
+                assigned = session.feed_run("result", external_lookup={"result": _UNSET})
+                named = assigned != _UNSET
+                value = assigned if named else value
+            if _seems_cyclic(value) and (not named or _is_cyclic(session)):
+                hint = "" if named else ", or seems so: assign it to `result` if it is not"
+                return failure("script", f"gave a result that is cyclic{hint}")
+    except monty.MontyCrashedError as error:
+        return late(limits) if error.timed_out else too_big(limits)
+    except monty.MontyError as error:
+        return _failure(error, limits, full=len(printed.output))
+    except (ValueError, RecursionError, OverflowError) as error:  # a value that can't be handed over
+        return failure("script", f"gave a result that cannot be handed over: {error}")
+    return success(value, printed.output, limits)
+
+
+def _seems_cyclic(value: Any) -> bool:
+    """Say whether a value holds one of the texts by which the interpreter stands for a part within itself."""
+    seen: set[int] = set()
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            if item in _CYCLES:
+                return True
+        elif isinstance(item, dict | list | tuple) and id(cast("object", item)) not in seen:
+            seen.add(id(cast("object", item)))
+            inside = cast("Any", item)
+            stack.extend(inside.values() if isinstance(item, dict) else inside)
+    return False
+
+
+def _is_cyclic(session: monty.MontySession) -> bool:
+    """Say whether the interpreter itself finds a cycle in `result`."""
+    try:
+        session.feed_run("json.dumps(result)")
+    except monty.MontyRuntimeError as error:
+        return isinstance(error.exception(), ValueError)
+    return False
+
+
+def _failure(error: monty.MontyError, limits: dict[str, Any], full: int) -> dict[str, Any]:
+    raised = error.exception()
+    said, line = str(raised), _line(error)
+    if isinstance(raised, TimeoutError) and said.startswith("feed time limit"):
+        return late(limits)
+    if isinstance(raised, MemoryError) and said.startswith("memory limit"):
+        # The collector of what is printed has the same words, and its own limit in them.
+        printing = said.endswith(f"> {limits['output_chars']} bytes") and full <= limits["output_chars"]
+        return flooded(limits) if printing else too_big(limits, line)
+    what = f"raised {type(raised).__name__}{f': {said}' if said else ''}"
+    if kind := _forbidden(raised, said):
+        return failure("forbidden", f"{what} ({kind})", line)
+    if missing := _lacks(raised, said):
+        return failure("script", f"{what} (inline Python has no {missing}: say `sandbox: process`)", line)
+    return failure("script", what, line)
+
+
+def _line(error: monty.MontyError) -> int | None:
+    if not isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError):
+        return None
+    frames = error.traceback()
+    return frames[-1].line - _LINES_BEFORE if frames else None
+
+
+def _forbidden(raised: BaseException, said: str) -> str | None:
+    """Say what a script may not do, if that is what it tried."""
+    reached = "a script reaches no files, no environment, no network and no other processes"
+    module = _MISSING_MODULE.search(said)
+    if isinstance(raised, ModuleNotFoundError) and module and module[1].split(".")[0] in _OUTWARD:
+        return reached
+    if isinstance(raised, PermissionError) or said.endswith("is not supported in this environment"):
+        return reached
+    return reached if isinstance(raised, AttributeError) and _MISSING_PART.search(said) else None
+
+
+def _lacks(raised: BaseException, said: str) -> str | None:
+    """Name what Python has and this interpreter lacks, if that is what went wrong."""
+    if isinstance(raised, NotImplementedError) and "not yet support" in said:
+        return said.rpartition("support ")[2]
+    if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(said)):
+        return f"module {module[1]!r}" if module[1].split(".")[0] in sys.stdlib_module_names else None
+    if isinstance(raised, NameError) and (name := _MISSING_NAME.search(said)):
+        return f"{name[1]}()" if name[1] in _BUILTINS else None
+    return "properties" if said == "cannot create 'property' instances" else None
+
+
+_BUILTINS = {*vars(builtins), "exit", "quit", "help"}

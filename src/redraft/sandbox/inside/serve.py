@@ -1,0 +1,102 @@
+"""The worker from its first line on: shut itself in, then answer one order after the other."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.sandbox.inside.answer import failure
+from redraft.sandbox.jail import walls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from redraft.sandbox.jail.order import Order
+
+    Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+GRACE = 0.2
+"""Seconds beyond a script's limit in which its interpreter may still say itself that time is up."""
+
+_HEAD = struct.Struct(">Q")
+_ADDRESS_SPACE = 4 << 30
+_UNLIMITED_SECONDS = 10**9
+
+
+def main() -> NoReturn:
+    """Serve the language that `argv` names until the host hangs up; never returns."""
+    given = json.loads(sys.argv[1])
+    orders, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)  # what an interpreter prints by itself is no answer
+    os.close(nothing)
+    try:
+        if sys.platform == "linux":
+            walls.die_with_parent(given["parent"])
+        interpreter = importlib.import_module(f"redraft.sandbox.inside.{given['language']}")
+        answer: Answer = interpreter.start(given["options"], shut_in)
+    except Exception as error:  # noqa: BLE001 (a worker: whatever fails, the host is told)
+        _send(answers, {"refused": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    _send(answers, {})
+    while (head := _read(orders, _HEAD.size)) is not None:
+        order = json.loads(_read(orders, _HEAD.unpack(head)[0]) or b"")
+        # When the host is gone or stuck, the kernel ends this process: no hang survives its limit.
+        signal.setitimer(signal.ITIMER_REAL, order["limits"]["seconds"] + 2 * GRACE)
+        answered = _answered(answer, order)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(answers, answered)
+    os._exit(0)
+
+
+def shut_in(*, programs: tuple[str, ...] = (), address_space: int = _ADDRESS_SPACE) -> None:
+    """Raise the jail's walls around this process, where the machine has them.
+
+    The interpreter is the sandbox; these stand behind it, in case it has a hole: no files, no network, no
+    other programs but `programs`.
+    """
+    order = {
+        "scratch": "/nonexistent",
+        "readable": ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/urandom"],
+        "executable": ["/usr/lib", "/usr/lib64", "/lib", "/lib64", *programs] if programs else [],
+        "memory": address_space,
+        "seconds": _UNLIMITED_SECONDS,
+        "processes": 0,
+    }
+    try:
+        walls.check()
+        walls.raise_walls(cast("Order", order), private=False, programs=bool(programs))
+    except walls.RefusedError:
+        return
+
+
+def _answered(answer: Answer, order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return answer(order)
+    except MemoryError:
+        return failure("memory", "took more memory than its worker has")
+    except Exception as error:  # noqa: BLE001 (a worker: whatever fails, the host is told)
+        return failure("script", f"could not be run: {type(error).__name__}: {error}")
+
+
+def _send(answers: int, message: dict[str, Any]) -> None:
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
+    view = memoryview(_HEAD.pack(len(data)) + data)
+    while view:
+        view = view[os.write(answers, view) :]
+
+
+def _read(orders: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        if not (more := os.read(orders, size - len(data))):
+            return None
+        data += more
+    return bytes(data)
