@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import sqlite3
+import subprocess
+import sys
+from argparse import SUPPRESS
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
+from time import perf_counter, process_time, time
+from typing import TYPE_CHECKING
 
 from _measure import options, publish, table, verdict
 
@@ -16,10 +20,15 @@ from redraft import Draft, ReflectionPattern, reflect
 from redraft.core.usage import TokenUsage
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.sqlite import SqliteStore
+from stores import raw_connection
+
+if TYPE_CHECKING:
+    from redraft import Record
 
 REVISIONS = 9
 STEPS = 2 * (REVISIONS + 1)
 RUNS = 100
+PROCESSES = 8
 REPEATS = 7
 CPU_TARGET = 500.0
 """Microseconds of CPU that a journalled step may cost."""
@@ -55,18 +64,17 @@ async def many(store: SqliteStore, name: str) -> None:
     await asyncio.gather(*(run(store, f"{name}-{number}") for number in range(RUNS)))
 
 
-def raw_inserts(path: Path, rows: list[tuple[str, str]]) -> float:
-    """Insert rows as plainly as can be, `RUNS` to a commit; return the rows a second."""
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
-    database.execute("CREATE TABLE steps (key TEXT PRIMARY KEY, data TEXT)")
+def raw_inserts(folder: Path, records: list[Record]) -> float:
+    """Write the same rows into the same table, plainly, `RUNS` to a commit; return the rows a second."""
+    database = raw_connection(str(folder))
+    insert = "INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 1, 1, 1)"
     started = perf_counter()
-    for first in range(0, len(rows), RUNS):
+    for first in range(0, len(records), RUNS):
         database.execute("BEGIN IMMEDIATE")
-        database.executemany("INSERT INTO steps VALUES (?, ?)", rows[first : first + RUNS])
-        database.commit()
-    rate = len(rows) / (perf_counter() - started)
+        for record in records[first : first + RUNS]:
+            database.execute(insert, (record.key, json.dumps(record.data)))
+        database.execute("COMMIT")
+    rate = len(records) / (perf_counter() - started)
     database.close()
     return rate
 
@@ -92,7 +100,19 @@ def cpu_of(store: SqliteStore | None, name: str) -> float:
 
 
 def main() -> None:
-    write = options(__doc__).parse_args().write
+    parser = options(__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="how long eight processes keep runs at once"
+    )
+    parser.add_argument("--child", nargs=4, help=SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        print(json.dumps(asyncio.run(keep_runs(*given.child))))
+        return
+    publish("journal", f"{cost_table()}\n\n{crowd_table(given.seconds)}", write=given.write)
+
+
+def cost_table() -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
         store = SqliteStore(folder / "redraft.db")
@@ -110,10 +130,11 @@ def main() -> None:
             together.append(RUNS * STEPS / (perf_counter() - started))
             cpu_together.append((process_time() - cpu) * 1e6 / (RUNS * STEPS))
             records = asyncio.run(store.find(STEP, prefix=f"many-{repeat}-"))
-            rows = [(record.key, str(record.data)) for record in records]
-            raw.append(raw_inserts(folder / f"raw-{repeat}.db", rows))
+            with TemporaryDirectory() as other:
+                raw.append(raw_inserts(Path(other), records))
+        asyncio.run(replayed(store, "alone-1"))  # which builds what reads the records
         started = process_time()
-        asyncio.run(replayed(store))
+        asyncio.run(replayed(store, "alone-0"))
         replay = (process_time() - started) * 1e6 / STEPS
         fsync = fsync_milliseconds(folder)
         asyncio.run(store.aclose())
@@ -134,13 +155,64 @@ def main() -> None:
         ["ratio", f"{ratio:.2f}", f"{RATIO_TARGET} {'met' if met else '**missed**'}"],
         ["a wait for this disk (fsync), milliseconds", f"{fsync:.1f}", ""],
     ]
-    publish("journal", table(["keeping a run", "figure", "target"], rows_of_table), write=write)
+    return table(["keeping a run", "figure", "target"], rows_of_table)
 
 
-async def replayed(store: SqliteStore) -> None:
+async def keep_runs(path: str, name: str, begin: str, seconds: str) -> dict[str, float]:
+    """Keep one run after the other from a moment on; return how many, and the longest in seconds."""
+    store, kept, longest = SqliteStore(path), 0, 0.0
+    await asyncio.sleep(max(0.0, float(begin) - time()))
+    end = perf_counter() + float(seconds)
+    while (started := perf_counter()) < end:
+        await run(store, f"{name}-{kept}")
+        kept += 1
+        longest = max(longest, perf_counter() - started)
+    await store.aclose()
+    return {"kept": kept, "longest": longest}
+
+
+def crowd_table(seconds: float) -> str:
+    with TemporaryDirectory() as folder:
+        path = str(Path(folder) / "redraft.db")
+        begin = time() + 4
+        argv = [sys.executable, __file__, "--child", path]
+        processes = [
+            subprocess.Popen(
+                [*argv, f"p{number}", str(begin), str(seconds)], stdout=subprocess.PIPE, text=True
+            )
+            for number in range(PROCESSES)
+        ]
+        found = [json.loads(process.communicate()[0]) for process in processes]
+        steps, runs = asyncio.run(counted(path))
+    kept = [each["kept"] for each in found]
+    lost = sum(kept) * STEPS - steps + sum(kept) - runs
+    share = min(kept) / max(kept)
+    head = [f"{PROCESSES} processes keep runs, {seconds:g} s", "runs", "steps a second", "records lost"]
+    row = [
+        "`Journalled(SqliteStore)`",
+        f"{sum(kept):,}",
+        f"{sum(kept) * STEPS / seconds:,.0f}",
+        f"{lost:,.0f}",
+    ]
+    head += ["slowest / fastest", "target", "longest run"]
+    row += [f"{share:.2f}", f"0.33 {'met' if share >= 1 / 3 and not lost else '**missed**'}"]
+    row += [f"{max(each['longest'] for each in found):.1f} s"]
+    return table(head, [row])
+
+
+async def counted(path: str) -> tuple[int, int]:
+    """Return how many steps and finished runs a store holds."""
+    store = SqliteStore(path)
+    steps = len(await store.find(STEP))
+    runs = len(await store.find("run", where={"status": "finished"}))
+    await store.aclose()
+    return steps, runs
+
+
+async def replayed(store: SqliteStore, run_id: str) -> None:
     """Replay the steps of a run that was kept, without the record that would give its result at once."""
-    await store.delete("run", "alone-0")
-    journal = Journalled(store, "alone-0")
+    await store.delete("run", run_id)
+    journal = Journalled(store, run_id)
     await reflect(
         "Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=PATTERN, step=journal
     )
