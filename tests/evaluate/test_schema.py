@@ -61,6 +61,11 @@ def test_every_error_is_an_issue_with_its_pointer(given, output, issues):
     assert list(evaluation.issues) == [Issue(message, "it", path) for message, path in issues]
 
 
+def test_what_would_only_fit_after_coercion_does_not_fit():
+    wants = {"properties": {"a": {"type": "integer"}}}
+    assert evaluate(schema(criterion("schema", schema=wants)), {"a": "1"}).overall_score == 0.0
+
+
 @pytest.mark.parametrize("output", [{1: 2}, object(), {"a": object()}, {"a": "\ud800"}])
 def test_what_is_no_json_value_fails(output):
     (issue,) = evaluate(schema(criterion("schema", schema={"required": ["b"]})), output).issues
