@@ -1,0 +1,108 @@
+"""A text without disguise: no terminal codes, nothing invisible, plain letters, escapes undone."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+from html import unescape
+
+from redraft.redact.kinds import MARK
+from redraft.redact.view import View
+
+WITHHELD = "\x01"
+"""What a mark reads as: no finder takes it for a word, and no other control character is left."""
+
+_DEPTH = 3
+_ONE_FOR_ONE = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F149))
+_SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+_LOOK_ALIKE = {"-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "'": "\u2018\u2019", '"': "\u201c\u201d"}
+_UNSEEN = (
+    "\x02-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\xad\u034f\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+# What each begins with stands first and alone, so that the engine can skip to it.
+_CODES = (
+    r"(?<=[\x1b\x9b\\])(?:(?<=\\)(?:x1b|u001b|033|e))?(?:(?<=\x9b)|\[)[0-?]{0,32}[ -/]{0,4}[@-~]"
+    r"|(?<=\x1b)[@-Z\\^_]"
+)
+_DISGUISE = re.compile(
+    rf"[\[\\\x00\x01\x1b{_UNSEEN}](?:(?P<mark>(?<=\[){MARK.pattern[2:]})|(?P<codes>{_CODES})"
+    # What follows an escape character that begins no colour is read: a link on a terminal may hold a secret.
+    rf"|(?P<left>(?<=[\x00\x01\x1b])[\x00\x01\x1b]*)|(?P<unseen>(?<=[{_UNSEEN}])[{_UNSEEN}]*))"
+)
+_HIDDEN = re.compile(rf"[\\\x1b{_UNSEEN}](?:{_CODES}|(?<=[{_UNSEEN}])[{_UNSEEN}]*)")
+_WIDE = re.compile(r"(?:[\x20-\x7e]\x00){4,}")
+_NUL = re.compile("\x00")
+_ESCAPE = re.compile(
+    r"[%\\&](?:(?<=%)[0-9A-Fa-f]{2}"
+    r"|(?<=\\)(?:u\{?([0-9a-fA-F]{4})\}?|x([0-9a-fA-F]{2})|([nrt\"'/`\\]))"
+    r"|(?<=&)(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,6}|quot|amp|apos|lt|gt|nbsp);)"
+)
+_LETTERS = {"n": "\n", "r": "\n", "t": "\t"}
+_LINE_BREAK = re.compile(
+    r"[\"'][ \t]{0,8}[+\\]?[ \t]{0,8}\r?\n[ \t]{0,40}[\"']|[ \t]{0,8}\\?\r?\n[ \t]{0,40}"
+)
+
+
+def canonical(text: str) -> View:
+    """Return how a text reads without its disguise; a mark reads as one character that nothing matches."""
+    plain = text if text.isascii() else _folding().sub(lambda match: _folds()[match.group()], text)
+    root = View(text)
+    # Letter for letter, so that every place is still the same.
+    folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
+    if "\x00" in plain:  # a text of two bytes a character, read as one of one
+        folded = folded.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
+    return folded.substituted(_DISGUISE, _undisguised)
+
+
+def unescaped(view: View) -> list[View]:
+    """Return a text with its percent, backslash and HTML escapes undone, once for each layer of them."""
+    layers: list[View] = []
+    for _ in range(_DEPTH):
+        deeper = view.substituted(_ESCAPE, _plain)
+        if deeper is view:
+            break
+        view = deeper.substituted(_HIDDEN, lambda _: "")
+        layers.append(view)
+    return layers
+
+
+def joined(view: View) -> View:
+    """Return a text with its line breaks and the indentation behind them left out."""
+    return view.substituted(_LINE_BREAK, lambda _: "")
+
+
+@cache
+def _folds() -> dict[str, str]:
+    folds: dict[str, str] = {}
+    for first, last in _ONE_FOR_ONE:
+        for letter in map(chr, range(first, last + 1)):
+            plain = unicodedata.normalize("NFKC", letter)
+            if len(plain) == 1 and plain.isascii():
+                folds[letter] = plain
+    likes = {**_LOOK_ALIKE, " ": _SPACES, "\n": "\u2028\u2029"}
+    return folds | {like: plain for plain, all_like in likes.items() for like in all_like}
+
+
+@cache
+def _folding() -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(''.join(_folds()))}]")
+
+
+def _undisguised(match: re.Match[str]) -> str:
+    if match.lastgroup == "mark":
+        return WITHHELD
+    return "\n" if match.lastgroup == "left" else ""
+
+
+def _plain(match: re.Match[str]) -> str:
+    text = match.group()
+    if text[0] == "&":
+        letters = unescape(text)
+        return _folds().get(letters, letters)
+    if letter := match[3]:
+        return _LETTERS.get(letter, letter)
+    letter = chr(int(match[1] or match[2] or text[1:], 16))
+    return _folds().get(letter, letter)

@@ -1,0 +1,66 @@
+"""Random-looking tokens that stand near a word such as key, token or password."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redraft.redact.engine import spans
+from redraft.redact.kinds import Found, Kind
+from redraft.redact.labels import Strength, strength_of
+from redraft.redact.names import names
+from redraft.redact.values import is_code, is_placeholder, looks_made, looks_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redraft.redact.view import View
+
+_BEFORE = 60
+_BEHIND = 100
+_WORD = r"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}"
+_AS = (
+    r"(?i:[\"'`]([^\s\"'`]{4,128})[\"'`][ \t]{1,3}(?:as|for|is|was|being)[ \t]{1,3}(?:the|a|an|my|our"
+    r"|your|his|her|their)?[ \t]{0,3}(?:[a-z]{1,20}[ \t]{1,3}){0,2}(?:password|passphrase|passcode|secret"
+    r"|token|api key|pwd)\b)"
+)
+_AS_BARE = (
+    r"(?i:([^\s\"'`]{6,128})[ \t]{1,3}(?:as|is|was)[ \t]{1,3}(?:the|a|an|my|our|your|his|her"
+    r"|their)[ \t]{1,3}(?:[a-z]{1,20}[ \t]{1,3}){0,2}(?:password|passphrase|passcode|secret|token|api key"
+    r"|pwd)\b)"
+)
+
+
+def nearby(view: View) -> Iterator[Found]:
+    """Yield random-looking tokens near a word that announces one."""
+    for start, end in _regions(view):
+        for first, last in spans(_WORD, view.data, start, end):
+            text = view.text[first:last].rstrip(".,;:!?=")
+            if looks_random(text) and not is_code(text) and "/" not in text.strip("/")[:8]:
+                yield Found(first, first + len(text), Kind.SECRET)
+    for pattern in (_AS, _AS_BARE):
+        for start, end in spans(pattern, view.data):
+            text = view.text[start:end]
+            if not is_placeholder(text) and looks_made(text) and not is_code(text):
+                yield Found(start, end, Kind.PASSWORD)
+
+
+def _regions(view: View) -> Iterator[tuple[int, int]]:
+    """Yield what is near such words, without overlaps, up to the end of their paragraph."""
+    text, done = view.text, 0
+    for start, end in names(view):
+        if strength_of(text[start:end]) <= Strength.WEAK:
+            continue
+        first = max(done, start - _BEFORE)
+        last = min(len(text), end + _BEHIND)
+        if (gap := text.rfind("\n\n", first, start)) >= 0:
+            first = gap
+        if (gap := text.find("\n\n", end, last)) >= 0:
+            last = gap
+        # No token is cut in two: half of one would look like a word, the other half would stay.
+        while first > done and not text[first - 1].isspace() and start - first < 3 * _BEFORE:
+            first -= 1
+        while last < len(text) and not text[last].isspace() and last - end < 3 * _BEHIND:
+            last += 1
+        if last > first:
+            done = last
+            yield first, last

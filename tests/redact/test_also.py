@@ -1,0 +1,77 @@
+"""Personal data and infrastructure, which a surface asks for."""
+
+import pytest
+
+from redraft.redact.kinds import Category
+from redraft.redact.personal import is_card, is_iban
+from redraft.redact.redactor import Redactor
+
+CARD = "4111 1111 " + "1111 1111"
+IBAN = "DE89 3704 0044 " + "0532 0130 00"
+PERSONAL = {
+    "mail to ada.l@analytical.co.uk today": "mail to [withheld: email address] today",
+    "mail bob@example.com, git@github.com:x/y.git": "mail bob@example.com, git@github.com:x/y.git",
+    "call +49 221 4710-815 now": "call [withheld: phone number] now",
+    "phone: 0221 4710815": "phone: [withheld: phone number]",
+    "(415) 555-2671": "[withheld: phone number]",
+    f"card {CARD} declined": "card [withheld: card number] declined",
+    "order 4111 1111 1111 1112 failed": "order 4111 1111 1111 1112 failed",
+    f"pay to {IBAN} SOON": "pay to [withheld: bank account] SOON",
+    "SSN 078-05-" + "1120": "SSN [withheld: identity number]",
+    "passport no: X" + "1234567": "passport no: [withheld: identity number]",
+    "born on 10 December 1815": "born on [withheld: date of birth]",
+    '"dob": "1990-04-02"': '"dob": "[withheld: date of birth]"',
+    "first_name: Ada": "first_name: [withheld: name]",
+    "at 221 Baker Street": "at [withheld: street address]",
+    (when := "2024-01-17 09:12:44 took 1234567 ms, version 1.2.3"): when,
+}
+INFRASTRUCTURE = {
+    "connect to 10.1.2.3:5432 failed": "connect to [withheld: network address]:5432 failed",
+    "192.168.0.7": "[withheld: network address]",
+    "ssh bob@52.14.3.9": "ssh bob@[withheld: network address]",
+    "fd12:3456:789a::1": "[withheld: network address]",
+    "mac 3c:22:fb:aa:01:7e": "mac [withheld: network address]",
+    "127.0.0.1:80 8.8.8.8 192.0.2.4 ::1": "127.0.0.1:80 8.8.8.8 192.0.2.4 ::1",
+    (at := "version 10.1.2.3, std::vector, 12:30:45, node v18.19.0"): at,
+    "db01.prod.internal is down": "[withheld: host name] is down",
+    "http://billing-svc:8080/x": "http://[withheld: host name]:8080/x",
+    "shop.c9x.eu-west-1.rds.amazonaws.com": "[withheld: host name]",
+    "jenkins.acme.com": "[withheld: host name]",
+    "host: db-prod-03": "host: [withheld: host name]",
+    "threading.local() and redraft.core.internal": "threading.local() and redraft.core.internal",
+    (web := "https://docs.python.org http://localhost:80 www.example.com"): web,
+    "arn:aws:s3:::acme-data/x": "[withheld: cloud resource]",
+    "arn:aws:iam::123456789012:role/x": "[withheld: cloud resource]",
+    "s3://acme-data/x.csv": "[withheld: cloud resource]",
+    "open /home/adalove/x.py": "open /home/[withheld: user name]/x.py",
+    "C:\\Users\\adalove\\x": "C:\\Users\\[withheld: user name]\\x",
+    "/home/user/x": "/home/user/x",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), PERSONAL.items())
+def test_personal_data(text, expected):
+    redactor = Redactor(also=[Category.PERSONAL])
+    assert redactor.redact(text).text == expected
+    assert redactor.is_clean(expected)
+    assert Redactor().redact(text).text == text
+
+
+@pytest.mark.parametrize(("text", "expected"), INFRASTRUCTURE.items())
+def test_infrastructure(text, expected):
+    redactor = Redactor(also=[Category.INFRASTRUCTURE])
+    assert redactor.redact(text).text == expected
+    assert redactor.is_clean(expected)
+    assert Redactor().redact(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"), [(CARD, True), (CARD[:-1] + "2", False), ("0" * 16, False), ("1", False)]
+)
+def test_a_card_is_known_by_its_check_digit(text, is_one):
+    assert is_card(text) is is_one
+
+
+@pytest.mark.parametrize(("text", "is_one"), [(IBAN, True), (IBAN[:-1] + "1", False), ("DE89", False)])
+def test_an_account_is_known_by_its_check_digits(text, is_one):
+    assert is_iban(text) is is_one

@@ -1,0 +1,85 @@
+"""Nothing of a known value survives, in whatever form it stands in a text."""
+
+import base64
+import json
+import random
+import string
+from html import escape
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from redraft.redact.redactor import Redactor
+
+ALPHABETS = {
+    "letters": string.ascii_letters,
+    "signs": string.ascii_letters + string.digits + "!@#$%^&*()+/=?~-_.:;,'\"\\<>{}[]| ",
+    "umlauts": string.ascii_letters + "äöüßéñ",
+    "beyond Latin-1": "пароль密码비밀번호",
+}
+
+
+def in_lines(text):
+    return "\n    ".join(text[at : at + 9] for at in range(0, len(text), 9))
+
+
+FORMS = {
+    "as it is": lambda value, pad: value,
+    "inside a word": lambda value, pad: f"x{value}y",
+    "Base64": lambda value, pad: base64.b64encode(f"{pad}{value}{pad}".encode()).decode(),
+    "Base64 for addresses": lambda value, pad: base64.urlsafe_b64encode(
+        f"{pad}{value}{pad}".encode()
+    ).decode(),
+    "Base64 in short lines": lambda value, pad: in_lines(
+        base64.b64encode(f"{pad}{value}{pad}".encode()).decode()
+    ),
+    "hexadecimal": lambda value, pad: f"{pad}{value}".encode().hex(),
+    "HEXADECIMAL": lambda value, pad: f"{pad}{value}".encode().hex().upper(),
+    "percent": lambda value, pad: quote(value),
+    "percent, all of it": lambda value, pad: quote(value, safe=""),
+    "plus": lambda value, pad: quote_plus(value) if " " not in value else quote(value, safe=""),
+    "JSON": lambda value, pad: json.dumps({"said": value}),
+    "JSON in JSON": lambda value, pad: json.dumps(json.dumps({"said": value})),
+    "HTML": lambda value, pad: escape(value),
+    "two lines": lambda value, pad: f"{value[:4]}\n    {value[4:]}",
+    "a continued line": lambda value, pad: f"{value[:4]} \\\n{value[4:]}",
+    "zero width": lambda value, pad: "\u200b".join(value),
+}
+
+
+def values(alphabet, count=6):
+    dice = random.Random(alphabet)  # noqa: S311 (a test's, to be the same each time)
+    for _ in range(count):
+        value = "".join(dice.choice(alphabet) for _ in range(dice.randrange(8, 40)))
+        yield f"q{value.strip()}z" if len(value.strip()) < 8 else value.strip()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
+def test_nothing_of_a_known_value_survives(alphabet, form):
+    for value in values(alphabet):
+        redactor = Redactor([value])
+        for pad in ("", "a", "ab"):
+            hidden = form(value, pad)
+            found = redactor.redact(f"It said {hidden} and ended.")
+            assert found.counts, (value, hidden)
+            assert hidden not in found.text
+            assert found.text.startswith("It said ")
+            assert found.text.endswith(" and ended.")
+            assert redactor.redact(found.text).text == found.text
+            assert redactor.is_clean(found.text)
+
+
+def test_a_short_value_and_one_of_every_other_text_are_left_out():
+    text = "the cat sat on localhost, and the password was withheld"
+    assert Redactor(["cat", "localhost", "password", "withheld"]).redact(text).text == text
+
+
+def test_letters_that_the_engine_cannot_tell_apart_are_told_apart():
+    text = "这是完全不同的文字内容"
+    assert Redactor(["密码密码密码密码"]).redact(text).text == text
+
+
+def test_many_known_values_in_one_blob_take_no_time():
+    blob = base64.b64encode(b"known-value-one " * 20_000).decode()
+    assert Redactor(["known-value-one"]).redact(blob).counts

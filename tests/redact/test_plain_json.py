@@ -1,0 +1,53 @@
+"""Plain JSON data keeps its shape and loses its secrets."""
+
+import pytest
+
+from redact_corpus import MIXED, Maker
+from redraft.redact.redactor import Redactor
+
+VALUE = Maker().of(MIXED, 24)
+ROWS = {
+    "a text": (f"token={VALUE}", "token=[withheld: token]"),
+    "nothing": ({"a": [1, 2.5, None, True, "x"], "b": {}}, {"a": [1, 2.5, None, True, "x"], "b": {}}),
+    "a secret-like key": ({"api_key": "plain"}, {"api_key": "[withheld: api key]"}),
+    "of any kind": (
+        {"password": 12345678, "pin": 4711},
+        {"password": "[withheld: password]", "pin": "[withheld: one-time code]"},
+    ),
+    "all below it": (
+        {"credentials": {"user": "bob", "old": ["one", None]}},
+        {"credentials": {"user": "[withheld: secret]", "old": ["[withheld: secret]", None]}},
+    ),
+    "a schema": (
+        {"properties": {"password": {"type": "string", "description": "The password."}}},
+        {"properties": {"password": {"type": "string", "description": "The password."}}},
+    ),
+    "a name and its value": (
+        [{"name": "DB_PASSWORD", "value": "plain"}, {"name": "LANG", "value": "en"}],
+        [{"name": "DB_PASSWORD", "value": "[withheld: password]"}, {"name": "LANG", "value": "en"}],
+    ),
+    "counts of tokens": (
+        {"tokens": 12, "max_tokens": 4096, "total_tokens": 3, "token": 7, "token_count": 1},
+        {"tokens": 12, "max_tokens": 4096, "total_tokens": 3, "token": 7, "token_count": 1},
+    ),
+    "no value": (
+        {"token": None, "password": "", "secret": True, "api_key": "<your key>"},
+        {"token": None, "password": "", "secret": True, "api_key": "<your key>"},
+    ),
+    "a key that is a secret": ({f"token={VALUE}": 1}, {"token=[withheld: token]": 1}),
+    "tuples": (("a", ["b"]), ["a", ["b"]]),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), ROWS.values(), ids=ROWS)
+def test_data_keeps_its_shape(value, expected):
+    redactor = Redactor()
+    redacted = redactor.redact_json(value)
+    assert redacted == expected
+    assert redactor.redact_json(redacted) == expected
+
+
+def test_what_was_given_is_not_changed():
+    value = {"password": "plain", "list": [{"token": VALUE}]}
+    Redactor().redact_json(value)
+    assert value == {"password": "plain", "list": [{"token": VALUE}]}

@@ -1,0 +1,181 @@
+"""What the redactor finds, what it leaves, and that no text can hang it."""
+
+import base64
+import random
+import time
+
+import pytest
+
+from redact_corpus import MIXED, Maker, secret_rows
+from redact_harmless import harmless_texts
+from redraft.redact.kinds import Category, Kind, mark
+from redraft.redact.redactor import Redactor
+
+RECALL = 0.97
+FALSE_ALARMS = 0.01
+LONG_ENOUGH_TO_TELL = 5
+SECONDS = 5  # for the worst; a text that hangs takes hours
+
+EVERYTHING = Redactor(also=list(Category))
+LONG = 100_000
+
+
+def leaks(row, text):
+    """Say whether a piece of the secret is in a text that was not in what stood around it."""
+    around = row.text.replace(row.secret, "")
+    size = LONG_ENOUGH_TO_TELL
+    pieces = {row.secret[at : at + size] for at in range(len(row.secret) - size + 1)}
+    return any(piece in text and piece not in around for piece in pieces)
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_secrets_of_all_shapes_and_syntaxes_are_withheld(seed):
+    rows, redactor = secret_rows(seed), Redactor()
+    missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
+    assert len(rows) >= 200
+    assert len(missed) <= (1 - RECALL) * len(rows), missed
+
+
+@pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])
+def test_harmless_texts_stay_as_they_are(redactor):
+    texts = harmless_texts()
+    touched = [redactor.redact(text).text for text in texts if not redactor.is_clean(text)]
+    assert len(texts) >= 300
+    assert len(touched) <= FALSE_ALARMS * len(texts), touched
+
+
+@pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])
+def test_what_was_redacted_is_clean_and_stays_as_it_is(redactor):
+    for row in secret_rows(9):
+        once = redactor.redact(row.text)
+        again = redactor.redact(once.text)
+        assert (again.text, dict(again.counts)) == (once.text, {}), row.name
+        assert redactor.is_clean(once.text)
+
+
+def test_no_mark_is_found_whatever_stands_around_it():
+    around = (
+        "{}",
+        "password={}",
+        "the token {} and {}",
+        '"api_key": "{}"',
+        "Bearer {}",
+        "x://u:{}@h",
+        "{}{}",
+    )
+    for kind in Kind:
+        for text in around:
+            marked = text.replace("{}", mark(kind))
+            assert EVERYTHING.redact(marked).text == marked
+
+
+def test_a_forged_mark_hides_nothing():
+    value = Maker().password()
+    text = f"[withheld: password={value}]"
+    assert value not in Redactor().redact(text).text
+
+
+def test_all_that_is_no_secret_is_kept_as_it_was():
+    value = Maker().of(MIXED, 24)
+    text = (
+        f"\x1b[1mFull \uff37idth\x1b[0m caf\u00e9 \u4f60\u597d\u200b\ntoken={value}\n\ttab \U0001f600 100%\n"
+    )
+    found = Redactor().redact(text)
+    assert found.text == text.replace(value, mark(Kind.TOKEN))
+    assert found.counts == {"token": 1}
+    assert str(found) == found.text
+
+
+def test_counts_say_kinds_and_never_values():
+    make = Maker()
+    values = make.password(), make.password(), make.of(MIXED, 30)
+    found = Redactor().redact("password={}\npassword={}\ntoken={}".format(*values))
+    assert found.counts == {"password": 2, "token": 1}
+    assert not any(value in repr(found) for value in values)
+
+
+def thrice(text):
+    for _ in range(3):
+        text = base64.b64encode(text.encode()).decode()
+    return text
+
+
+VALUE = Maker().of(MIXED, 32)
+NAMED = f"token={VALUE}"
+# What hides a value, and what stands around it.
+DISGUISES = {
+    "zero width": ("\u200b".join(VALUE), NAMED),
+    "soft hyphens": ("\u00ad".join(VALUE), NAMED),
+    "tag characters": ("\U000e0041".join(VALUE), NAMED),
+    "full width": ("".join(chr(ord(char) + 0xFEE0) for char in VALUE), NAMED),
+    "bold": (f"\x1b[1m{VALUE[:6]}\x1b[0m\x1b[31m{VALUE[6:]}", NAMED),
+    "bold, spelt out": (f"{VALUE[:6]}\\x1b[0m{VALUE[6:]}", NAMED),
+    "a link": (VALUE, f"\x1b]8;;https://x.test/?{NAMED}\x07here\x1b]8;;\x07"),
+    "percent": ("".join(f"%{ord(char):02X}" for char in VALUE), NAMED),
+    "percent twice": ("".join(f"%25{ord(char):02x}" for char in VALUE), NAMED),
+    "unicode escapes": ("".join(f"\\u{ord(char):04x}" for char in VALUE), NAMED),
+    "html": ("".join(f"&#{ord(char)};" for char in VALUE), NAMED),
+    "base64": (base64.b64encode(NAMED.encode()).decode(), VALUE),
+    "base64 thrice": (thrice(NAMED), VALUE),
+    "base64 of two bytes": (base64.b64encode(NAMED.encode("utf-16-le")).decode(), VALUE),
+    "base64 in lines": (base64.encodebytes(f"{'x ' * 40} {NAMED}".encode()).decode(), VALUE),
+    "hexadecimal": (NAMED.encode().hex(), VALUE),
+    "hexadecimal in pairs": (NAMED.encode().hex(" "), VALUE),
+    "two bytes": ("\x00".join(NAMED) + "\x00", VALUE),
+}
+
+
+@pytest.mark.parametrize(("hidden", "around"), DISGUISES.values(), ids=DISGUISES)
+def test_a_disguise_hides_nothing(hidden, around):
+    redactor = Redactor()
+    found = redactor.redact(around.replace(VALUE, hidden))
+    size = 12
+    assert found.counts
+    assert not any(hidden[at : at + size] in found.text for at in range(len(hidden) - size))
+
+
+def test_a_disguised_name_hides_nothing():
+    assert VALUE not in Redactor().redact(NAMED.replace("token", "\u200b".join("token"))).text
+
+
+HOSTILE = {
+    "one letter": "a",
+    "one space": " ",
+    "line breaks": "\n",
+    "quotes": '"',
+    "equals signs": "=",
+    "backslashes": "\\",
+    "names": "password=",
+    "names in prose": "password is ",
+    "names and spaces": "token: ",
+    "open quotes": 'password="',
+    "blocks": "password: |\n ",
+    "heads of keys": "-----BEGIN PRIVATE " + "KEY-----\n",
+    "heads of tokens": "ey" + "J",
+    "addresses": "a://b:",
+    "at signs": "a@",
+    "percent signs": "%25",
+    "escapes": "\x1b[",
+    "NULs": "\x00",
+    "zero width": "a\u200b",
+    "full width": "\uff21",
+    "marks": "[withheld: password]",
+    "half marks": "[withheld: ",
+    "digits": "1",
+    "groups": "fd00::",
+    "octets": "10.",
+}
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
+def test_no_text_takes_much_longer_than_its_length(piece):
+    text = piece * (LONG // len(piece))
+    began = time.process_time()
+    EVERYTHING.redact(text)
+    assert time.process_time() - began < SECONDS
+
+
+def test_random_bytes_in_base64_stay_and_are_read_once():
+    data = random.Random(5).randbytes(150_000)  # noqa: S311 (a test's, to be the same each time)
+    text = base64.encodebytes(data).decode()
+    assert Redactor().redact(text).text == text

@@ -1,0 +1,301 @@
+"""Texts with secrets, put together when a test runs: no whole secret stands in any file."""
+
+import random
+import string
+from dataclasses import dataclass
+
+LOWER, UPPER, DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
+LETTERS = LOWER + UPPER
+MIXED = LETTERS + DIGITS
+WEB = MIXED + "_-"
+HEX = DIGITS + "abcdef"
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    text: str
+    secret: str
+
+
+class Maker:
+    """Make values as generators and people make them; the same seed makes the same ones."""
+
+    def __init__(self, seed=7):
+        self.dice = random.Random(seed)  # noqa: S311 (a test's, to be the same each time)
+
+    def of(self, alphabet, length):
+        made = "".join(self.dice.choice(alphabet) for _ in range(length))
+        # What a generator makes has digits in it; a short draw may lack them by chance.
+        return (
+            made
+            if not set(alphabet) & set(DIGITS) or any(char.isdigit() for char in made)
+            else made[:-1] + "7"
+        )
+
+    def password(self):
+        """Make one of the kinds that people make up."""
+        word = self.dice.choice(
+            ["hunter", "Tiger", "monkey", "Sommer", "dragon", "Berlin", "qwertz", "Welcome"]
+        )
+        return self.dice.choice(
+            [
+                f"{word}{self.dice.randrange(10, 9999)}",
+                f"{word}{self.dice.choice('!@#$')}{self.dice.randrange(10, 99)}",
+                f"{word[:3]}0{word[3:]}&{self.dice.randrange(2, 9)}x",
+                self.of(MIXED, 12),
+                self.of(MIXED + "!@#^*-_", 16),
+            ]
+        )
+
+    def token(self):
+        """Make one of the kinds that programs make, without a prefix that says whose it is."""
+        return self.dice.choice(
+            [self.of(MIXED, 24), self.of(MIXED, 40), self.of(HEX, 32), self.of(HEX, 64), self.of(WEB, 43)]
+        )
+
+
+def provider_tokens(make):
+    """Yield the published shapes, each by the name of who publishes it."""
+    of = make.of
+    jwt = "ey" + "J" + of(MIXED, 33) + ".ey" + "J" + of(WEB, 60) + "." + of(WEB, 43)
+    yield from [
+        ("openai project", "sk-" + "proj-" + of(WEB, 60) + "T3Blbk" + "FJ" + of(WEB, 40)),
+        ("openai old", "sk-" + of(MIXED, 48)),
+        ("openai service", "sk-" + "svcacct-" + of(WEB, 74)),
+        ("anthropic", "sk-" + "ant-api03-" + of(WEB, 93) + "AA"),
+        ("openrouter", "sk-" + "or-v1-" + of(HEX, 64)),
+        ("google", "AI" + "za" + of(WEB, 35)),
+        ("google oauth", "ya" + "29." + of(WEB, 80)),
+        ("google client", "GOC" + "SPX-" + of(WEB, 28)),
+        ("aws id", "AK" + "IA" + of(UPPER + "234567", 16)),
+        ("aws session id", "AS" + "IA" + of(UPPER + "234567", 16)),
+        ("github", "gh" + "p_" + of(MIXED, 36)),
+        ("github oauth", "gh" + "o_" + of(MIXED, 36)),
+        ("github server", "gh" + "s_" + of(MIXED, 36)),
+        ("github fine", "github" + "_pat_" + of(MIXED, 22) + "_" + of(MIXED, 59)),
+        ("gitlab", "gl" + "pat-" + of(WEB, 20)),
+        ("gitlab runner", "gl" + "rt-" + of(WEB, 20)),
+        ("slack bot", "xo" + "xb-" + of(DIGITS, 12) + "-" + of(DIGITS, 13) + "-" + of(MIXED, 24)),
+        ("slack user", "xo" + "xp-" + of(DIGITS, 12) + "-" + of(DIGITS, 12) + "-" + of(HEX, 32)),
+        ("slack app", "xa" + "pp-1-A" + of(UPPER + DIGITS, 10) + "-" + of(DIGITS, 13) + "-" + of(HEX, 64)),
+        (
+            "slack hook",
+            "hooks.slack.com/" + "services/T" + of(UPPER, 8) + "/B" + of(UPPER, 8) + "/" + of(MIXED, 24),
+        ),
+        ("stripe live", "sk_" + "live_" + of(MIXED, 24)),
+        ("stripe test", "sk_" + "test_" + of(MIXED, 24)),
+        ("stripe restricted", "rk_" + "live_" + of(MIXED, 24)),
+        ("stripe hook", "wh" + "sec_" + of(MIXED, 32)),
+        ("hugging face", "hf" + "_" + of(LETTERS, 34)),
+        ("npm", "np" + "m_" + of(MIXED, 36)),
+        ("pypi", "py" + "pi-AgEIcHlwaS5vcmc" + of(WEB, 120)),
+        ("sendgrid", "S" + "G." + of(WEB, 22) + "." + of(WEB, 43)),
+        ("twilio", "S" + "K" + of(HEX, 32)),
+        ("mailgun", "ke" + "y-" + of(HEX, 32)),
+        ("databricks", "da" + "pi" + of(HEX, 32)),
+        ("digitalocean", "do" + "p_v1_" + of(HEX, 64)),
+        ("shopify", "shp" + "at_" + of(HEX, 32)),
+        ("groq", "gs" + "k_" + of(MIXED, 52)),
+        ("replicate", "r" + "8_" + of(MIXED, 37)),
+        ("vault", "hv" + "s." + of(WEB, 24)),
+        ("telegram", of("123456789", 10) + ":A" + "A" + of(WEB, 33)),
+        ("discord", "M" + of(MIXED, 23) + "." + of(MIXED, 6) + "." + of(WEB, 38)),
+        ("grafana", "gl" + "sa_" + of(MIXED, 32) + "_" + of(HEX, 8)),
+        ("langsmith", "lsv2" + "_pt_" + of(HEX, 32) + "_" + of(HEX, 10)),
+        ("xai", "xa" + "i-" + of(MIXED, 80)),
+        ("tavily", "tv" + "ly-" + of(MIXED, 32)),
+        ("linear", "lin" + "_api_" + of(MIXED, 40)),
+        ("sentry", "sntr" + "ys_" + of(MIXED, 60)),
+        ("atlassian", "ATA" + "TT3xFfGF0" + of(WEB, 170)),
+        ("doppler", "dp" + ".pt." + of(MIXED, 43)),
+        ("somebody's own", "acme" + "_live_" + of(MIXED, 32)),
+        ("json web token", jwt),
+        ("bcrypt", "$2" + "b$12$" + of(MIXED + "./", 53)),
+        ("argon2", "$argon2" + "id$v=19$m=65536,t=3,p=4$" + of(MIXED, 22) + "$" + of(MIXED, 43)),
+        ("crypt", "$" + "6$" + of(MIXED, 16) + "$" + of(MIXED + "./", 86)),
+    ]
+
+
+IN_TEXT = (
+    "The call failed with 401: Incorrect key {} was sent.",
+    "{}",
+    'client = Client("{}")',
+    "I then ran `export X={}` and tried again.",
+)
+"""Where a token stands whose shape says what it is."""
+
+PASSWORD_PLACES = (
+    "password={}",
+    "PASSWORD={}",
+    "DB_PASSWORD={}\nDB_HOST=db",
+    "export PGPASSWORD='{}'",
+    'password = "{}"',
+    "password: {}",
+    "  password: '{}'  # production",
+    '{{"user": "bob", "password": "{}"}}',
+    '{{\\"user\\": \\"bob\\", \\"password\\": \\"{}\\"}}',
+    "'passwd': '{}',",
+    "pwd={}",
+    "Server=db;Database=x;User Id=sa;Password={};Encrypt=true",
+    "jdbc:mysql://db:3306/x?user=bob&password={}&useSSL=false",
+    "https://shop.test/login?user=bob&passwd={}",
+    "--password {} --verbose",
+    "--password={}",
+    '["--password", "{}"]',
+    "--db-pass {}",
+    "mysql -u root -p{} shop",
+    "sshpass -p '{}' ssh bob@build",
+    "curl -u bob:{} https://shop.test/",
+    "curl --user 'bob:{}' https://shop.test/",
+    "postgresql://bob:{}@db:5432/shop",
+    "redis://:{}@cache:6379/0",
+    "mongodb+srv://bob:{}@cluster0.test/shop",
+    "git clone https://bob:{}@git.test/x.git",
+    "CREATE USER bob WITH PASSWORD '{}';",
+    "ALTER USER 'bob'@'%' IDENTIFIED BY '{}';",
+    'conn = connect(host="db", user="bob", password="{}")',
+    'session.auth = ("bob", "{}")',
+    'requests.get(url, auth=("bob", "{}"))',
+    'client.login("bob", "{}")',
+    'os.environ["DB_PASSWORD"] = "{}"',
+    'monkeypatch.setenv("DB_PASSWORD", "{}")',
+    "<password>{}</password>",
+    '<add key="Password" value="{}" />',
+    "[db]\nuser = bob\npassword = {}\n",
+    "- name: DB_PASSWORD\n  value: {}",
+    'variable "password" {{ default = "{}" }}',
+    "machine git.test login bob password {}",
+    "db.test:5432:shop:bob:{}",
+    "$password = '{}';",
+    "'password' => '{}',",
+    "-Dspring.datasource.password={}",
+    "spring.datasource.password={}",
+    "| password | {} |",
+    "The password is {}.",
+    "I logged in with the password {} and it failed.",
+    "The admin password was set to `{}` before the run.",
+    'Login failed for user bob with password "{}"',
+    "password for bob: {}",
+    "My passphrase is {}, please use it.",
+    "I used `{}` as the password.",
+    "credentials: bob / {}",
+    "I tried the credentials admin:{} on the login page.",
+    "Enter password: {}",
+    "pass: {}",
+    "Password (old): {}",
+    "SMTP_PASS={}",
+    "const dbPassword = '{}';",
+    'let passphrase: string = "{}";',
+    "password:\n  {}",
+    "**Password:** {}",
+    "The user's password, {}, was rejected.",
+    "REDIS_PW={}",
+)
+
+TOKEN_PLACES = (
+    "API_KEY={}",
+    "export ACME_API_KEY={}",
+    'api_key = "{}"',
+    "api-key: {}",
+    'apiKey: "{}",',
+    '{{"api_key": "{}", "model": "x"}}',
+    "X-Api-Key: {}",
+    "Authorization: Bearer {}",
+    "authorization: token {}",
+    'headers = {{"Authorization": "Bearer {}"}}',
+    "-H 'Authorization: Bearer {}'",
+    '-H "X-Auth-Token: {}"',
+    "https://api.test/v1/items?api_key={}&page=2",
+    "https://api.test/cb?access_token={}",
+    "wss://api.test/socket?token={}",
+    "access_token={}",
+    "refresh_token: {}",
+    '"token": "{}"',
+    "client_secret={}",
+    "clientSecret: '{}'",
+    "AWS_SECRET_ACCESS_KEY={}",
+    "aws_secret_access_key = {}",
+    "DJANGO_SECRET_KEY = '{}'",
+    "SECRET_KEY: {}",
+    "signing_secret: {}",
+    "ENCRYPTION_KEY={}",
+    "AccountKey={};EndpointSuffix=core.test",
+    "Cookie: sessionid={}; theme=dark",
+    "Set-Cookie: session={}; HttpOnly; Path=/",
+    "session_token={}",
+    "csrf_token={}",
+    "x-amz-security-token: {}",
+    "//registry.test/:_authToken={}",
+    "docker login -u bob --password-stdin <<< {} # token",
+    "The API key {} was rejected.",
+    "The API key is {}.",
+    "Invalid token: {}",
+    "Incorrect API key provided: {}. You can find your key in the settings.",
+    "I used the token `{}` for the second call.",
+    "my access token ({}) has expired",
+    "Authenticated with bearer token {} but got 403.",
+    "The webhook secret, which is {}, did not match.",
+    "set token {}",
+    'client = Client(token="{}")',
+    "Client(api_key='{}', timeout=3)",
+    'token := "{}"',
+    'os.Setenv("SERVICE_TOKEN", "{}")',
+    "secrets:\n  api_token: {}\n",
+    "<apiKey>{}</apiKey>",
+    "npm config set _auth {}",
+    "vault kv put secret/x token={}",
+    "ENV SERVICE_TOKEN={}",
+    "--token {}",
+    "--api-key={}",
+    "token = {}",
+    'curl "https://api.test/?key={}"',
+    "Failed to refresh: the refresh token {} is no longer valid",
+    "Key for the payment API: {} (secret!)",
+)
+
+CODE_PLACES = (
+    "OTP: {}",
+    "the verification code is {}",
+    "pin={}",
+    '"cvv": "{}"',
+    "2FA code: {}",
+    "Your security code is {}.",
+)
+
+
+def secret_rows(seed=7):
+    """Return rows over all shapes, syntaxes and kinds of values."""
+    make = Maker(seed)
+    rows = [
+        Row(name, IN_TEXT[number % len(IN_TEXT)].format(token), token)
+        for number, (name, token) in enumerate(provider_tokens(make))
+    ]
+    for place in PASSWORD_PLACES:
+        for _ in range(2):
+            value = make.password()
+            rows.append(Row(place, place.format(value), value))
+    for place in TOKEN_PLACES:
+        for _ in range(2):
+            value = make.token()
+            rows.append(Row(place, place.format(value), value))
+    for place in CODE_PLACES:
+        value = make.of(DIGITS, 6)
+        rows.append(Row(place, place.format(value), value))
+    return [*rows, *private_keys(make)]
+
+
+def private_keys(make):
+    """Return private keys: whole, cut off, on one line, quoted in a mail."""
+    rows = []
+    for kind in ("RSA ", "EC ", "", "OPENSSH ", "ENCRYPTED "):
+        lines = [make.of(MIXED + "+/", 64) for _ in range(4)]
+        begin, end = f"-----BEGIN {kind}PRIVATE " + "KEY-----", f"-----END {kind}PRIVATE " + "KEY-----"
+        texts = (
+            "\n".join([begin, *lines, end]),
+            "\\n".join([begin, *lines, end]),
+            "\n".join(f"> {line}" for line in [begin, *lines, end]),
+            "\n".join([begin, *lines]),
+        )
+        rows += [Row(f"{kind}private key", f"key:\n{text}\nfollows", lines[2]) for text in texts]
+    return rows

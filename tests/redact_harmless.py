@@ -1,0 +1,271 @@
+"""Texts in which nothing is to be withheld."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SHORTEST = 80
+
+LINES = """
+The token limit of 4096 was exceeded, so I cut the prompt.
+max_tokens=4096, temperature=0.7
+{"prompt_tokens": 812, "completion_tokens": 130, "total_tokens": 942}
+usage: 1,204 tokens in 3 requests
+token_count = len(tokens)
+for token in tokens: print(token)
+def tokenize(text: str) -> list[str]:
+The tokenizer splits on spaces; the next token is a comma.
+ParserError: Unexpected token '}' at line 14
+SyntaxError: unexpected token: identifier
+expected token COLON, got NEWLINE
+eos_token_id: 50256
+"token_type": "bearer"
+grant_type=client_credentials
+The password field was empty, and the form was not sent.
+password is required
+Password must be at least 12 characters and contain a digit
+"password": "string"
+password: str
+password: <your password>
+password=$DB_PASSWORD
+password=${DB_PASSWORD}
+PASSWORD={{ vault_password }}
+"api_key": "YOUR_API_KEY"
+api_key = os.environ["API_KEY"]
+api_key=settings.api_key
+const apiKey = process.env.API_KEY;
+token = get_token(user)
+token = request.headers.get("Authorization")
+self.token = token
+login(user=name, password=password)
+if password != confirm_password: raise ValueError
+secret = hmac.compare_digest(expected, given)
+headers = {"Authorization": f"Bearer {token}"}
+Authorization: Bearer <token>
+Authorization: Bearer $TOKEN
+curl -H "Authorization: Bearer $TOKEN" https://api.example.com/v1/me
+curl -u "$USER:$PASSWORD" https://example.com
+docker run -u 1000:1000 image
+postgresql://localhost:5432/shop
+postgresql://user:password@localhost/db
+redis://localhost:6379/0
+http://localhost:8080/path@2x.png
+The API key was missing, so the call failed with 401.
+I should have checked that the API key was set before the call.
+The access token had expired; refreshing it first would have helped.
+Authentication failed due to expired credentials.
+Next time I will ask for the credentials before I start.
+The secret to a good summary is to leave things out.
+It is no secret that tests help.
+the private key file could not be opened
+The key is to read the error message first.
+Key: value pairs are separated by commas
+primary_key=True, foreign_key="users.id"
+key=lambda item: item.score
+sorted(rows, key=len)
+keyboard shortcuts: ctrl-k
+cache_key = f"{name}:{version}"
+KeyError: 'password'
+KeyError: 'access_token'
+AttributeError: 'NoneType' object has no attribute 'token'
+TypeError: connect() missing 1 required keyword-only argument: 'password'
+ModuleNotFoundError: No module named 'secrets'
+import secrets
+from getpass import getpass
+commit 9fceb02d0ae598e95dc970b74767f19372d61af8
+Merge 3f1a2bc into main
+index 83db48f..bf1a2c3 100644
+sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+run 123e4567-e89b-12d3-a456-426614174000 finished
+request id: 7b8f1c9e-0d4f-4a58-9c1b-2f5f6f1f7a10
+md5 d41d8cd98f00b204e9800998ecf8427e
+version 1.2.3, build 20240117.1
+python 3.11.7 (main, Jan  5 2024, 09:12:44) [GCC 12.2.0]
+pip install requests==2.31.0 urllib3>=2.0
+node v18.19.0, npm 10.2.3
+"version": "5.0.0-beta.2+build.7"
+2024-01-17T09:12:44.123Z INFO started in 1.234 s
+2026-11-22 04:23:46,512 WARNING retrying in 2.0 s
+Temperature was 21.5 degrees at 14:30.
+The order 4021-88 costs $1,299.00 and ships on 2024-05-16.
+flight HAT112 from JFK to SEA, reservation 3JA7XV
+user_id: mia_li_3668
+payment_method_id = credit_card_4421486
+The answer is 42.
+2 + 2 * 3 = 8
+x = 0.30000000000000004
+[1, 2, 3, 5, 8, 13, 21, 34, 55, 89]
+0x7ffee4c0 is the address of the frame
+<object at 0x7f3b2c1d5e80>
+assert add(2, 3) == 5
+def test_login_with_wrong_password(client):
+def reset_password(user_id: int) -> None:
+class PasswordResetForm(forms.Form):
+class TokenBucket: refill per second
+secrets_manager = SecretsManager(region)
+PASSWORD_MIN_LENGTH = 12
+PASSWORD_HASHERS = ["argon2", "bcrypt"]
+SESSION_COOKIE_AGE = 1209600
+CSRF_COOKIE_SECURE = True
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3-8B")
+pass
+    pass  # nothing to do
+passed: 12, failed: 1
+the tests pass: 14 of 14
+a compass points north
+bypass the cache
+PassThrough(config)
+author: Ada Lovelace
+authority: the court
+basic understanding of the subject
+Basic authentication is enabled.
+bearer of bad news
+The bearer token is sent in the header.
+pin the version in requirements.txt
+pin: requests
+seed=42
+random.seed(1234)
+seed: 12345
+salt the water
+signature: (self, text: str) -> str
+function signature mismatch: expected 2 arguments
+session = requests.Session()
+session_id is None
+The session ended after 30 minutes.
+cookie=None
+Accept the cookie banner first.
+code: 200
+exit code 137
+status code = 404
+error code: E0432
+def encode(text): return base64.b64encode(text)
+SGVsbG8gd29ybGQsIHRoaXMgaXMgYSB0ZXN0IG9mIHRoZSBkZWNvZGVyLg==
+data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk
+48 65 6c 6c 6f 20 77 6f 72 6c 64 21
+\\x48\\x65\\x6c\\x6c\\x6f
+https://example.com/search?q=hello%20world&page=2
+https://docs.python.org/3/library/secrets.html#module-secrets
+https://github.com/encode/starlette/blob/master/starlette/routing.py#L42
+git clone https://github.com/encode/httpx.git
+git@github.com:encode/httpx.git
+ssh-keygen -t ed25519 -C "comment"
+/usr/lib/python3.11/site-packages/token.py
+src/redraft/core/tokens.py:12: error
+C:\\Program Files\\Python311\\python.exe
+./scripts/rotate_secrets.sh --dry-run
+kubectl get secrets -n default
+vault kv get secret/app
+aws sts get-session-token
+gh auth login
+npm login
+docker login
+--password-stdin
+--token TOKEN
+--api-key KEY
+usage: tool [--password PASSWORD] [--token TOKEN]
+-p, --password  ask for the password
+export API_KEY=
+API_KEY=xxxxxxxxxxxx
+API_KEY=****
+token: null
+token: true
+"token": ""
+password: "********"
+password: [redacted]
+Password: (hidden)
+secretKeyRef:
+secret: enabled
+secretName: my-app
+valueFrom: secretKeyRef
+the passphrase "correct" is wrong
+The field 'password' is missing.
+Invalid token
+Invalid token: expected an identifier
+invalid password for user
+Unknown token type
+Token expired.
+token expired at 2024-01-17T09:12:44Z
+the token was revoked
+token budget: 1200
+The budget of 3000 tokens was spent.
+SELECT id, name FROM users WHERE password IS NOT NULL;
+ALTER TABLE users ADD COLUMN password_hash TEXT;
+INSERT INTO tokens (id, value) VALUES (?, ?);
+type Token = { kind: TokenKind; text: string };
+interface Credentials { username: string; password: string }
+public String getPassword() { return password; }
+fn token(&self) -> Option<&str>
+@app.route("/token", methods=["POST"])
+POST /oauth/token HTTP/1.1
+Set-Cookie: theme=dark; Path=/
+Cookie: lang=en
+Content-Type: application/json; charset=utf-8
+User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36
+ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4"
+Cache-Control: max-age=604800
+scikit-learn==1.4.0
+sk-learn-based pipelines are slow
+pk_test is the prefix of test keys
+hf_hub_download(repo_id="bert", filename="config.json")
+ghp_ is the prefix of GitHub's tokens
+An AWS key begins with AKIA.
+eyJ is how most tokens begin
+-----BEGIN CERTIFICATE-----
+-----BEGIN PUBLIC KEY-----
+-----BEGIN PGP SIGNATURE-----
+The user said: my name is Bob and I like chess.
+Call me Ishmael.
+Chapter 12: The Secret Garden
+Lorem ipsum dolor sit amet, consectetur adipiscing elit
+Der Schlüssel liegt unter der Matte.
+パスワードを入力してください
+Voici le mot de passe oublié.
+I forgot which password rule applied, so I wrote a generic one.
+The checks: has_password, has_token, has_api_key.
+auth: required
+auth=None
+authorization: denied
+credentials: missing
+creds = load_creds()
+credentials=credentials
+client_secret=client_secret
+refresh_token=None
+access_token: Optional[str] = None
+private_key_path = "keys/server.pem"
+ssl_key_file=/etc/ssl/private/server.key
+"keys": ["name", "age"]
+api keys are rotated monthly
+an api-key header
+license key
+license: MIT
+gsk_ and r8_ are prefixes
+abcdefghijklmnopqrstuvwxyz
+ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+0123456789012345678901234567890123456789
+test_refresh_token_is_rotated_after_use PASSED
+tests/test_auth.py::test_token_is_refused[expired] PASSED
+FAILED tests/test_secrets.py::test_reads_password - AssertionError
+E       assert 'token' in {'access': 1}
+password policy: rotate every 90 days
+mypy: error: Argument "password" to "connect" has incompatible type "None"
+Enter password:
+Password for 'https://github.com':
+bob's password
+sudo: a password is required
+fatal: Authentication failed for 'https://github.com/x/y.git/'
+remote: Invalid username or password.
+403 Forbidden: token lacks the scope repo:write
+401 {"error": "invalid_token"}
+{"error": {"code": "invalid_api_key", "message": "Incorrect API key provided"}}
+{"detail": "Authentication credentials were not provided."}
+"""
+
+
+def harmless_texts():
+    """Return lines that were made up, and paragraphs of the project's own code and prose."""
+    texts = [line for line in LINES.splitlines() if line]
+    for folder in ("core", "text", "stores", "evaluate"):
+        for path in sorted((ROOT / "src" / "redraft" / folder).glob("*.py")):
+            texts += [part for part in path.read_text("utf-8").split("\n\n\n") if len(part) > SHORTEST]
+    return texts + (ROOT / "README.md").read_text("utf-8").split("\n\n")
