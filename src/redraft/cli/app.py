@@ -15,6 +15,7 @@ from redraft.cli.export import export
 from redraft.cli.resume import resume
 from redraft.cli.revise import revise
 from redraft.cli.runs import runs
+from redraft.cli.schema import schema
 from redraft.cli.settings import settings
 from redraft.cli.show_run import show
 from redraft.cli.why import why
@@ -34,7 +35,7 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, revise, runs, show, why, diff, resume, export, doctor, settings):
+for command in (demo, check, revise, runs, show, why, diff, resume, export, schema, doctor, settings):
     app.command()(command)
 
 

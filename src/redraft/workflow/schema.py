@@ -1,0 +1,205 @@
+"""The JSON Schema of workflow files, for editors: made from the typed spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+
+from redraft.workflow.actions import BUILT_IN, plain_name
+from redraft.workflow.spec import (
+    Corrector,
+    CorrectParams,
+    EvaluateParams,
+    LlmParams,
+    LoopParams,
+    Maker,
+    Template,
+    WorkflowSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+ID = "urn:redraft:workflow:1"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+PARAMS = {
+    "llm.call": LlmParams,
+    "reflection.loop": LoopParams,
+    "reflection.evaluate": EvaluateParams,
+    "reflection.correct": CorrectParams,
+}
+"""The parameters of each action that is built in."""
+
+NEEDED = {"schema": "schema", "llm": "prompt", "custom": "run"}
+"""What an evaluator of each type can't do without."""
+
+SAYS = {
+    "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
+    "apply": "Whether what the corrector gives is the next candidate, or feedback for the generator.",
+    "corrector": "What mends an output that is not valid; without it the generator runs again.",
+    "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
+    "description": "For readers.",
+    "evaluator": "What says whether an output is valid, and how good it is.",
+    "evaluator_type": "What judges the data.",
+    "examples": "Judgements that are shown to the judge before it judges.",
+    "generator": "What makes an output.",
+    "if": "The condition, such as `state.score < 0.5`.",
+    "input": "What was judged.",
+    "language": "The language of `run`.",
+    "limits": "Bounds on the code of this file.",
+    "max_iterations": "How many attempts at most.",
+    "max_tokens": "Of the reply, at most.",
+    "messages": "A conversation, each message with a `role` (system, user, assistant) and a `content`.",
+    "model": "`provider:model`, `local:NAME`, or a name of `models`.",
+    "name": "Its name.",
+    "nodes": "The steps, in the order in which they run.",
+    "on_failure": "What a loop without a valid output gives; `raise` ends the workflow.",
+    "output": "The judgement.",
+    "prompt": "What the model is asked.",
+    "run": "Code; its value is `result`, or what it returns. It sees `state`.",
+    "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
+    "schema": "JSON Schema that the output has to follow.",
+    "system": "What the model is told before everything else.",
+    "temperature": "0: the most likely words; more: more surprise.",
+    "threshold": "From which a score alone counts as valid.",
+    "to": "The node to go to, or `end`.",
+    "type": "What judges the output: a JSON Schema, a model, or code.",
+    "uses": "The action.",
+    "variables": "Values for templates and code; what a run is given goes before them.",
+    "with": "The parameters of the action.",
+}
+"""What a key says, wherever it stands, unless the spec says more of it there."""
+
+TEMPLATED = get_args(Template)[1].description
+"""What the spec says of every text that may hold templates."""
+
+
+def workflow_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of workflow files.
+
+    What `with` holds depends on `uses`. It refuses less than `Workflow` does, which also compiles schemas and
+    templates and follows gotos, and one thing more: a key that holds nothing, which can be left out.
+    """
+    kinds = (WorkflowSpec, *PARAMS.values())
+    _, made = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
+    parts: dict[str, Any] = made["$defs"]
+    for part in parts.values():
+        part["description"] = part["description"].replace("\n", " ").replace("  ", "\n\n")
+        for key, value in part["properties"].items():
+            _tidy(key, value)
+    _depend(parts)
+    return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
+
+
+class _Generator(GenerateJsonSchema):
+    """Leave out titles that only repeat the key."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 (pydantic's signature)
+        return False
+
+
+def _tidy(key: str, value: dict[str, Any]) -> None:
+    """Say what a key is for, and take away that it may be null."""
+    branches: list[Any] = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
+    if value.get("default", ...) is None:
+        del value["default"]
+    if len(branches) == 1:
+        del value["anyOf"]
+        value |= {**branches[0], **value}
+    elif branches:
+        value["anyOf"] = branches
+    said = value.get("description", "")
+    if key in SAYS and said in ("", TEMPLATED):
+        value["description"] = f"{SAYS[key]} {said}".rstrip()
+
+
+def _depend(parts: dict[str, Any]) -> None:
+    """Say which keys go with which values of others."""
+    for name in ("Evaluator", "EvaluateParams"):
+        parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
+        key = "type" if name == "Evaluator" else "evaluator_type"
+        default = parts[name]["properties"][key].get("default")
+        parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED]
+    parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
+    parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    parts["CorrectParams"] |= {
+        "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
+        "not": {
+            "required": ["run"],
+            "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action")],
+        },
+    }
+    for kind in (Maker, Corrector):
+        own = frozenset(field.alias or name for name, field in kind.model_fields.items())
+        parts[kind.__name__] |= _making(own, parts["LlmParams"])
+    # A bound on a union of types is one that pydantic does not put into a schema.
+    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][0]["minimum"] = 1
+    node = parts["Node"]
+    node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(BUILT_IN)}, {"type": "string"}]}
+    node["oneOf"] = [
+        {"required": ["uses"], "properties": {"run": False}},
+        {"required": ["run"], "properties": {"uses": False, "with": False}},
+    ]
+    node["allOf"] = [_using(name) for name in PARAMS]
+
+
+def _judging(key: str, kind: str, is_default: bool) -> dict[str, Any]:
+    others: dict[str, Any] = {other: False for one, other in NEEDED.items() if one != kind}
+    return {
+        "if": {"properties": {key: {"const": kind}}} | ({} if is_default else {"required": [key]}),
+        "then": {"required": [NEEDED[kind]], "properties": others},
+    }
+
+
+def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
+    """Say what stands beside an action or code: with a model's call its parameters, with code nothing."""
+    params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
+    only_llm = {
+        "properties": params,
+        "propertyNames": {"enum": sorted({*own, *params})},
+        "oneOf": llm["oneOf"],
+    }
+    not_inside = _spellings(name for name in BUILT_IN if name != "llm.call")
+    return {
+        "oneOf": [
+            {"required": ["action"], "properties": {"action": {"not": {"enum": not_inside}}, "run": False}},
+            {"required": ["run"], "propertyNames": {"enum": sorted(own - {"action"})}},
+        ],
+        "if": {"required": ["action"], "properties": {"action": {"enum": _spellings(["llm.call"])}}},
+        "then": only_llm,
+    }
+
+
+def _using(name: str) -> dict[str, Any]:
+    params = {"$ref": f"#/$defs/{PARAMS[name].__name__}"}
+    return {
+        "if": {"required": ["uses"], "properties": {"uses": {"enum": _spellings([name])}}},
+        "then": {"required": ["with"], "properties": {"with": params}},
+    }
+
+
+def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Let each value be a template, too."""
+    lone = {"type": "string", "pattern": r"\{\{"}
+    return {
+        key: value if key == "schema" or _takes_text(value) else _with_branch(value, lone)
+        for key, value in properties.items()
+    }
+
+
+def _takes_text(value: Mapping[str, Any]) -> bool:
+    return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
+
+
+def _with_branch(value: Mapping[str, Any], branch: Mapping[str, Any]) -> dict[str, Any]:
+    said = {key: value[key] for key in ("description", "default") if key in value}
+    rest = {key: item for key, item in value.items() if key not in said}
+    return {**said, "anyOf": [rest, dict(branch)]}
+
+
+def _spellings(names: Iterable[str]) -> list[str]:
+    """Return names of actions in both spellings."""
+    plain = [plain_name(name) for name in names]
+    return [*plain, *(name.replace(".", "_") for name in plain)]

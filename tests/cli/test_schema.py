@@ -1,0 +1,195 @@
+"""What the schema of workflow files accepts and refuses, beside what a workflow accepts and refuses."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from cli_commands import redraft
+from redraft import ScriptedModel, WorkflowError
+from redraft.text.yaml import load_yaml
+from redraft.workflow import Workflow
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+SCHEMA = json.loads(redraft("schema").stdout)
+CHECKED = jsonschema_rs.validator_for(SCHEMA)
+
+RIGHT = {
+    "the complete example": """\
+name: json-generator-with-reflection
+description: Generate valid JSON with self-correction
+nodes:
+  - name: generate_profile
+    uses: reflection.loop
+    with:
+      generator:
+        action: llm.call
+        model: gpt-4
+        prompt: "Generate a JSON user profile. User request: {{ state.request }}"
+      evaluator:
+        type: schema
+        schema: {type: object, required: [name, email, age], properties: {name: {type: string}}}
+      corrector:
+        action: llm.call
+        model: gpt-4
+        prompt: "Fix this JSON: {{ state.reflection_output | tojson }}"
+      max_iterations: 3
+      on_failure: return_best
+    output: profile
+  - name: use_profile
+    run: |
+      return {"message": "so"}
+""",
+    "a standalone judgement": """\
+name: w
+nodes:
+  - name: validate_output
+    uses: reflection.evaluate
+    with: {data: "{{ state.generated_json }}", evaluator_type: schema, schema: {type: object}}
+    output: validation
+""",
+    "the default judgement": "{name: w, nodes: [{name: a, uses: reflection_evaluate, with: {schema: {}}}]}",
+    "a standalone correction": """\
+name: w
+nodes:
+  - name: fix_json
+    uses: reflection_correct
+    with: {data: "{{ state.x }}", errors: "{{ state.y }}", prompt: Fix it.}
+  - {name: code, uses: reflection.correct, with: {run: return output}}
+  - {name: action, uses: reflection.correct, with: {corrector_action: llm.call, prompt: x}}
+""",
+    "judges": """\
+name: w
+nodes:
+  - name: a
+    uses: reflection_loop
+    with:
+      generator: {run: return 1}
+      evaluator: {type: llm, prompt: Good?, model: gpt-4, examples: [{input: a, output: {valid: true}}]}
+  - name: b
+    uses: reflection.loop
+    with:
+      generator: {action: mine, depth: 3}
+      evaluator: {type: custom, language: lua, run: return true}
+      corrector: {run: "return {}", apply: feedback}
+""",
+    "everything around nodes": """\
+name: w
+model: gpt-4
+models: {fast: gpt-4}
+variables: {a: 1}
+env: [HOME]
+limits: {seconds: 1}
+nodes:
+  - {name: a, run: x, when: state.x, goto: [{if: state.x, to: a}, {to: end}], max_visits: 3, on_error: b}
+  - {name: b, uses: llm_call, with: {prompt: x, temperature: "{{ state.t }}", schema: {type: object}}}
+  - {name: c, uses: llm.call, with: {messages: [{role: user, content: x}], max_tokens: 8}, goto: end}
+  - {name: d, uses: mine, with: {anything: [1]}}
+""",
+}
+
+LOOP = "{{name: w, nodes: [{{name: a, uses: {}, with: {}}}]}}".format
+WRONG = {
+    "no nodes": "{name: w, nodes: []}",
+    "no name": "{nodes: [{name: a, run: x}]}",
+    "an unknown key": "{name: w, nodes: [{name: a, run: x, ouptut: y}]}",
+    "neither uses nor run": "{name: w, nodes: [{name: a}]}",
+    "uses and run": "{name: w, nodes: [{name: a, uses: llm.call, with: {prompt: x}, run: x}]}",
+    "code with parameters": "{name: w, nodes: [{name: a, run: x, with: {a: 1}}]}",
+    "a language": "{name: w, nodes: [{name: a, run: x, language: perl}]}",
+    "visits": "{name: w, nodes: [{name: a, run: x, max_visits: 0}]}",
+    "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: x}]}",
+    "a loop without parameters": "{name: w, nodes: [{name: a, uses: reflection.loop}]}",
+    "a loop without an evaluator": LOOP("reflection.loop", "{generator: {run: x}}"),
+    "an underscored one likewise": LOOP("reflection_loop", "{generator: {run: x}}"),
+    "no attempt": LOOP(
+        "reflection.loop",
+        "{generator: {run: x}, evaluator: {type: custom, run: x}, max_iterations: 0}",
+    ),
+    "a strategy": LOOP(
+        "reflection.loop",
+        "{generator: {run: x}, evaluator: {type: custom, run: x}, on_failure: best}",
+    ),
+    "a generator of two kinds": LOOP(
+        "reflection.loop",
+        "{generator: {run: x, action: llm.call, prompt: x}, evaluator: {type: custom, run: x}}",
+    ),
+    "parameters of code": LOOP(
+        "reflection.loop", "{generator: {run: x, prompt: x}, evaluator: {type: custom, run: x}}"
+    ),
+    "a misspelt parameter of a call": LOOP(
+        "reflection.loop", "{generator: {action: llm.call, promt: x}, evaluator: {type: custom, run: x}}"
+    ),
+    "a loop in a loop": LOOP(
+        "reflection.loop", "{generator: {action: reflection.loop}, evaluator: {type: custom, run: x}}"
+    ),
+    "a schema evaluator without one": LOOP(
+        "reflection.loop", "{generator: {run: x}, evaluator: {type: schema}}"
+    ),
+    "a judge with code": LOOP(
+        "reflection.loop", "{generator: {run: x}, evaluator: {type: llm, prompt: x, run: x}}"
+    ),
+    "a schema that is a text": LOOP("reflection.evaluate", "{schema: object}"),
+    "nothing to judge by": LOOP("reflection.evaluate", "{data: 1}"),
+    "nothing that corrects": LOOP("reflection.correct", "{data: 1}"),
+    "two that correct": LOOP("reflection.correct", "{run: x, prompt: x}"),
+    "no prompt": LOOP("llm.call", "{model: local:qwen2.5-coder-0.5b}"),
+    "a prompt and messages": LOOP("llm.call", "{prompt: x, messages: [{role: user, content: x}]}"),
+    "a cold model": LOOP("llm.call", "{prompt: x, temperature: 3}"),
+}
+
+
+def known(text):
+    """Make a workflow in which every model that a file may name is known."""
+    return Workflow.from_text(
+        text, models={"gpt-4": ScriptedModel([])}, actions={"mine": lambda state, **_: None}, keep=False
+    )
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_what_is_right_is_accepted_by_both(text):
+    assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(load_yaml(text))] == []
+    known(text)
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_by_both(text):
+    assert not CHECKED.is_valid(load_yaml(text))
+    with pytest.raises(WorkflowError):
+        known(text)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_accepted(path):
+    document = load_yaml(path.read_text("utf-8"))
+    assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(document)] == []
+
+
+def test_every_key_is_described_and_the_schema_says_what_it_is():
+    jsonschema_rs.meta.validate(SCHEMA)
+    assert SCHEMA["$id"] == "urn:redraft:workflow:1"
+    for part in (SCHEMA, *SCHEMA["$defs"].values()):
+        assert part["title"]
+        for key, value in part["properties"].items():
+            assert len(value["description"]) > 5, f"{part['title']}: {key}"
+            assert "\n" not in value["description"], key
+
+
+def test_whoever_reads_a_file_by_its_first_line_finds_the_schema(tmp_path):
+    said = redraft("schema", "--help").stdout
+    assert re.search(r"# yaml-language-server: \$schema=\S+\.json", said)
+
+
+def test_the_folder_gives_its_names_lazily():
+    code = (
+        "import sys, redraft.workflow as w; assert 'pydantic' not in sys.modules; "
+        "assert {'Workflow', 'WorkflowResult', 'action', 'run_action'} < set(dir(w)); "
+        "from redraft.workflow import *; print(Workflow.__name__, action.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "Workflow action\n", done.stderr
