@@ -344,6 +344,22 @@ def test_a_text_is_read_as_json_first_and_else_taken_as_it_is(schema, output, va
     assert (result.valid, result.value) == (True, value)
 
 
+@pytest.mark.parametrize(
+    ("schema", "output", "score"),
+    [
+        ({"properties": {"a": {"type": "integer"}}}, '{"a": "banana"}', 0.0),
+        ({"required": ["a", "b"]}, '{"a": 1}', 0.5),
+        ({"required": ["a"]}, "not json", 0.0),
+        ({"properties": {"a": {"type": "string"}}}, "not json", 0.0),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, '{"c": 1}', 0.0),
+        ({"type": "object"}, "{", 0.0),
+    ],
+)
+def test_a_text_is_not_taken_for_a_value_that_a_schema_without_a_type_lets_pass(schema, output, score):
+    result = Schema(schema).check(output)
+    assert (result.valid, result.score) == (False, score)
+
+
 def test_the_draft_is_that_of_the_schema_and_else_2020_12():
     assert not Schema({"prefixItems": [{"type": "null"}]}).check([1]).valid
     assert Schema({"$schema": DRAFT7, "prefixItems": [{"type": "null"}]}).check([1]).valid

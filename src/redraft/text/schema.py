@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_PROBLEMS = 100
-MAX_TRIED = 1_000
 MAX_BRANCHING = 10_000
 BACKTRACKS = 100_000
 
@@ -66,6 +65,7 @@ class Schema:
             raise ConfigError(f"the schema is not valid: {reason}") from error
         self._cost = Cost(self._tree)
         self._score: Score | None = None
+        self._takes_text = self._tree.speaks_of_text()
         if self._cost.explained(0) > MAX_BRANCHING:
             raise ConfigError(f"the schema has more than {MAX_BRANCHING:,} branches for one place")
 
@@ -77,7 +77,8 @@ class Schema:
     def check(self, output: Any, *, coerce: bool = True) -> SchemaResult:
         """Return whether an output fits, how much of it does, and what to do.
 
-        A text is read as JSON first, fenced or bare; where the schema takes a text, it may be one as it is.
+        A text is read as JSON first, fenced or bare; where the schema speaks of texts, as `type: string` and
+        `pattern` do, it may be one as it is.
         With `coerce`, texts that are exactly a number or a truth value become one where the schema wants it.
         """
         value, broken = output, None
@@ -87,11 +88,11 @@ class Schema:
             except OutputError as error:
                 broken = str(error)
         try:
-            if self.is_valid(value):
+            if (broken is None or self._takes_text) and self.is_valid(value):
                 return SchemaResult(valid=True, score=1.0, value=value)
-            if isinstance(output, str) and self._validator.is_valid(output):
+            if isinstance(output, str) and self._takes_text and self._validator.is_valid(output):
                 return SchemaResult(valid=True, score=1.0, value=output)
-            if broken is not None and self._wants_more_than(output):
+            if broken is not None and not self._takes_text:
                 return _refused(
                     output, broken, "a JSON value", "Answer with one JSON value, and nothing else."
                 )
@@ -99,11 +100,6 @@ class Schema:
         except (ValueError, TypeError) as error:  # what JSON can't hold, or too much
             message = f"The output is not a JSON value that can be checked: {error}."
             return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
-
-    def _wants_more_than(self, text: str) -> bool:
-        """Say whether the schema has no place for a text at all."""
-        kinds = ("type", "anyOf", "oneOf", "enum", "const")
-        return any(error.kind.name in kinds for error in self._validator.iter_errors(text[:MAX_TRIED]))
 
     def _affordable(self, value: Any) -> Size:
         size = size_of(value)

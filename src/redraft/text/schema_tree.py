@@ -19,6 +19,9 @@ MAX_NODES = 50_000
 MAX_DEPTH = 100
 
 ROOT = "workflow:///schema"
+_OF_TEXTS = frozenset(
+    ("minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType", "contentSchema")
+)
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -84,6 +87,26 @@ class SchemaTree:
                 return None
         return found, address
 
+    def speaks_of_text(self) -> bool:
+        """Say whether the schema, or an alternative of it, names texts as what it wants, or allows all."""
+        seen: set[int] = set()
+        waiting: list[tuple[Any, str]] = [(self.root, ROOT)]
+        while waiting:
+            node, base = waiting.pop()
+            if node is True or node == {}:
+                return True
+            if not isinstance(node, dict) or id(cast("Any", node)) in seen:
+                continue
+            inner = cast("dict[str, Any]", node)
+            seen.add(id(inner))
+            if _names_text(inner):
+                return True
+            waiting += [found for key in REFERENCES if (found := self.target(inner.get(key), base))]
+            choices = (inner.get(key) for key in ("anyOf", "oneOf", "allOf"))
+            listed = (cast("list[Any]", choice) for choice in choices if isinstance(choice, list))
+            waiting += [(one, base) for branches in listed for one in branches]
+        return False
+
     def _anchors_of(self, address: str) -> dict[str, Any]:
         if address not in self._anchors:
             found: dict[str, Any] = {}
@@ -99,6 +122,14 @@ class SchemaTree:
                     waiting.extend(cast("list[Any]", node))
             self._anchors[address] = found
         return self._anchors[address]
+
+
+def _names_text(schema: dict[str, Any]) -> bool:
+    types = schema.get("type")
+    if types is not None:
+        return "string" in types
+    options = [schema.get("const"), *schema.get("enum", ())]
+    return any(isinstance(option, str) for option in options) or not _OF_TEXTS.isdisjoint(schema)
 
 
 def _joined(base: str, reference: str) -> str:
