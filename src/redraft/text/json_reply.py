@@ -140,7 +140,8 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.") from error
     except ValueError as error:
         raise OutputError(f"The JSON in the reply cannot be used: {error}.") from error
-    if _is_too_deep(value):
+    # Each level begins with a bracket: most values need no walk.
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _is_too_deep(value):
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.")
     return value, end
 
@@ -159,11 +160,11 @@ def _containers(value: Any) -> list[Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise ValueError(f"the key {key!r} comes twice in one object")
-        made[key] = value
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        # A dict keeps its keys in the order in which they first came.
+        twice = next(key for (key, _), new in zip(pairs, [*made, None], strict=False) if key != new)
+        raise ValueError(f"the key {twice!r} comes twice in one object")
     return made
 
 
