@@ -57,16 +57,18 @@ def merge(
         usage += part.usage
         confidence = min(confidence, part.confidence)
     issues = unique_issues(said)
-    if unmet:
-        issues += _left_unsaid(unmet, scores, issues)
+    complaining = {issue.criterion for issue in issues}
+    for criterion in unmet:
+        if criterion.name not in complaining:
+            issues += (shortfall(criterion, scores[criterion.name]),)
     return ReflectionEvaluation(
         overall,
         scores,
         all_met and not unmet and overall is not None and overall >= threshold,
         issues,
-        tuple(dict.fromkeys(suggestions)),
+        tuple(dict.fromkeys(suggestions)) if suggestions else (),
         confidence,
-        _spread(criteria, scores, judged),
+        _spread(criteria, scores, judged) if judged else 0.0,
         gates_passed,
         usage,
     )
@@ -95,21 +97,12 @@ def unique_issues(issues: Sequence[Issue]) -> tuple[Issue, ...]:
     return tuple(kept.values())
 
 
-def _left_unsaid(
-    unmet: Iterable[QualityCriterion], scores: Mapping[str, float | None], issues: Sequence[Issue]
-) -> tuple[Issue, ...]:
-    said = {issue.criterion for issue in issues}
-    return tuple(
-        shortfall(criterion, scores[criterion.name]) for criterion in unmet if criterion.name not in said
-    )
-
-
 def _spread(
     criteria: Sequence[QualityCriterion],
     scores: Mapping[str, float | None],
-    judged: ReflectionEvaluation | None,
+    judged: ReflectionEvaluation,
 ) -> float:
-    if judged is None or not judged.spread:
+    if not judged.spread:
         return 0.0
     known = [criterion for criterion in criteria if scores.get(criterion.name) is not None]
     total = sum(criterion.weight for criterion in known)

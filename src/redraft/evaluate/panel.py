@@ -64,7 +64,9 @@ class Panel:
             found[name] = await check(output, run)
         if self.waiting:
             await _carry_out(self.waiting, output, run, found)
-        gates_passed = not any(_is_below(found[gate.name], gate) for gate in self.gates)
+        gates_passed = True
+        for gate in self.gates:
+            gates_passed = gates_passed and not _is_below(found[gate.name], gate)
         if not gates_passed and not run.free_only:
             run = replace(run, free_only=True)
         if self.asking:

@@ -21,7 +21,7 @@ SKIPPED = ReflectionEvaluation(None)
 
 def failed(*issues: Issue) -> ReflectionEvaluation:
     """Say that the criterion is not met, and why."""
-    return ReflectionEvaluation(0.0, {}, issues=issues)
+    return ReflectionEvaluation(0.0, {}, False, issues)  # noqa: FBT003 (a name costs as much as the rest)
 
 
 def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:
