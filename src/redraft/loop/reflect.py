@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from redraft.core.protocols import Step, Stopper
@@ -37,10 +37,21 @@ async def reflect(
 
     Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
     """
-    from redraft.loop.wire import run_functions  # noqa: PLC0415 (importing redraft stays quick; so below)
-
     hands = (generate, evaluate, revise)
+    run_functions = _run_functions or _engine()
     return await run_functions(task, hands, pattern=pattern, draft=draft, until=until, step=step)
+
+
+_run_functions: Callable[..., Awaitable[ReflectionResult]] | None = None
+
+
+def _engine() -> Callable[..., Awaitable[ReflectionResult]]:
+    """Load the engine, once: importing redraft stays quick, and an import takes a microsecond each time."""
+    global _run_functions  # noqa: PLW0603 (what is loaded is the same for all)
+    from redraft.loop.wire import run_functions  # noqa: PLC0415 (as said)
+
+    _run_functions = run_functions
+    return run_functions
 
 
 def reflect_sync(
@@ -54,7 +65,7 @@ def reflect_sync(
     until: Stopper | None = None,
 ) -> ReflectionResult:
     """Do what `reflect` does, from code that is not async; also inside a running event loop."""
-    from redraft.core.sync import run_sync  # noqa: PLC0415 (as above)
+    from redraft.core.sync import run_sync  # noqa: PLC0415 (importing redraft stays quick)
 
     return run_sync(
         reflect(
