@@ -119,7 +119,7 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
     """
     verdict, reason = value, None
     if isinstance(value, tuple):
-        pair = cast("tuple[Any, ...]", value)
+        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (whatever it holds)
         if len(pair) == 2:  # noqa: PLR2004 (a pair)
             verdict, reason = pair
     if isinstance(verdict, bool):

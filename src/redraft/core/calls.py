@@ -101,15 +101,20 @@ SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, ev
 
 def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
     """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
-    if not isinstance(fn, FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
+    if not isinstance(fn, FunctionType) or (fn.__dict__ and _says_otherwise(fn)):
         return _inspect(fn, verb, given)
     key = fn.__code__, given
     known = _signatures.get(key)
-    if known is None or known[0] != fn.__annotations__:
+    if known is None or (known[0] is not fn.__annotations__ and known[0] != fn.__annotations__):
         if len(_signatures) >= REMEMBERED:
             _signatures.clear()
         known = _signatures[key] = fn.__annotations__, _inspect(fn, verb, given)
     return known[1]
+
+
+def _says_otherwise(fn: Callable[..., Any]) -> bool:
+    """Say whether a function claims another signature than its code has, as a decorator makes it do."""
+    return hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__")
 
 
 def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:

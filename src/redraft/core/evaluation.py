@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +30,12 @@ class Issue:
 issue_of = maker(Issue)
 
 
-def _issue(value: object) -> Issue:
-    return value if isinstance(value, Issue) else Issue(str(value))
+def _issues(given: Iterable[object]) -> tuple[Issue, ...]:
+    values: tuple[Any, ...] = tuple(given)
+    for value in values:
+        if not isinstance(value, Issue):
+            return tuple(one if isinstance(one, Issue) else Issue(str(one)) for one in values)
+    return values  # as nearly always
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class ReflectionEvaluation:
 
     def __post_init__(self) -> None:
         if self.issues:
-            self.issues = tuple(map(_issue, self.issues))
+            self.issues = _issues(self.issues)
         if self.suggestions:
             self.suggestions = tuple(self.suggestions)
 

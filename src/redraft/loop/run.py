@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import UTC, datetime
 from os import urandom
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from redraft.core.task import Advice, prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.attempts import next_attempt
-from redraft.loop.budget import Tally
+from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.diagnose import diagnose
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("redraft")
 _context = maker(RunContext)
+AUTO = ReflectionDecision.AUTO  # said often, and a member of an enumeration is five times as far as a name
 
 last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", default=None)
 """The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
@@ -158,9 +160,7 @@ class _Run:
             else:
                 evaluation = same.evaluation
             version = self._keep(draft, evaluation, same)
-            decision = ReflectionDecision.AUTO
-            if self.pattern.callbacks is not None:
-                decision = await self._decide(version)
+            decision = AUTO if self.pattern.callbacks is None else await self._decide(version)
             if reason := self._reason_to_stop(decision):
                 return reason
             self._go_on()
@@ -217,21 +217,21 @@ class _Run:
         self, draft: Draft, evaluation: ReflectionEvaluation, same: ReflectionVersion | None = None
     ) -> ReflectionVersion:
         attempt = self.context.attempt
-        version = ReflectionVersion(
+        version = ReflectionVersion(  # by position: by name, it takes twice as long
             len(self.versions) + 1,
             copy_of(draft.output),
             evaluation,
             draft.improvements,
-            token_usage=draft.usage if same is not None else draft.usage + evaluation.usage,
-            strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
-            base=attempt.base,
-            repeats=None if same is None else same.iteration,
-            gain=None if same is not None else self._gain(evaluation),
-            conversation=draft.conversation,
-            memo=draft.memo,
+            datetime.now(UTC) if self.clock is None else self.clock.at(),
+            draft.usage + evaluation.usage if same is None else draft.usage,
+            attempt.mode if draft.strategy == "draft" else draft.strategy,
+            attempt.base,
+            None if same is None else same.iteration,
+            self._gain(evaluation) if same is None else None,
+            False,  # noqa: FBT003 (accepted, which is said later)
+            draft.conversation,
+            draft.memo,
         )
-        if self.clock is not None:
-            version.timestamp = self.clock.at()
         self.pending = None
         self.versions = (*self.versions, version)
         is_best = self.best is None or is_better(version, self.best)
@@ -253,15 +253,16 @@ class _Run:
         return None if before < 0 else rank - before
 
     def _reason_to_stop(self, decision: ReflectionDecision) -> ConvergenceReason | None:
-        if decision is ReflectionDecision.ACCEPT:
-            self.versions = (*self.versions[:-1], replace(self.versions[-1], accepted=True))
+        pattern, versions, reason = self.pattern, self.versions, None
+        if decision is AUTO:
+            reason = reason_of(pattern.stop(versions))
+        elif decision is ReflectionDecision.ACCEPT:
+            self.versions = (*versions[:-1], replace(versions[-1], accepted=True))
             return ConvergenceReason.USER_ACCEPTED
-        if decision is ReflectionDecision.STOP:
+        elif decision is ReflectionDecision.STOP:
             return ConvergenceReason.USER_STOPPED
-        pattern, versions = self.pattern, self.versions
-        reason = reason_of(pattern.stop(versions)) if decision is ReflectionDecision.AUTO else None
-        if reason is ConvergenceReason.QUALITY_MET:
-            return reason
+        if pattern.budget is NO_BUDGET or reason is ConvergenceReason.QUALITY_MET:
+            return reason or pattern.limit(versions)
         # A spent budget goes before what may be its consequence: that nothing could be judged any more.
         if reason := self.tally.spent() or reason or pattern.limit(versions):
             return reason
@@ -269,13 +270,11 @@ class _Run:
 
     async def _decide(self, version: ReflectionVersion) -> ReflectionDecision:
         answer = await self._tell("on_reflection", version.evaluation, version.iteration)
-        if answer is None:
-            return ReflectionDecision.AUTO
         try:
-            return ReflectionDecision(answer)
+            return AUTO if answer is None else ReflectionDecision(answer)
         except ValueError:
             self._ignored("callback", "on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
-            return ReflectionDecision.AUTO
+            return AUTO
 
     async def _tell(self, name: str, *args: object) -> object:
         """Call a callback; one that raises is logged, and the run goes on."""
@@ -329,22 +328,22 @@ class _Run:
         if pattern.budget_usd is not None and usage.cost_usd is None:
             diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
         kept = versions if pattern.preserve_all_versions else first_best_last(versions, best)
-        result = ReflectionResult(
-            success=best.evaluation.satisfactory,
-            final_output=final.output,
-            best_output=best.output,
-            final_evaluation=final.evaluation,
-            history=ReflectionHistory(kept, best, final, reason, len(versions) - 1),
-            iterations_used=len(versions) - 1,
-            convergence_reason=reason,
-            token_usage=usage,
-            execution_time=self.tally.seconds(),
-            run_id=self.run_id,
-            usage_by_role=self.tally.by_role,
-            diagnostics=diagnostics,
-            advice=self.context.advice,
-            error=error,
-            reflections=self.parts.live.reflections if self.parts.live else (),
+        result = ReflectionResult(  # by position: by name, it takes four times as long
+            best.evaluation.satisfactory,
+            final.output,
+            best.output,
+            final.evaluation,
+            ReflectionHistory(kept, best, final, reason, len(versions) - 1),
+            len(versions) - 1,
+            reason,
+            usage,
+            self.tally.seconds(),
+            self.run_id,
+            self.tally.by_role,
+            diagnostics,
+            self.context.advice,
+            error,
+            self.parts.live.reflections if self.parts.live else (),
         )
         last_result.set(result)
         return result

@@ -116,11 +116,13 @@ def oscillation(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason |
     """Stop when the last four scores went up, down, up (or the reverse) and ended no higher."""
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
-    scores = [version.evaluation.overall_score for version in versions[-4:] if version.repeats is None]
-    judged = [score for score in scores if score is not None]
-    if len(judged) < 4:  # noqa: PLR2004 (likewise)
-        return None
-    a, b, c, d = judged
+    scores: list[float] = []
+    for version in versions[-4:]:
+        score = version.evaluation.overall_score
+        if score is None or version.repeats is not None:
+            return None
+        scores.append(score)
+    a, b, c, d = scores
     turns = (b - a) * (c - b) < 0 and (c - b) * (d - c) < 0
     return ConvergenceReason.OSCILLATION if turns and max(c, d) <= max(a, b) else None
 
