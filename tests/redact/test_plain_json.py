@@ -35,7 +35,8 @@ ROWS = {
         {"token": None, "password": "", "secret": True, "api_key": "<your key>"},
     ),
     "a key that is a secret": ({f"token={VALUE}": 1}, {"token=[withheld: token]": 1}),
-    "tuples": (("a", ["b"]), ["a", ["b"]]),
+    "tuples": (("a", ["b"]), ("a", ["b"])),
+    "keys of other kinds": ({1: "a", None: VALUE[:0]}, {1: "a", None: ""}),
 }
 
 

@@ -24,10 +24,9 @@ def export(
     """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
-        from redraft.cli.kept_runs import read_run
+        from redraft.cli.kept_runs import read_run, shown_document
         from redraft.cli.output import check_output, write_output
         from redraft.core.errors import ConfigError
-        from redraft.loop.run_document import run_document
         from redraft.web.page import run_page
 
         if (html is None) != as_json:
@@ -37,11 +36,12 @@ def export(
             check_output(html, force=force, option="--html")
         kept = read_run(run)
         if html is None:
-            emit_json(run_document(kept))
+            emit_json(shown_document(kept))
         elif to_file:
             write_output(html, run_page(kept), force=force)
             told = (
-                f"Wrote {html}. It holds what was said in the run word for word: read it before you share it."
+                f"Wrote {html}. Secrets that were recognised are withheld, all else is there word for word: "
+                "read it before you share it."
             )
             CalmConsole(stderr=True).say(told)
         else:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.core.settings import load_settings, project_folder
 from redraft.loop.keep import DATABASE, project_store
 from redraft.loop.kept_run import KeptRun
+from redraft.loop.record import Process
+from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
+from redraft.redact.environment import redactor_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,13 +24,23 @@ T = TypeVar("T")
 
 
 def read_run(run_id: str) -> KeptRun:
-    """Read a run by its id, the beginning of one, or `last`; raises `ConfigError` where there is none."""
+    """Read a run by its id, the beginning of one, or `last`, with its secrets withheld.
+
+    Raises `ConfigError` where there is none.
+    """
 
     async def read(runs: Runs) -> KeptRun:
         record = await runs.get(run_id)
         return KeptRun(record, tuple(await runs.steps(record.run_id)))
 
-    return _reading(read)
+    # Whether a run was killed is known by its process, which no view shows.
+    return redactor_of_environment().redact_object(_reading(read), spared=(Process,))
+
+
+def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
+    """Describe a whole run as plain data that may leave this machine."""
+    document = run_document(run, steps=steps)
+    return document | {"process": redactor_of_environment().redact_json(document["process"])}
 
 
 def read_record(run_id: str) -> RunRecord:
@@ -37,8 +51,19 @@ def read_record(run_id: str) -> RunRecord:
 def read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
-    """Read the newest runs that fit."""
-    return _reading(lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit))
+    """Read the newest runs that fit, with what a list shows of them withheld where it is secret."""
+    found = _reading(
+        lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit)
+    )
+    redactor = redactor_of_environment()
+    return [
+        replace(
+            record,
+            task=redactor.redact_object(record.task),
+            origin=redactor.redact_object(record.origin),
+        )
+        for record in found
+    ]
 
 
 def place() -> Path:

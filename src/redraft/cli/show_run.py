@@ -27,11 +27,10 @@ def show(
     """Show a kept run. Its versions, what they scored, what failed, what it used."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
-        from redraft.cli.kept_runs import read_run
+        from redraft.cli.kept_runs import read_run, shown_document
         from redraft.cli.prompts_view import prompts_view
         from redraft.cli.run_view import run_view
         from redraft.core.texts import as_text
-        from redraft.loop.run_document import run_document
         from redraft.text.visible import visible
 
         kept = read_run(run)
@@ -45,7 +44,7 @@ def show(
                 # What acts on a terminal is spelt out there; a file gets every character as it is.
                 emit(visible(text) if console.is_terminal else text)
         elif as_json:
-            emit_json(run_document(kept, steps=prompts))
+            emit_json(shown_document(kept, steps=prompts))
         else:
             console.show(run_view(kept, console.width, is_utf8=console.is_utf8))
             if prompts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.redact.kinds import mark
@@ -18,36 +20,44 @@ _NAMES = ("name", "key", "Name", "Key")
 _VALUES = ("value", "Value", "val")
 
 
-def walk(value: Any, redact: Redact) -> Any:
-    """Return data of the same shape with every text redacted; each different text is looked at once."""
+def redacted_once(redact: Redact) -> Redact:
+    """Return what redacts a text and remembers it: data says the same things over and over."""
     seen: dict[str, str] = {}
 
-    def text(plain: str) -> str:
-        if plain not in seen:
-            seen[plain] = redact(plain)
-        return seen[plain]
+    def once(text: str) -> str:
+        if text not in seen:
+            seen[text] = redact(text)
+        return seen[text]
 
-    return _walk(value, text)
+    return once
 
 
-def _walk(value: Any, redact: Redact) -> Any:
-    if isinstance(value, str):
+def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return data of the same shape with every text redacted, and withheld what has a secret-like key.
+
+    `other` says what becomes of what is no text, mapping, list or tuple.
+    """
+    if isinstance(value, str) and not isinstance(value, Enum):
         return redact(value)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {redact(key): _field(key, below, fields, redact) for key, below in fields.items()}
-    if isinstance(value, list | tuple):
-        return [_walk(below, redact) for below in cast("list[Any]", value)]
-    return value
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[Any, Any]", value)
+        return {
+            redact(key) if isinstance(key, str) else key: _field(key, fields, redact, other) for key in fields
+        }
+    if isinstance(value, list):
+        return [walk_plain(below, redact, other) for below in cast("list[Any]", value)]
+    if isinstance(value, tuple):
+        return tuple(walk_plain(below, redact, other) for below in cast("tuple[Any, ...]", value))
+    return other(value)
 
 
-def _field(key: str, value: Any, fields: dict[str, Any], redact: Redact) -> Any:
-    name = key
+def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[[Any], Any]) -> Any:
+    name, value = str(key), fields[key]
     if key in _VALUES:  # {"name": "API_KEY", "value": "..."}
-        name = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), key)
+        name = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), name)
     if strength_of(name) > Strength.WEAK and not _is_schema(value):
         return _withheld(value, name)
-    return _walk(value, redact)
+    return walk_plain(value, redact, other)
 
 
 def _withheld(value: Any, name: str) -> Any:
@@ -58,8 +68,8 @@ def _withheld(value: Any, name: str) -> Any:
         return [_withheld(below, name) for below in cast("list[Any]", value)]
     if isinstance(value, str):
         return value if is_placeholder(value) else mark(kind_of(name))
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return mark(kind_of(name)) if is_number and strength_of(name) is not Strength.TOKEN else value
+    is_count = isinstance(value, int | float) and strength_of(name) is Strength.TOKEN
+    return value if value is None or isinstance(value, bool) or is_count else mark(kind_of(name))
 
 
 def _is_schema(value: Any) -> bool:

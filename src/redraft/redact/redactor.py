@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.redact.assigned import assigned
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
@@ -13,9 +13,10 @@ from redraft.redact.kinds import Category, Found, Kind, mark
 from redraft.redact.known import SHORTEST, Known
 from redraft.redact.logins import logins
 from redraft.redact.nearby import nearby
+from redraft.redact.objects import walk_object
 from redraft.redact.personal import personal
 from redraft.redact.places import Places
-from redraft.redact.plain_json import walk
+from redraft.redact.plain_json import redacted_once, walk_plain
 from redraft.redact.redacted import Redacted
 from redraft.redact.tokens import tokens
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from redraft.redact.view import View
+
+T = TypeVar("T")
 
 _ROUNDS = 8
 _LAYERS = 3
@@ -73,7 +76,14 @@ class Redactor:
 
         What stands under a secret-like key is withheld whole.
         """
-        return walk(value, lambda text: self.redact(text).text)
+        return walk_plain(value, redacted_once(lambda text: self.redact(text).text))
+
+    def redact_object(self, value: T, *, spared: tuple[type, ...] = ()) -> T:
+        """Return a dataclass with all the texts in it redacted, but for what is of a `spared` class.
+
+        Models in it become plain data: the result is to be shown, not to be used.
+        """
+        return walk_object(value, lambda text: self.redact(text).text, spared)
 
     def _found(self, text: str) -> list[Found]:
         """Return what to withhold, from left to right, without overlaps."""

@@ -1,0 +1,62 @@
+"""Objects keep their classes and lose their secrets."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import pydantic
+
+from redact_corpus import MIXED, Maker
+from redraft.redact.redactor import Redactor
+
+SECRET = f"token={Maker().of(MIXED, 24)}"
+SHOWN = "token=[withheld: token]"
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class State(StrEnum):
+    RUNNING = "running"
+
+
+class Model(pydantic.BaseModel):
+    said: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    text: str
+    made: str = field(default="", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    parts: tuple[Part, ...]
+    by_name: dict
+    data: object
+    state: State = State.RUNNING
+    at: datetime = AT
+
+
+def test_an_object_keeps_its_classes_and_loses_its_secrets():
+    whole = Whole(
+        (Part(SECRET), Part("plain")),
+        {"a": Part(SECRET), "b": [Part(SECRET)], SECRET: 1.5},
+        [{"password": "plain", "n": 1}, None, Model(said=SECRET, password="plain")],
+    )
+    redacted = Redactor().redact_object(whole)
+    assert redacted == Whole(
+        (Part(SHOWN), Part("plain")),
+        {"a": Part(SHOWN), "b": [Part(SHOWN)], SHOWN: 1.5},
+        [
+            {"password": "[withheld: password]", "n": 1},
+            None,
+            {"said": SHOWN, "password": "[withheld: password]"},
+        ],
+    )
+    assert whole.parts[0].text == SECRET
+
+
+def test_what_is_spared_stays():
+    whole = Whole((Part(SECRET),), {}, None)
+    assert Redactor().redact_object(whole, spared=(Part,)) == whole
