@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
-from redraft.core.evaluation import Issue
+from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
 from redraft.evaluate.config import check_keys, required, wrong
 from redraft.evaluate.verdict import PASSED, failed
 from redraft.text.schema import Schema
@@ -32,6 +32,11 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     name = criterion.name
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        faults = compiled.faults_of(output, MAX_ISSUES) if isinstance(output, str) else None
+        if faults is not None:
+            return (
+                failed(*(issue_of(what, name, where or None) for what, where in faults)) if faults else PASSED
+            )
         # An evaluator can't change the output: what only fits after coercion does not fit.
         result = compiled.check(_plain(output), coerce=False)
         if result.valid:

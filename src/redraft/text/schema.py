@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError, OutputError
 from redraft.text.json_reply import json_of
 from redraft.text.schema_coerce import coerced
-from redraft.text.schema_cost import MAX_CHECKS, MAX_COPIED, MAX_EXPLAINED, Cost, Size, size_of
-from redraft.text.schema_problem import SchemaProblem, problem_of, shown
+from redraft.text.schema_cost import MAX_CHECKS, MAX_COPIED, MAX_DEPTH, MAX_EXPLAINED, Cost, Size, size_of
+from redraft.text.schema_problem import SchemaProblem, detail_of, pointer, problem_of, shown
 from redraft.text.schema_score import Score
 from redraft.text.schema_tree import ROOT, SchemaTree
 
@@ -100,6 +102,35 @@ class Schema:
         except (ValueError, TypeError) as error:  # what JSON can't hold, or too much
             message = f"The output is not a JSON value that can be checked: {error}."
             return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
+
+    def faults_of(self, text: str, most: int) -> list[tuple[str, str]] | None:
+        """Return what is wrong with a JSON text: the validator's own words, and where as a JSON pointer.
+
+        The quick way, for those who want neither a grade nor a value: None says that `check` has to look.
+        """
+        if self._takes_text or len(text) > self._quickly:
+            return None
+        try:
+            value = json_of(text)
+        except OutputError:
+            return None
+        if self._validator.is_valid(value):
+            return []
+        return [
+            (detail_of(error), pointer(error.instance_path))
+            for error in islice(self._validator.iter_errors(value), most)
+        ]
+
+    @cached_property
+    def _quickly(self) -> int:
+        """The length of a text of which nothing can cost too much, whatever it holds."""
+        looks = self._cost.explained(MAX_DEPTH)
+        self._score = self._score or Score(self._tree)
+        return min(
+            MAX_CHECKS // max(1, self._cost.verdict),
+            MAX_EXPLAINED // max(1, looks),
+            MAX_COPIED // max(1, looks + self._score.total),
+        )
 
     def _affordable(self, value: Any) -> Size:
         size = size_of(value)

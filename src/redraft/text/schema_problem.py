@@ -52,9 +52,14 @@ def problem_of(error: Any, value: Any) -> SchemaProblem:
     expected, suggestion = _WORDS.get(kind, _other)(error, f"{at!r}" if at else "the value")
     where = at or "The value"
     message = f"{where}: expected {expected}, got {got}" if kind not in _BARE else f"{where}: {expected}"
-    rule, detail = _pointer(error.schema_path), error.message
-    detail = detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}..."
-    return SchemaProblem(at, message, rule, expected, got, suggestion, detail, _pointer(place))
+    rule = pointer(error.schema_path)
+    return SchemaProblem(at, message, rule, expected, got, suggestion, detail_of(error), pointer(place))
+
+
+def detail_of(error: Any) -> str:
+    """Return the validator's own words, shortened."""
+    words: str = error.message
+    return words if len(words) <= MAX_DETAIL else f"{words[:MAX_DETAIL]}..."
 
 
 def shown(value: Any) -> str:
@@ -93,7 +98,7 @@ def _at(value: Any, place: Sequence[str | int]) -> Any:
     return value
 
 
-def _pointer(path: Sequence[str | int]) -> str:
+def pointer(path: Sequence[str | int]) -> str:
     """Render a path as a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
