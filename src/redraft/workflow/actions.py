@@ -11,6 +11,7 @@ from redraft.workflow.correct import correct_action
 from redraft.workflow.judge import evaluate_action
 from redraft.workflow.llm import llm_action
 from redraft.workflow.loop import loop_action
+from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
 
 if TYPE_CHECKING:
     from redraft.workflow.bench import BuiltIn
@@ -20,19 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 ENTRY_POINTS = "redraft.actions"
 
 BUILT_IN: dict[str, BuiltIn] = {
-    "llm.call": llm_action,
-    "reflection.loop": loop_action,
-    "reflection.evaluate": evaluate_action,
-    "reflection.correct": correct_action,
+    LLM_CALL: llm_action,
+    LOOP: loop_action,
+    EVALUATE: evaluate_action,
+    CORRECT: correct_action,
 }
 
-_UNDERSCORED = {name.replace(".", "_"): name for name in BUILT_IN}
 _registered: dict[str, Callable[..., Any]] = {}
-
-
-def plain_name(name: str) -> str:
-    """Return the name of an action that is built in, however it is spelt; another name is left as it is."""
-    return _UNDERSCORED.get(name, name)
 
 
 def action(name: str) -> Callable[[F], F]:
@@ -55,4 +50,5 @@ def known_actions(given: dict[str, Callable[..., Any]] | None = None) -> dict[st
     found: dict[str, Callable[..., Any]] = {}
     for point in entry_points(group=ENTRY_POINTS):
         found[point.name] = point.load()
-    return found | _registered | (given or {})
+    named = found | _registered | (given or {})
+    return {plain_name(name): fn for name, fn in named.items()}

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from redraft.core.calls import awaited
 from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError, WorkflowError
 from redraft.core.events import Listener
 from redraft.core.nearest import nearest
-from redraft.core.protocols import ChatModel
-from redraft.core.settings import load_settings
+from redraft.core.protocols import ChatModel, ScriptRunner
+from redraft.core.settings import Settings, load_settings
 from redraft.core.usage import NOT_REPORTED
 from redraft.models.names import model_of
+from redraft.sandbox.scripts import script_runner
 from redraft.stores.base import Store
+from redraft.text.schema import Schema
 from redraft.workflow.made import Made
+from redraft.workflow.names import plain_name
 from redraft.workflow.scope import Scope
-from redraft.workflow.spec import Limits, WorkflowSpec
+from redraft.workflow.spec import Code, Limits, WorkflowSpec
 
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
 """An action of ours: it renders its own parameters, when it is time."""
@@ -29,10 +35,12 @@ BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
 class Bench:
     """Hold what the nodes of one run share.
 
-    `models` maps names of the file to models, or to the names of models. `keep` says where the loops' runs
-    are kept. `folder` is where the file lies: what it refers to is looked for there and nowhere else.
+    `built_in` are the actions of ours, `actions` those of one's own, which go before them. `models` maps
+    names of the file to models, or to the names of models. `keep` says where the loops' runs are kept.
+    `folder` is where the file lies: what it refers to is looked for there and nowhere else.
     """
 
+    built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
     actions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     models: Mapping[str, str | ChatModel] = field(default_factory=dict[str, "str | ChatModel"])
     model: str | ChatModel | None = None
@@ -48,32 +56,55 @@ class Bench:
 
         Raises `ConfigError` where none can be had.
         """
-        chosen = name or scope.state.get("model") or self.model
+        chosen: str | ChatModel | None = name or scope.state.get("model") or self.model
         seen: set[str] = set()
         while isinstance(chosen, str) and chosen in self.models and chosen not in seen:
             seen.add(chosen)
             chosen = self.models[chosen]
-        return model_of(cast("str | ChatModel | None", chosen), load_settings())
+        # A model that was given needs no settings, and reading them looks at the disk.
+        return model_of(chosen, load_settings() if isinstance(chosen, str | None) else Settings())
+
+    def schema(self, given: Any) -> Schema:
+        """Return a JSON Schema, compiled once; raises `ConfigError` for one that can't be used."""
+        return _compiled(json.dumps(given), self.folder)
+
+    def code(self, code: Code) -> ScriptRunner:
+        """Return what runs a piece of code; raises `ConfigError` where nothing can."""
+        return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
+
+    def own(self, action: str) -> Callable[..., Any] | None:
+        """Return the action of one's own with a name, which goes before one that is built in."""
+        return self.actions.get(plain_name(action))
 
     async def do(self, action: str, params: Mapping[str, Any], scope: Scope) -> Made:
         """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
-        from redraft.workflow.actions import BUILT_IN, plain_name  # noqa: PLC0415 (built in ones know the bench)
-
-        name = plain_name(action)
-        if (own := self.actions.get(action) or self.actions.get(name)) is not None:
+        if (own := self.own(action)) is not None:
             return await self._own(own, action, params, scope)
-        if name in BUILT_IN:
-            return await BUILT_IN[name](params, scope, self)
-        raise WorkflowError(f"There is no action {action!r}; {nearest(action, [*BUILT_IN, *self.actions])}")
+        if (ours := self.built_in.get(plain_name(action))) is not None:
+            return await ours(params, scope, self)
+        known = [*self.built_in, *self.actions]
+        raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
 
     @staticmethod
     async def _own(fn: Callable[..., Any], name: str, params: Mapping[str, Any], scope: Scope) -> Made:
+        check_call(fn, name, params)
         given = scope.render(dict(params))
         state = to_json(scope.state)  # a copy: an action changes the state by what it returns
-        try:
-            inspect.signature(fn).bind(state=state, **given)
-        except TypeError as error:
-            raise ConfigError(
-                f"The action {name!r} can't be called with these parameters: {error}."
-            ) from error
         return Made(to_json(await awaited(fn)(state=state, **given)), NOT_REPORTED)
+
+
+def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
+    """Raise `ConfigError` for an action that can't be called with `state` and these parameters."""
+    try:
+        inspect.signature(fn).bind(**dict.fromkeys(("state", *params)))
+    except ValueError:  # a builtin without a signature
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"the action {name!r} is called with state=... and the parameters of the file: {error}"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _compiled(schema: str, folder: str) -> Schema:
+    return Schema(json.loads(schema), Path(folder) if folder else None)

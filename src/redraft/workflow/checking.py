@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.text.templates import TemplateError
-from redraft.workflow.actions import BUILT_IN, plain_name
+from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.bench import check_call
 from redraft.workflow.correct import maker_of
-from redraft.workflow.judge import check_evaluator, schema_of
+from redraft.workflow.judge import check_evaluator
+from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
 from redraft.workflow.params import SCHEMA
-from redraft.workflow.running import END
-from redraft.workflow.scope import braced, template
+from redraft.workflow.running import END, ON_ERROR
+from redraft.workflow.scope import Scope, braced, template
 from redraft.workflow.spec import (
     CorrectParams,
     EvaluateParams,
     Evaluator,
+    Jump,
     LlmParams,
     LoopParams,
     Maker,
@@ -26,10 +31,12 @@ from redraft.workflow.spec import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redraft.text.yaml import Way
     from redraft.workflow.bench import Bench
     from redraft.workflow.reading import Source
-    from redraft.workflow.spec import Node
+    from redraft.workflow.spec import Code, Node
 
 CODE = frozenset({"run", "language", "sandbox"})
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -46,6 +53,7 @@ class _Check:
         self.source = source
         self.bench = bench
         self.names = [node.name for node in spec.nodes]
+        self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
 
     def all(self) -> None:
         for at, name in enumerate(self.spec.env):
@@ -67,12 +75,28 @@ class _Check:
             self.fail(way, "a node has either 'uses' (an action) or 'run' (code)")
         if node.run is not None and node.with_:
             self.fail((*way, "with"), "'with' holds the parameters of 'uses'; code sees the state")
-        for key, text in (("when", node.when), ("goto", node.goto if isinstance(node.goto, str) else None)):
-            if key == "when" and text is not None:
-                self.template(braced(text), (*way, key))
+        if node.when is not None:
+            self.template(braced(node.when), (*way, "when"))
+        self.code(node, way)
         self.jumps(node, way)
         if node.uses is not None:
             self.action(node.uses, node.with_, way)
+
+    def code(self, code: Code, way: Way) -> None:
+        """Check that the sandbox of a language is there, and that Python parses."""
+        if code.run is None:
+            return
+        try:
+            self.bench.code(code)
+        except ConfigError as error:
+            self.fail((*way, "sandbox" if code.sandbox != "inline" else "language"), str(error))
+        if code.language == "python":
+            try:
+                ast.parse(code.run)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                at = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+                said = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
+                self.fail((*way, "run"), f"the code does not parse{at}: {said}")
 
     def jumps(self, node: Node, way: Way) -> None:
         if isinstance(node.goto, str):
@@ -81,8 +105,8 @@ class _Check:
             self.target(jump.to, (*way, "goto", at, "to"))
             if jump.if_ is not None:
                 self.template(braced(jump.if_), (*way, "goto", at, "if"))
-        if node.on_error not in ("raise", "continue"):
-            self.target(node.on_error, (*way, "on_error"), ("raise", "continue"))
+        if node.on_error not in ON_ERROR:
+            self.target(node.on_error, (*way, "on_error"), ON_ERROR)
 
     def target(self, name: str, way: Way, others: tuple[str, ...] = ()) -> None:
         if name != END and name not in self.names:
@@ -91,26 +115,35 @@ class _Check:
 
     def action(self, name: str, params: Mapping[str, Any], way: Way) -> None:
         known = plain_name(name)
-        if name not in self.bench.actions and known not in self.bench.actions and known not in BUILT_IN:
+        own = self.bench.own(name)
+        if own is None and known not in BUILT_IN:
             self.fail(
                 (*way, "uses"),
                 f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.bench.actions])}",
             )
         inside = (*way, "with")
         self.templates(params, inside)
-        if known == "reflection.loop":
+        if own is not None:
+            self.call(own, name, params, inside)
+        elif known == LOOP:
             self.loop(self.source.parse(LoopParams, dict(params), inside), inside)
-        elif known == "reflection.evaluate":
+        elif known == EVALUATE:
             given = self.source.parse(EvaluateParams, dict(params), inside)
             self.evaluator(given.evaluator(), inside)
-        elif known == "reflection.correct":
+        elif known == CORRECT:
             given = self.source.parse(CorrectParams, dict(params), inside)
             try:
                 self.maker(maker_of(given), inside)
             except ConfigError as error:
                 self.fail(inside, str(error))
-        elif known == "llm.call":
+        elif known == LLM_CALL:
             self.llm(params, inside)
+
+    def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: Way) -> None:
+        try:
+            check_call(own, name, params)
+        except ConfigError as error:
+            self.fail(way, str(error))
 
     def loop(self, given: LoopParams, way: Way) -> None:
         self.maker(given.generator, (*way, "generator"))
@@ -124,17 +157,19 @@ class _Check:
         if maker.run is not None and maker.params:
             key = next(iter(maker.params))
             self.fail((*way, key), f"unknown key {key!r}; {nearest(key, sorted(CODE))}")
-        if maker.action is not None:
-            name = plain_name(maker.action)
-            if name in ("reflection.loop", "reflection.evaluate", "reflection.correct"):
-                self.fail((*way, "action"), f"{maker.action!r} can't stand inside of another; use a node")
-            if maker.action not in self.bench.actions and name not in BUILT_IN:
-                known = ["llm.call", *self.bench.actions]
-                self.fail(
-                    (*way, "action"), f"there is no action {maker.action!r}; {nearest(maker.action, known)}"
-                )
-            if name == "llm.call":
-                self.llm(maker.params, way)
+        self.code(maker, way)
+        if maker.action is None:
+            return
+        name = plain_name(maker.action)
+        if (own := self.bench.own(maker.action)) is not None:
+            self.call(own, maker.action, maker.params, way)
+        elif name == LLM_CALL:
+            self.llm(maker.params, way)
+        elif name in BUILT_IN:
+            self.fail((*way, "action"), f"{maker.action!r} can't stand inside of another; use a node")
+        else:
+            known = nearest(maker.action, [LLM_CALL, *self.bench.actions])
+            self.fail((*way, "action"), f"there is no action {maker.action!r}; {known}")
 
     def llm(self, params: Mapping[str, Any], way: Way) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
@@ -142,6 +177,8 @@ class _Check:
         given = self.source.parse(LlmParams, plain, way)
         if (params.get("prompt") is None) == (params.get("messages") is None):
             self.fail(way, "llm.call: give either 'prompt' or 'messages'")
+        if given.schema_ is not None:
+            self.schema(given.schema_, way)
         self.model(given.model, way)
 
     def evaluator(self, evaluator: Evaluator, way: Way) -> None:
@@ -149,20 +186,22 @@ class _Check:
             check_evaluator(evaluator)
         except ConfigError as error:
             self.fail(way, str(error))
+        self.code(evaluator, way)
         if evaluator.type == "schema":
-            try:
-                schema_of(evaluator, self.bench)
-            except ConfigError as error:
-                self.fail((*way, "schema"), str(error))
+            self.schema(evaluator.schema_, way)
         if evaluator.type == "llm" and not _is_template(evaluator.model):
             self.model(evaluator.model, way)
+
+    def schema(self, given: Any, way: Way) -> None:
+        try:
+            self.bench.schema(given)
+        except ConfigError as error:
+            self.fail((*way, "schema"), str(error))
 
     def model(self, name: str | None, way: Way) -> None:
         """Check the model that a node names; one that only the state or the settings know is found later."""
         if name is None or _is_template(name):
             return
-        from redraft.workflow.scope import Scope  # noqa: PLC0415 (an empty one, to look the model up)
-
         try:
             self.bench.model_for(name, Scope({}))
         except ConfigError as error:
@@ -189,40 +228,42 @@ class _Check:
                 self.fail(way, f"the variable {path[1]!r} is not listed under 'env'")
 
     def cycles(self) -> None:
-        """Refuse a cycle of gotos in which no node says how often it may be visited."""
-        ways = {
-            at: self.follows(at) for at in range(len(self.names)) if self.spec.nodes[at].max_visits is None
-        }
-        seen: dict[int, bool] = {}
-        for start, first in ways.items():
-            stack = [(start, iter(first))]
-            if start in seen:
-                continue
-            seen[start] = True
+        """Refuse a cycle in which every goto leads to a node that may be visited without end."""
+        follows = [self.follows(at) for at in range(len(self.names))]
+        seen: dict[int, bool] = {}  # whether it is on the way from `start`, or was left behind
+        for start in range(len(follows)):
+            stack = [] if start in seen else [(start, iter(follows[start]))]
+            seen.setdefault(start, True)
             while stack:
                 at, rest = stack[-1]
                 to = next(rest, None)
                 if to is None:
                     seen[at] = False
                     stack.pop()
-                elif to in ways and seen.get(to):
-                    self.fail(
-                        ("nodes", at),
-                        f"the way from {self.names[at]!r} back to {self.names[to]!r} has no bound; "
-                        "give a node on it 'max_visits'",
-                    )
-                elif to in ways and to not in seen:
+                elif to not in seen:
                     seen[to] = True
-                    stack.append((to, iter(ways[to])))
+                    stack.append((to, iter(follows[to])))
+                elif seen[to]:
+                    way = [one for one, _ in stack]
+                    self.endless([*way[way.index(to) :], to])
+
+    def endless(self, cycle: list[int]) -> NoReturn:
+        at, to = next((one, after) for one, after in pairwise(cycle) if after <= one)
+        self.fail(
+            ("nodes", at),
+            f"the way from {self.names[at]!r} back to {self.names[to]!r} has no bound; "
+            f"give {self.names[to]!r} a 'max_visits'",
+        )
 
     def follows(self, at: int) -> list[int]:
+        """Return the nodes that may come after a node, again and again: a bound ends the gotos to a node."""
         node = self.spec.nodes[at]
-        goto = node.goto
-        targets = [goto] if isinstance(goto, str) else [jump.to for jump in goto or ()]
-        if node.on_error not in ("raise", "continue"):
-            targets.append(node.on_error)
-        below = [] if isinstance(goto, str) and node.when is None else [at + 1]
-        return [self.names.index(name) for name in targets if name in self.names] + below
+        jumps = [Jump.model_validate({"to": node.goto})] if isinstance(node.goto, str) else node.goto or []
+        named = (*(jump.to for jump in jumps), node.on_error)
+        targets = [self.unbounded[name] for name in named if name in self.unbounded]
+        always = any(jump.if_ is None and (jump.to in self.unbounded or jump.to == END) for jump in jumps)
+        passes = node.when is not None or node.on_error == "continue" or not always
+        return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
 
 
 def _is_template(value: object) -> bool:

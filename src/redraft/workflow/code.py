@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from redraft.core.errors import ConfigError
 from redraft.core.script import Limits as ScriptLimits
 from redraft.core.script import Script
-from redraft.sandbox.scripts import run_script
 from redraft.workflow.made import Made
 
 if TYPE_CHECKING:
     from redraft.workflow.bench import Bench
     from redraft.workflow.scope import Scope
-    from redraft.workflow.spec import Language, Maker, Sandbox
+    from redraft.workflow.spec import Code, Maker
 
 
 async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
@@ -21,11 +20,11 @@ async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
     if (maker.action is None) == (maker.run is None):
         raise ConfigError("give either 'action' or 'run'")
     if maker.run is not None:
-        return await run_code(maker.language, maker.run, maker.sandbox, scope, bench)
+        return await run_code(maker, scope, bench)
     return await bench.do(str(maker.action), maker.params, scope)
 
 
-async def run_code(language: Language, source: str, sandbox: Sandbox, scope: Scope, bench: Bench) -> Made:
+async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
     """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
     limits = ScriptLimits(
         seconds=bench.limits.seconds,
@@ -33,5 +32,5 @@ async def run_code(language: Language, source: str, sandbox: Sandbox, scope: Sco
         output_chars=bench.limits.output_chars,
         result_chars=bench.limits.result_chars,
     )
-    script = Script(language, source, scope.variables_of_code(), limits, sandbox)
-    return Made(await run_script(script, allow_unsandboxed=bench.allow_unsandboxed), by_code=True)
+    script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
+    return Made((await bench.code(code)(script)).value, by_code=True)

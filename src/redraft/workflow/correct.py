@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.errors import ConfigError, OutputError, SandboxError
+from redraft.core.usage import NOTHING_USED
 from redraft.text.json_reply import json_of
 from redraft.workflow.code import make
 from redraft.workflow.made import Made
+from redraft.workflow.names import LLM_CALL
 from redraft.workflow.params import checked
 from redraft.workflow.spec import Corrector, CorrectParams, Maker
 
 if TYPE_CHECKING:
     from redraft.workflow.bench import Bench
     from redraft.workflow.scope import Scope
+
+logger = logging.getLogger("redraft")
 
 WRAPPERS = ("corrected_output", "reflection_output", "output")
 """Keys under which code may return the whole candidate."""
@@ -38,8 +43,9 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) 
     maker = maker_of(given)
     try:
         made = await make(maker, inside, bench)
-    except (SandboxError, OutputError):
-        return Made({"corrected_output": data, "success": False})
+    except (SandboxError, OutputError) as error:
+        logger.warning("The corrector failed: %s", error)
+        return Made({"corrected_output": data, "success": False}, error.usage or NOTHING_USED)
     corrected = unwrapped(made.value)
     if made.is_reply and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
@@ -54,10 +60,10 @@ def maker_of(given: CorrectParams) -> Maker:
     if len(ways) > 1 or (given.run is not None and given.prompt is not None) or not (ways or given.prompt):
         raise ConfigError("reflection.correct: give one of 'prompt', 'corrector_action' and 'run'")
     if given.run is not None:
-        return Maker(run=given.run, language=given.language, sandbox=given.sandbox)
+        return Maker.model_validate(given.model_dump(include={"run", "language", "sandbox"}))
     params = {"prompt": given.prompt, "model": given.model}
     chosen = {key: value for key, value in params.items() if value is not None}
-    return Maker.model_validate({"action": given.corrector_action or "llm.call", **chosen})
+    return Maker.model_validate({"action": given.corrector_action or LLM_CALL, **chosen})
 
 
 def unwrapped(value: Any) -> Any:

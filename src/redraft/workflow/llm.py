@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.answer import answer
-from redraft.core.chat import ChatReply, ChatRequest, Message, ModelRole
+from redraft.core.chat import ChatReply, ChatRequest, Message
 from redraft.core.errors import ConfigError, OutputError
 from redraft.core.steps import Retry, direct, retried
-from redraft.text.json_reply import json_of
 from redraft.workflow.made import Made
 from redraft.workflow.params import parsed
 from redraft.workflow.spec import LlmParams
@@ -30,25 +29,17 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> M
     not follow the schema.
     """
     given = parsed(LlmParams, params, scope, "llm.call")
-    return await ask(given, bench.model_for(given.model, scope))
-
-
-async def ask(given: LlmParams, model: ChatModel, role: ModelRole = "generation", extra: str = "") -> Made:
-    """Ask a model what the parameters, already rendered, say; `extra` is added to the last message."""
-    messages = _messages(given)
-    if extra:
-        messages = (*messages[:-1], Message(messages[-1].role, f"{messages[-1].content}\n\n{extra}"))
-    request = ChatRequest(messages, given.schema_, given.temperature, given.max_tokens, role=role)
-    reply = await patiently(model, request)
+    request = ChatRequest(_messages(given), given.schema_, given.temperature, given.max_tokens)
+    reply = await patiently(bench.model_for(given.model, scope), request)
     if not reply.text.strip():
         raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
-    value: Any = reply.text
-    if given.schema_ is not None:
-        try:
-            value = json_of(reply.text) if reply.parsed is None else reply.parsed
-        except OutputError as error:
-            raise OutputError(str(error), usage=reply.usage) from error
-    return Made(value, reply.usage, is_reply=True)
+    if given.schema_ is None:
+        return Made(reply.text, reply.usage, is_reply=True)
+    found = bench.schema(given.schema_).check(reply.text if reply.parsed is None else reply.parsed)
+    if not found.valid:
+        wrong = "; ".join(problem.message for problem in found.errors)
+        raise OutputError(f"The reply does not follow the schema: {wrong}", usage=reply.usage)
+    return Made(found.value, reply.usage, is_reply=True)
 
 
 async def patiently(model: ChatModel, request: ChatRequest) -> ChatReply:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.errors import ChangedRunError, ConfigError, ReflectionFailedError, WorkflowError
+from redraft.core.errors import (
+    ChangedRunError,
+    ConfigError,
+    RedraftError,
+    ReflectionFailedError,
+    WorkflowError,
+)
 from redraft.core.feedback import render_feedback
 from redraft.core.result import ConvergenceReason
 from redraft.core.task import Task
@@ -20,7 +26,7 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.code import make
 from redraft.workflow.correct import is_candidate, unwrapped
 from redraft.workflow.judge import candidate, check_evaluator, judge
-from redraft.workflow.loop_state import loop_state, outcome
+from redraft.workflow.loop_state import current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
 from redraft.workflow.scope import Scope, template
@@ -65,7 +71,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     )
     if result.error is not None and result.convergence_reason is ConvergenceReason.ERROR:
         raise result.error
-    values = outcome(result)
+    values = outcome(result, pattern.best_version_selection)
     if not values["success"] and given.on_failure == "raise":
         raise ReflectionFailedError(
             f"No valid output in {values['reflection_iteration']} attempts.", values["reflection_history"]
@@ -82,7 +88,7 @@ class Attempts:
     bench: Bench
 
     def describe(self) -> str:
-        """Say what is asked: the generator's prompt, as far as it can be rendered now, or its code."""
+        """Say what is asked: the generator's prompt as the first attempt renders it, or its code."""
         prompt = self.given.generator.params.get("prompt")
         if isinstance(prompt, str):
             return self._inside(()).text(prompt)
@@ -90,61 +96,67 @@ class Attempts:
 
     async def generate(self, _prompt: str, run: RunContext, /) -> Draft:
         """Run the generator; one that raises is an attempt that failed."""
-        return await self._draft(self.given.generator, run, {})
+        return await self._generated(run, {})
 
     async def evaluate(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge an output in the state of this attempt."""
-        scope = self._inside(run.versions, output=output)
-        return await judge(self.given.evaluator, output, scope, self.bench)
+        return await judge(
+            self.given.evaluator, output, self._inside(run.versions, output=output), self.bench
+        )
 
-    async def revise(self, output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Run the corrector for the next candidate; with feedback, or without one, the generator again."""
-        corrector = self.given.corrector
-        if corrector is None or isinstance(output, FailedAttempt):
-            return await self._draft(self.given.generator, run, {})
-        scope = self._inside(run.versions)
+    async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        """Run the corrector for the next candidate; with feedback, or without one, the generator again.
+
+        It corrects the current output, as documented; the best one is `state.reflection_best`.
+        """
+        corrector, version = self.given.corrector, current(run.versions)
+        if corrector is None or version is None:
+            return await self._generated(run, {})
         try:
-            made = await make(corrector, scope, self.bench)
+            made = await make(corrector, self._inside(run.versions), self.bench)
         except RAISED:
             raise
         except Exception as error:  # noqa: BLE001 (what a file's code or action raises is a failed attempt)
-            return Draft(FailedAttempt(message=f"The corrector failed: {_said(error)}"), NOTHING_USED)
-        if is_candidate(corrector, made, output, self.given.evaluator.schema_):
-            value = candidate(self.given.evaluator, unwrapped(made.value), self.bench)
-            return Draft(_output(value, "corrector"), made.usage, strategy="corrected")
-        feedback = cast("dict[str, Any]", made.value) if isinstance(made.value, dict) else {}
-        draft = await self._draft(self.given.generator, run, feedback)
+            return _failed("corrector", error, "corrected")
+        if is_candidate(corrector, made, version.output, self.given.evaluator.schema_):
+            return self._draft("corrector", replace(made, value=unwrapped(made.value)), "corrected")
+        feedback: Any = made.value
+        if not isinstance(feedback, dict):
+            feedback = {} if feedback is None else {FEEDBACK: str(feedback)}
+        draft = await self._generated(run, cast("dict[str, Any]", feedback))
         draft.usage += made.usage
         return draft
 
-    async def _draft(self, maker: Maker, run: RunContext, feedback: Mapping[str, Any]) -> Draft:
-        scope = self._inside(run.versions, feedback=feedback)
+    async def _generated(self, run: RunContext, feedback: Mapping[str, Any]) -> Draft:
+        critique = render_feedback(run.attempt)
+        if FEEDBACK in feedback:
+            critique = f"{feedback[FEEDBACK]}\n\n{critique}"
+        scope = self._inside(run.versions, {**feedback, FEEDBACK: critique})
+        generator, strategy = self.given.generator, "draft"
+        if run.versions:
+            generator, strategy = asking_to_mend(generator), "regenerated"
         try:
-            made = await make(self._told(maker, run), scope, self.bench)
+            made = await make(generator, scope, self.bench)
         except RAISED:
             raise
         except Exception as error:  # noqa: BLE001 (likewise)
-            failed = FailedAttempt(message=f"The generator failed: {_said(error)}")
-            return Draft(failed, NOTHING_USED, memo=dict(feedback) or None)
-        value = candidate(self.given.evaluator, made.value, self.bench)
-        strategy = "regenerated" if run.versions else "draft"
-        return Draft(_output(value, "generator"), made.usage, strategy=strategy, memo=dict(feedback) or None)
+            draft = _failed("generator", error, strategy)
+        else:
+            draft = self._draft("generator", made, strategy)
+        draft.memo = dict(feedback) or None
+        return draft
 
-    def _told(self, maker: Maker, run: RunContext) -> Maker:
-        """Add what was wrong to the prompt of a generator that does not ask for it itself."""
-        prompt = maker.params.get("prompt")
-        if not run.versions or not isinstance(prompt, str) or maker.action is None:
-            return maker
-        if any(map(template(prompt).mentions, ("state.reflection_errors", "state.reflection_history"))):
-            return maker
-        critique = "{% raw %}" + render_feedback(run.attempt).replace("{% endraw %}", "") + "{% endraw %}"
-        return maker.model_copy(update={"prompt": f"{prompt}\n\n{critique}"})
+    def _draft(self, who: str, made: Made, strategy: str) -> Draft:
+        value = candidate(self.given.evaluator, made.value, self.bench)
+        if value is None:
+            value = FailedAttempt(message=f"The {who} gave nothing.")
+        return Draft(value, made.usage, strategy=strategy)
 
     def _inside(
         self,
         versions: tuple[ReflectionVersion, ...],
-        *,
         feedback: Mapping[str, Any] | None = None,
+        *,
         output: Any = None,
     ) -> Scope:
         state = loop_state(versions, output)
@@ -157,9 +169,29 @@ class Attempts:
         return self.scope.adding(more, output=state["reflection_output"], **names)
 
 
-def _output(value: Any, who: str) -> Any:
-    return FailedAttempt(message=f"The {who} gave nothing.") if value is None else value
+FEEDBACK = "reflection_feedback"
+"""The key of the state with what was wrong, as a text: for generators that run again."""
+TOLD_BY = tuple(f"state.{name}" for name in (FEEDBACK, "reflection_errors", "reflection_history"))
 
 
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def asking_to_mend(generator: Maker) -> Maker:
+    """Return a generator that also says what was wrong, unless its prompt asks for it itself."""
+    params = generator.params
+    addition = f"{{{{ state.{FEEDBACK} }}}}"
+    prompt, messages = params.get("prompt"), params.get("messages")
+    if isinstance(prompt, str):
+        if any(map(template(prompt).mentions, TOLD_BY)):
+            return generator
+        return generator.model_copy(update={"prompt": f"{prompt}\n\n{addition}"})
+    if isinstance(messages, list):
+        return generator.model_copy(
+            update={"messages": [*cast("list[Any]", messages), {"role": "user", "content": addition}]}
+        )
+    return generator
+
+
+def _failed(who: str, error: Exception, strategy: str) -> Draft:
+    """Return the draft of an attempt that raised; what it used until then was paid for all the same."""
+    usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
+    said = str(error) or type(error).__name__
+    return Draft(FailedAttempt(message=f"The {who} failed: {said}"), usage, strategy=strategy)

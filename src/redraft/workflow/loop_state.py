@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.codec import to_json
-from redraft.loop.select import select
-from redraft.workflow.judge import errors_of
+from redraft.loop.select import Selection, highest
 from redraft.workflow.made import FailedAttempt
+from redraft.workflow.verdict import errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +33,23 @@ DOCUMENTED = (
 def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> dict[str, Any]:
     """Return the state variables during the attempt after `versions`.
 
-    `output` is what is being judged; before there is one, output and errors are those of the last attempt.
+    `output` is what is being judged. Before there is one, the last that was made is the current one, and the
+    errors are its own; an attempt that made none is told of only while there is no other.
     """
-    last = versions[-1] if versions else None
-    shown = plain(last.output) if output is None and last is not None else plain(output)
+    version = current(versions) or (versions[-1] if versions else None)
+    shown = output if output is not None or version is None else version.output
     return {
         "reflection_iteration": len(versions) + 1,
-        "reflection_output": shown,
-        "reflection_errors": errors_of(last.evaluation) if last is not None else [],
+        "reflection_output": plain(shown),
+        "reflection_errors": [] if version is None else errors_of(version.evaluation),
         "reflection_history": history_of(versions),
-        **_best(versions),
+        **_shown_best(versions),
     }
+
+
+def current(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
+    """Return the last attempt that made something."""
+    return next((one for one in reversed(versions) if not isinstance(one.output, FailedAttempt)), None)
 
 
 def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
@@ -61,10 +67,15 @@ def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
     ]
 
 
-def outcome(result: ReflectionResult) -> dict[str, Any]:
-    """Return the documented value of a loop that ended, with the keys of its output beside them."""
+def outcome(result: ReflectionResult, selection: Selection) -> dict[str, Any]:
+    """Return the documented value of a loop that ended, with the keys of its output beside them.
+
+    The best attempt is one that made something, whatever the others scored.
+    """
     history = result.history
-    chosen = history.best_version
+    chosen = (
+        history.final_version if selection == "latest" else _best(history.versions) or history.best_version
+    )
     output = plain(chosen.output)
     values: dict[str, Any] = {
         "success": result.success,
@@ -73,7 +84,7 @@ def outcome(result: ReflectionResult) -> dict[str, Any]:
         "reflection_output": output,
         "reflection_errors": errors_of(chosen.evaluation),
         "reflection_history": history_of(history.versions),
-        **_best(history.versions),
+        **_shown_best(history.versions),
     }
     if not result.success:
         values["exhausted"] = True
@@ -83,12 +94,16 @@ def outcome(result: ReflectionResult) -> dict[str, Any]:
     return {"result": output} | values
 
 
-def _best(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
+def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
     made = [version for version in versions if not isinstance(version.output, FailedAttempt)]
-    best = select(made, "highest_score") if made else None
+    return highest(made) if made else None
+
+
+def _shown_best(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
+    best = _best(versions)
     return {
         "reflection_best": None if best is None else plain(best.output),
-        "reflection_best_score": (best.evaluation.overall_score or 0.0) if best is not None else 0.0,
+        "reflection_best_score": 0.0 if best is None else best.evaluation.overall_score or 0.0,
     }
 
 

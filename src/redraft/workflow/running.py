@@ -23,6 +23,7 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
 from redraft.workflow.loop_state import DOCUMENTED
+from redraft.workflow.names import LOOP, plain_name
 from redraft.workflow.reading import Source
 from redraft.workflow.result import WorkflowResult
 from redraft.workflow.scope import Scope
@@ -74,12 +75,12 @@ class Running:
     async def _visit(self, at: int) -> int:
         """Carry out a node; return the index of the next one."""
         node = self.spec.nodes[at]
-        self.visits[node.name] += 1
         scope = Scope(self.state, self.variables, self.env)
         try:
             if node.when is not None and not scope.holds(node.when):
                 self.emit(NodeFinished(self.run_id, node.name, skipped=True))
                 return at + 1
+            self.visits[node.name] += 1
             self.emit(NodeStarted(self.run_id, node.name, self.visits[node.name]))
             result = await self.step(f"node {node.name}", NodeResult, self._carry_out, node, scope)
         except PASSED_ON:
@@ -97,7 +98,7 @@ class Running:
 
     async def _carry_out(self, node: Node, scope: Scope) -> NodeResult:
         if node.run is not None:
-            made = await run_code(node.language, node.run, node.sandbox, scope, self.bench)
+            made = await run_code(node, scope, self.bench)
         else:
             made = await self.bench.do(str(node.uses), node.with_, scope)
         return NodeResult(to_json(made.value), made.usage)
@@ -108,7 +109,7 @@ class Running:
         It goes under the node's `output`; the keys of a loop, and of an object without `output`, go into the
         state, too. Without either, what is no object goes under the node's name.
         """
-        is_loop = node.uses in ("reflection.loop", "reflection_loop")
+        is_loop = node.uses is not None and plain_name(node.uses) == LOOP
         if node.output is not None:
             self.state[node.output] = value
         if isinstance(value, Mapping) and (is_loop or node.output is None):
@@ -128,19 +129,24 @@ class Running:
         for jump in [Jump.model_validate({"to": goto})] if isinstance(goto, str) else goto:
             if jump.if_ is not None and not scope.holds(jump.if_):
                 continue
-            target = self._index(jump.to)
-            bound = self.spec.nodes[target].max_visits if target < len(self.spec.nodes) else None
-            if bound is None or self.visits[jump.to] < bound:
+            if (target := self._target(jump.to)) is not None:
                 return target
-        return at + 1  # also where the bound of a cycle is reached
+        return at + 1
 
-    def _index(self, name: str) -> int:
-        names = [node.name for node in self.spec.nodes]
-        return len(names) if name == END else names.index(name)
+    def _target(self, name: str) -> int | None:
+        """Return the index of the node that a goto names; None where it has been visited often enough."""
+        if name == END:
+            return len(self.spec.nodes)
+        target = next(at for at, node in enumerate(self.spec.nodes) if node.name == name)
+        bound = self.spec.nodes[target].max_visits
+        return target if bound is None or self.visits[name] < bound else None
 
     def _failed(self, at: int, error: Exception) -> int:
         node = self.spec.nodes[at]
-        if node.on_error == "raise":
+        target = at + 1 if node.on_error == "continue" else None
+        if node.on_error not in ON_ERROR:
+            target = self._target(node.on_error)
+        if target is None:
             raise self._placed(at, error)
         logger.warning("The node %r failed, and the workflow goes on: %s", node.name, error)
         self.visited.append(node.name)
@@ -148,7 +154,7 @@ class Running:
         said = {"node": node.name, "type": type(error).__name__, "message": str(error)}
         self.state["error"] = said
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
-        return at + 1 if node.on_error == "continue" else self._index(node.on_error)
+        return target
 
     def _placed(self, at: int, error: Exception) -> Exception:
         """Say where in the file an error comes from: in a note, or itself where it is the file's mistake."""
@@ -160,5 +166,7 @@ class Running:
         return error
 
 
+ON_ERROR = ("raise", "continue")
+"""What `on_error` says besides the names of nodes."""
 END = "end"
 """What a goto names to end the workflow."""

@@ -14,7 +14,7 @@ Sandbox = Literal["inline", "process"]
 class Strict(BaseModel):
     """Refuse keys that are not known."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Limits(Strict):
@@ -27,22 +27,19 @@ class Limits(Strict):
 
 
 class Code(Strict):
-    """Hold a piece of code and how it is run."""
+    """Hold a piece of code, where there is one, and how it is run."""
 
-    run: str | None = Field(None, description="Code; its value is `result`, or what it returns.")
-    language: Language = "python"
-    sandbox: Sandbox = Field("inline", description="`process` runs whole Python in a jailed child.")
-
-
-class Maker(BaseModel):
-    """Make an output: by an action, whose parameters stand beside it, or by code."""
-
-    model_config = ConfigDict(extra="allow", populate_by_name=True, frozen=True, strict=True)
-
-    action: str | None = Field(None, description="`llm.call`, or an action of your own.")
     run: str | None = Field(None, description="Code; its value is `result`, or what it returns.")
     language: Language = "python"
     sandbox: Sandbox = "inline"
+
+
+class Maker(Code):
+    """Make an output: by an action, whose parameters stand beside it, or by code."""
+
+    model_config = ConfigDict(extra="allow")
+
+    action: str | None = Field(None, description="`llm.call`, or an action of your own.")
 
     @property
     def params(self) -> dict[str, Any]:
@@ -68,7 +65,7 @@ class Example(Strict):
     output: Any
 
 
-class Evaluator(Strict):
+class Evaluator(Code):
     """Say whether an output is valid, and how good it is."""
 
     type: Literal["schema", "llm", "custom"]
@@ -78,9 +75,6 @@ class Evaluator(Strict):
     )
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
-    run: str | None = Field(None, description="Code, for the type `custom`.")
-    language: Language = "python"
-    sandbox: Sandbox = "inline"
     threshold: float = Field(0.8, ge=0, le=1, description="From which a score alone counts as valid.")
 
 
@@ -94,7 +88,7 @@ class LoopParams(Strict):
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
 
 
-class EvaluateParams(Strict):
+class EvaluateParams(Code):
     """Parameters of `reflection.evaluate`."""
 
     data: Any = Field(None, description="Default: state.reflection_output.")
@@ -103,9 +97,6 @@ class EvaluateParams(Strict):
     prompt: Template | None = None
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
-    run: str | None = None
-    language: Language = "python"
-    sandbox: Sandbox = "inline"
     threshold: float = Field(0.8, ge=0, le=1)
 
     def evaluator(self) -> Evaluator:
@@ -116,22 +107,19 @@ class EvaluateParams(Strict):
             prompt=self.prompt,
             model=self.model,
             examples=self.examples,
+            threshold=self.threshold,
             run=self.run,
             language=self.language,
             sandbox=self.sandbox,
-            threshold=self.threshold,
         )
 
 
-class CorrectParams(Strict):
+class CorrectParams(Code):
     """Parameters of `reflection.correct`."""
 
     data: Any = Field(None, description="Default: state.reflection_output.")
     errors: Any = Field(None, description="Default: state.reflection_errors.")
     corrector_action: str | None = None
-    run: str | None = None
-    language: Language = "python"
-    sandbox: Sandbox = "inline"
     prompt: Template | None = Field(None, description="Uses llm.call.")
     model: str | None = None
 
@@ -155,20 +143,22 @@ class Jump(Strict):
     to: str
 
 
-class Node(Strict):
+class Node(Code):
     """One step of the workflow: an action (`uses`, `with`), or code (`run`)."""
 
     name: str = Field(min_length=1)
     description: str = ""
     uses: str | None = None
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
-    run: str | None = None
-    language: Language = "python"
-    sandbox: Sandbox = "inline"
     output: str | None = Field(None, description="The key of the state under which the result goes.")
     when: Template | None = Field(None, description="The node is skipped unless this is true.")
     goto: str | list[Jump] | None = Field(None, description="The next node, instead of the one below.")
-    max_visits: int | None = Field(None, ge=1, le=10_000, description="The bound of a cycle of gotos.")
+    max_visits: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="A goto is not taken to a node that has run so often: the bound of a cycle.",
+    )
     on_error: str = Field(
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
     )

@@ -14,7 +14,7 @@ from redraft.core.errors import WorkflowError
 from redraft.core.protocols import TimedStep
 from redraft.core.sync import run_sync
 from redraft.loop.tell import emitter
-from redraft.workflow.actions import known_actions
+from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.bench import Bench
 from redraft.workflow.checking import check
 from redraft.workflow.events import WorkflowFinished
@@ -55,6 +55,7 @@ class Workflow:
         self.source = source
         self.spec: WorkflowSpec = read(source)
         self._bench = Bench(
+            built_in=BUILT_IN,
             actions=known_actions(dict(actions or {})),
             models={**self.spec.models, **(models or {})},
             model=self.spec.model,
@@ -160,9 +161,11 @@ class Workflow:
         try:
             while (event := await events.get()) is not None:
                 yield event
-            await run
         finally:
-            run.cancel()
+            if not run.done():
+                run.cancel()
+                await asyncio.wait([run])
+        await run
 
 
 async def run_action(
