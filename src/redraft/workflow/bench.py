@@ -57,6 +57,7 @@ class Bench:
         Raises `ConfigError` where none can be had.
         """
         chosen: str | ChatModel | None = name or scope.state.get("model") or self.model
+        chosen = chosen or load_settings().model
         seen: set[str] = set()
         while isinstance(chosen, str) and chosen in self.models and chosen not in seen:
             seen.add(chosen)

@@ -146,6 +146,11 @@ class _Check:
             self.fail(way, str(error))
 
     def loop(self, given: LoopParams, way: Way) -> None:
+        if isinstance(given.max_iterations, str) and not _is_template(given.max_iterations):
+            self.fail(
+                (*way, "max_iterations"),
+                f"expected a whole number of at least 1, or a template, got {given.max_iterations!r}",
+            )
         self.maker(given.generator, (*way, "generator"))
         self.evaluator(given.evaluator, (*way, "evaluator"))
         if given.corrector is not None:
@@ -205,7 +210,7 @@ class _Check:
         try:
             self.bench.model_for(name, Scope({}))
         except ConfigError as error:
-            self.fail((*way, "model"), str(error))
+            self.fail((*way, "model"), f"{error} What a name stands for is said under 'models'")
 
     def templates(self, value: Any, way: Way) -> None:
         if isinstance(value, str) and (not way or way[-1] not in CODE):

@@ -165,7 +165,7 @@ class Attempts:
             heard |= version.memo or {}
         shown = ("reflection_output", "reflection_errors", "reflection_iteration")
         names = {name: state[name] for name in shown}
-        more = {**heard, **(feedback or {}), **state}
+        more = {FEEDBACK: "", **heard, **(feedback or {}), **state}
         return self.scope.adding(more, output=state["reflection_output"], **names)
 
 

@@ -84,7 +84,7 @@ class LoopParams(Strict):
     generator: Maker
     evaluator: Evaluator
     corrector: Corrector | None = None
-    max_iterations: int | Template = Field(3, ge=1)
+    max_iterations: Annotated[int, Field(ge=1)] | Template = 3
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
 
 

@@ -1,0 +1,259 @@
+"""reflection.evaluate and its evaluators: schema, llm and custom."""
+
+import json
+
+import pytest
+
+from redraft import ChatReply, ModelError, ScriptedModel, TokenUsage, WorkflowError
+from redraft.workflow import Workflow
+from workflows import SCHEMA, act, workflow
+
+VALID = {"valid": True, "score": 1.0, "errors": [], "suggestions": []}
+
+
+def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **params):
+    """What an llm evaluator makes of a reply, and what it asked."""
+    model = ScriptedModel([reply, *more])
+    value = act(
+        "reflection.evaluate",
+        state,
+        None,
+        {"gpt-4": model},
+        **{"data": data, "evaluator_type": "llm", "model": "gpt-4", "prompt": prompt, **params},
+    )
+    return value, model.requests
+
+
+def coded(run, language="python", data="the output", state=None, **params):
+    """What an evaluator of code says."""
+    return act(
+        "reflection.evaluate", state, data=data, evaluator_type="custom", language=language, run=run, **params
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "valid"),
+    [
+        ({"name": "Ada", "age": 36}, True),
+        ('{"name": "Ada", "age": 36}', True),
+        ('Here:\n```json\n{"name": "Ada", "age": "36"}\n```', True),
+        ({"name": "Ada"}, False),
+        ("no JSON", False),
+    ],
+)
+def test_a_schema_is_the_default(data, valid):
+    value = act("reflection.evaluate", data=data, schema=SCHEMA)
+    assert list(value) == ["valid", "score", "errors", "suggestions"]
+    assert value["valid"] is valid
+    assert (value["score"] == 1.0) is valid
+    assert bool(value["errors"]) is bool(value["suggestions"]) is not valid
+
+
+def test_data_is_the_output_of_the_loop_before_unless_given():
+    state = {"reflection_output": {"name": "Ada", "age": 1}, "other": {"age": 1}}
+    assert act("reflection.evaluate", state, schema=SCHEMA) == VALID
+    assert act("reflection.evaluate", state, data="{{ state.other }}", schema=SCHEMA)["valid"] is False
+
+
+@pytest.mark.parametrize(
+    ("reply", "valid", "score", "errors"),
+    [
+        ('{"valid": true}', True, 1.0, []),
+        ('{"valid": false}', False, 0.0, []),
+        ('{"valid": true, "score": 0.9, "reason": "fine"}', True, 0.9, []),
+        ('{"valid": false, "score": 0.9, "reason": "no"}', False, 0.9, ["no"]),
+        ('{"score": 0.8}', True, 0.8, []),
+        ('{"score": 0.79}', False, 0.79, []),
+        ('{"valid": false, "errors": ["a", "b"], "reason": "r"}', False, 0.0, ["a", "b"]),
+        ('{"valid": false, "errors": "only one"}', False, 0.0, ["only one"]),
+        ('{"valid": false, "errors": [{"message": "m", "path": "p"}]}', False, 0.0, ["m"]),
+        ('{"valid": false, "errors": [{"problem": 1}]}', False, 0.0, ['{"problem": 1}']),
+        ('Well:\n```json\n{"valid": true}\n```\nSo.', True, 1.0, []),
+        ('I think {"valid": false, "score": 0.1} is right.', False, 0.1, []),
+    ],
+)
+def test_a_judges_reply_is_read(reply, valid, score, errors):
+    value, asked = judged(reply)
+    assert len(asked) == 1
+    assert (value["valid"], value["score"]) == (valid, score)
+    assert [error["message"] for error in value["errors"]] == errors
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "not valid",
+        "valid",
+        "true",
+        "1.0",
+        '"valid"',
+        "[]",
+        "{}",
+        '{"valid": "yes"}',
+        '{"valid": "not valid"}',
+        '{"valid": 1}',
+        '{"score": 7}',
+        '{"score": "high"}',
+        '{"score": true}',
+        '{"score": NaN}',
+        '{"valid": true} or {"valid": false}',
+        '{"valid": tr',
+        "The output is not valid, since it lacks a name.",
+    ],
+)
+def test_a_reply_that_is_no_verdict_is_asked_for_again_and_never_valid(reply):
+    value, asked = judged(reply, reply)
+    assert len(asked) == 2
+    assert (value["valid"], value["score"]) == (False, None)
+    assert value["errors"][0]["message"].startswith("Not judged: ")
+    value, _ = judged(reply, '{"valid": true}')
+    assert value == VALID
+
+
+@pytest.mark.parametrize(
+    ("prompt", "state", "shown"),
+    [
+        ("Judge it.", None, 1),
+        ("Judge {{ state.reflection_output }}.", None, 1),
+        ("Judge {{ state.reflection_output | tojson }}.", None, 1),
+        ("Judge {{ state['reflection_output'] }}.", None, 1),
+        ("Judge {{ state.other }}.", {"other": 1}, 1),
+        ("Is the reflection_output fine?", None, 1),
+    ],
+)
+def test_the_output_is_put_into_the_prompt_once(prompt, state, shown):
+    _, asked = judged('{"valid": true}', prompt=prompt, state=state)
+    assert asked[0].messages[-1].content.count("the output") == shown
+    assert asked[0].role == "evaluation"
+
+
+def test_examples_are_shown_as_a_conversation():
+    examples = [{"input": "a", "output": {"valid": True}}, {"input": [1], "output": '{"valid": false}'}]
+    _, asked = judged('{"valid": true}', examples=examples)
+    said = [(message.role, message.content) for message in asked[0].messages[1:-1]]
+    assert said == [
+        ("user", "a"),
+        ("assistant", '{"valid": true}'),
+        ("user", "[1]"),
+        ("assistant", '{"valid": false}'),
+    ]
+
+
+@pytest.mark.parametrize("place", ["state", "settings", "file"])
+def test_the_model_comes_from_the_state_the_file_or_the_settings(place, monkeypatch):
+    model = ScriptedModel(['{"valid": true}'])
+    params = "{data: x, evaluator_type: llm, prompt: p}"
+    text = f"name: t\nnodes:\n- {{name: n, uses: reflection.evaluate, with: {params}}}"
+    state = {}
+    if place == "state":
+        state["model"] = "mine"
+    if place == "file":
+        text = f"model: mine\n{text}"
+    if place == "settings":
+        monkeypatch.setenv("REDRAFT_MODEL", "mine")
+    made = Workflow.from_text(text, models={"mine": model}, keep=False).run_sync(state)
+    assert made.state["valid"] is True
+    assert made.usage.requests == 1
+
+
+def test_a_provider_that_fails_for_good_is_raised():
+    with pytest.raises(ModelError, match="refused"):
+        judged(ModelError("refused"))
+
+
+def test_what_a_judge_used_is_counted():
+    reply = ChatReply('{"valid": true}', usage=TokenUsage(10, 5, requests=1, cost_usd=0.5))
+    text = (
+        "name: t\nnodes:\n- {name: n, uses: reflection.evaluate, "
+        "with: {data: x, evaluator_type: llm, prompt: p, model: gpt-4}}"
+    )
+    made, _ = workflow(text, reply)
+    assert made.run_sync().usage == TokenUsage(10, 5, requests=1, cost_usd=0.5)
+
+
+PYTHON, LUA, PROLOG = "python", "lua", "prolog"
+
+
+@pytest.mark.parametrize(
+    ("language", "run", "expected"),
+    [
+        (PYTHON, "result = True", VALID),
+        (PYTHON, "return True", VALID),
+        (PYTHON, "result = 0.5", {"valid": False, "score": 0.5}),
+        (PYTHON, "result = 0.8", {"valid": True, "score": 0.8}),
+        (PYTHON, "result = {'valid': True}", VALID),
+        (PYTHON, "result = {'valid': True, 'score': 0.3, 'suggestions': ['s']}", {"suggestions": ["s"]}),
+        (PYTHON, "result = {'valid': False, 'errors': ['e']}", {"errors": [{"message": "e"}]}),
+        (PYTHON, "result = {'score': 1, 'reason': 'r'}", {"valid": True, "errors": []}),
+        (PYTHON, "result = {'score': 0, 'reason': 'r'}", {"valid": False, "errors": [{"message": "r"}]}),
+        (PYTHON, "import json, re\nresult = bool(re.match('the', json.loads(json.dumps(output))))", VALID),
+        (PYTHON, "result = state['reflection_output'] == output == reflection_output", VALID),
+        (PYTHON, "result = reflection_errors == [] and reflection_iteration == 1", VALID),
+        (LUA, "return true", VALID),
+        (LUA, "return 0.5", {"valid": False, "score": 0.5}),
+        (LUA, "result = {valid = true}", VALID),
+        (LUA, "return {valid = false, score = 0.2, errors = {'e'}, suggestions = {'s'}}",
+         {"valid": False, "score": 0.2, "errors": [{"message": "e"}], "suggestions": ["s"]}),
+        (LUA, "return state.reflection_output == output and reflection_iteration == 1", VALID),
+        (PROLOG, "valid.", VALID),
+        (PROLOG, "valid :- output(O), atom_length(O, N), N > 3.", VALID),
+        (PROLOG, "valid :- fail.\nscore(0.25).\nerror('too short').",
+         {"valid": False, "score": 0.25, "errors": [{"message": "too short"}]}),
+    ],
+)  # fmt: skip
+def test_what_code_says(language, run, expected):
+    value = coded(run, language)
+    assert {key: value[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "run", "said"),
+    [
+        (PYTHON, "x = 1", "None"),
+        (PYTHON, "result = 'yes'", "'yes'"),
+        (PYTHON, "result = 7", "7"),
+        (PYTHON, "result = {}", "neither 'valid' nor 'score'"),
+        (PYTHON, "result = {'valid': 'yes'}", "'yes'"),
+        (PYTHON, "result = 1 / 0", "ZeroDivisionError"),
+        (PYTHON, "raise ValueError('boom')", "boom"),
+        (PYTHON, "result = nothing", "nothing"),
+        (LUA, "return 'yes'", "yes"),
+        (LUA, "error('boom')", "boom"),
+        (PROLOG, "valid :- no_such_thing.", "no_such_thing"),
+    ],
+)
+def test_code_that_says_nothing_of_use_makes_the_attempt_invalid(language, run, said):
+    value = coded(run, language)
+    assert (value["valid"], value["score"]) == (False, 0.0)
+    assert value["errors"][0]["message"].startswith("The evaluator failed: ")
+    assert said in value["errors"][0]["message"]
+
+
+def test_whole_python_runs_in_the_jailed_child():
+    value = coded("import collections\nresult = collections.Counter(output)['t'] == 3", sandbox="process")
+    assert value == VALID
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"evaluator_type": "schema"}, "needs 'schema'"),
+        ({"evaluator_type": "llm"}, "needs 'prompt'"),
+        ({"evaluator_type": "custom"}, "needs 'run'"),
+        ({"evaluator_type": "schema", "schema": {}, "run": "x"}, "'run' is not for"),
+        ({"evaluator_type": "custom", "run": "result = (", "language": "python"}, "does not parse"),
+        ({"evaluator_type": "rules"}, "evaluator_type"),
+        ({"schema": {"type": "objekt"}}, "schema"),
+        ({"schema": {}, "shema": {}}, "did you mean 'schema'"),
+        ({"evaluator_type": "custom", "run": "x", "language": "ruby"}, "ruby"),
+    ],
+)
+def test_wrong_parameters_are_refused(params, said):
+    with pytest.raises(WorkflowError, match=said):
+        act("reflection.evaluate", data=1, **params)
+
+
+def test_a_schema_s_braces_are_its_own():
+    schema = {"properties": {"a": {"const": "{{ state.x }}"}}}
+    state = {"reflection_output": json.dumps({"a": "{{ state.x }}"})}
+    assert act("reflection.evaluate", state, schema=schema) == VALID

@@ -1,0 +1,286 @@
+"""reflection.loop: each sentence of the specification and of its design."""
+
+import pytest
+
+from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, WorkflowError
+from workflows import SCHEMA, act, loop, making, scoring
+
+ALWAYS, NEVER = scoring("True"), scoring("False")
+BY_SCORE = scoring("{'valid': output['s'] >= 1, 'score': output['s']}")
+
+
+def scored(*scores):
+    return making(*({"s": score, "n": n} for n, score in enumerate(scores, 1)))
+
+
+def ran(make, evaluator, correct=None, corrector=None, state=None, **params):
+    """A loop of an action that generates, and where there is one another that corrects."""
+    if correct is not None:
+        corrector = {"action": "correct", **(corrector or {})}
+    if corrector is not None:
+        params["corrector"] = corrector
+    actions = {"make": make} | ({"correct": correct} if correct else {})
+    return loop(state, actions, generator={"action": "make"}, evaluator=evaluator, **params)
+
+
+@pytest.mark.parametrize(
+    ("given", "attempts"),
+    [
+        ({}, 3),
+        ({"max_iterations": 1}, 1),
+        ({"max_iterations": 5}, 5),
+        ({"max_iterations": "{{ state.n }}"}, 2),
+    ],
+)
+def test_max_iterations_counts_attempts(given, attempts):
+    make = making(*range(9))
+    value = ran(make, NEVER, state={"n": 2}, **given)
+    assert len(make.seen) == len(value["reflection_history"]) == value["reflection_iteration"] == attempts
+    assert value["exhausted"] is True
+    assert (value["success"], value["valid"]) == (False, False)
+
+
+def test_a_valid_first_attempt_is_the_only_one():
+    make = making("good", "never made")
+    value = ran(make, ALWAYS, correct=making("never"))
+    assert len(make.seen) == 1
+    assert value == {
+        "result": "good",
+        "success": True,
+        "valid": True,
+        "reflection_iteration": 1,
+        "reflection_output": "good",
+        "reflection_errors": [],
+        "reflection_history": [
+            {"iteration": 1, "output": "good", "score": 1.0, "valid": True, "errors": [], "suggestions": []}
+        ],
+        "reflection_best": "good",
+        "reflection_best_score": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "n"), [({}, 2), ({"on_failure": "return_best"}, 2), ({"on_failure": "return_last"}, 3)]
+)
+def test_what_is_returned_where_nothing_was_valid(on_failure, n):
+    value = ran(scored(0.2, 0.7, 0.5), BY_SCORE, **on_failure)
+    assert value["n"] == value["reflection_output"]["n"] == n
+    assert value["reflection_best"] == {"s": 0.7, "n": 2}
+    assert value["reflection_best_score"] == 0.7
+    assert value["reflection_errors"] == value["reflection_history"][n - 1]["errors"]
+
+
+def test_ties_keep_the_earliest():
+    value = ran(scored(0.4, 0.6, 0.6), BY_SCORE)
+    assert value["reflection_best"]["n"] == value["n"] == 2
+
+
+def test_on_failure_raise_carries_the_history():
+    with pytest.raises(ReflectionFailedError, match="No valid output in 2 attempts") as caught:
+        ran(scored(0.2, 0.7), BY_SCORE, on_failure="raise", max_iterations=2)
+    history = caught.value.history
+    assert [sorted(entry) for entry in history] == [
+        ["errors", "iteration", "output", "score", "suggestions", "valid"]
+    ] * 2
+    assert [(entry["iteration"], entry["score"]) for entry in history] == [(1, 0.2), (2, 0.7)]
+
+
+def test_a_generator_that_raises_is_an_attempt_with_score_0():
+    value = ran(making(ValueError("boom"), "good"), scoring("output == 'good'"))
+    first = value["reflection_history"][0]
+    assert (first["score"], first["valid"], first["output"]) == (0.0, False, None)
+    assert first["errors"] == [{"message": "The generator failed: boom"}]
+    assert value["success"] is True
+
+
+@pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
+def test_if_nothing_was_ever_produced_best_is_null(on_failure):
+    value = ran(making(ValueError("boom")), ALWAYS, on_failure=on_failure)
+    assert (value["reflection_best"], value["reflection_best_score"]) == (None, 0.0)
+    assert (value["result"], value["success"], value["reflection_iteration"]) == (None, False, 3)
+    assert len(value["reflection_history"]) == 3
+
+
+@pytest.mark.parametrize("evaluator", [scoring("0.0"), scoring("5")], ids=["scored 0", "failed"])
+def test_the_best_is_one_that_made_something(evaluator):
+    value = ran(making(ValueError("boom"), "something"), evaluator, max_iterations=2)
+    assert value["reflection_best"] == value["reflection_output"] == value["result"] == "something"
+
+
+@pytest.mark.parametrize("nothing", [None, ValueError("boom")])
+def test_a_corrector_that_gives_nothing_costs_an_attempt_and_corrects_the_same_again(nothing):
+    correct = making(nothing, "good")
+    value = ran(making("draft"), scoring("output == 'good'"), correct=correct)
+    assert [entry["output"] for entry in value["reflection_history"]] == ["draft", None, "good"]
+    assert [state["reflection_output"] for state, _ in correct.seen] == ["draft", "draft"]
+    assert "corrector" in value["reflection_history"][1]["errors"][0]["message"]
+
+
+def test_a_corrector_after_a_generator_that_failed_has_nothing_to_correct():
+    make, correct = making(ValueError("boom"), "draft"), making("good")
+    value = ran(make, scoring("output == 'good'"), correct=correct)
+    assert [entry["output"] for entry in value["reflection_history"]] == [None, "draft", "good"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConfigError("no such thing"), WorkflowError("no such thing")],
+)
+def test_a_configuration_error_is_an_error_at_once(error):
+    make = making(error)
+    with pytest.raises(WorkflowError, match="no such thing"):
+        ran(make, ALWAYS)
+    assert len(make.seen) == 1
+
+
+def test_the_state_of_each_attempt():
+    make = making({"a": 1}, {"a": 2}, {"a": 3})
+    ran(make, scoring("{'valid': output['a'] == 3, 'score': output['a'] / 3, 'errors': ['low']}"))
+    first, second, third = (state for state, _ in make.seen)
+    assert {key: first[key] for key in first if key != "reflection_feedback"} == {
+        "reflection_iteration": 1,
+        "reflection_output": None,
+        "reflection_errors": [],
+        "reflection_history": [],
+        "reflection_best": None,
+        "reflection_best_score": 0.0,
+    }
+    assert second["reflection_iteration"] == 2
+    assert second["reflection_output"] == second["reflection_best"] == {"a": 1}
+    assert second["reflection_errors"] == [{"message": "low"}]
+    assert "low" in second["reflection_feedback"]
+    assert third["reflection_best_score"] == pytest.approx(2 / 3)
+    assert [entry["iteration"] for entry in third["reflection_history"]] == [1, 2]
+
+
+def test_the_names_of_a_custom_evaluator():
+    run = (
+        "result = {'valid': False, 'score': 0, 'errors': ["
+        "[output, reflection_output, reflection_errors, reflection_iteration,"
+        " state['reflection_iteration'], state['who']]]}"
+    )
+    value = ran(
+        making("a", "b"),
+        {"type": "custom", "run": run},
+        state={"who": "me"},
+        max_iterations=2,
+    )
+    first, second = (entry["errors"][0]["message"] for entry in value["reflection_history"])
+    assert first == "['a', 'a', [], 1, 1, 'me']"
+    assert second.startswith("['b', 'b', [{'message': ")
+    assert second.endswith(", 2, 2, 'me']")
+
+
+@pytest.mark.parametrize(
+    ("corrected", "apply", "outputs"),
+    [
+        ("{'a': 9}", "auto", [{"a": 1}, {"a": 9}]),
+        ("{'corrected_output': {'b': 9}}", "auto", [{"a": 1}, {"b": 9}]),
+        ("'text'", "auto", [{"a": 1}, "text"]),
+        ("{'hint': 'more'}", "auto", [{"a": 1}, {"a": 2, "hint": "more"}]),
+        ("{'hint': 'more'}", "replace", [{"a": 1}, {"hint": "more"}]),
+        ("{'a': 9}", "feedback", [{"a": 1}, {"a": 2}]),
+        ("'do more'", "feedback", [{"a": 1}, {"a": 2, "told": "do more"}]),
+    ],
+)
+def test_what_a_corrector_gives_is_the_next_candidate_or_feedback(corrected, apply, outputs):
+    def make(state):
+        made = {"a": state["reflection_iteration"]}
+        if "hint" in state:
+            made["hint"] = state["hint"]
+        if "do more" in state["reflection_feedback"]:
+            made["told"] = "do more"
+        return made
+
+    corrector = {"run": f"return {corrected}", "apply": apply}
+    value = ran(make, NEVER, corrector=corrector, max_iterations=2)
+    assert [entry["output"] for entry in value["reflection_history"]] == outputs
+
+
+def test_the_dict_of_an_action_that_corrects_is_a_candidate():
+    value = ran(making({"a": 1}), scoring("output == {'new': 1}"), correct=making({"new": 1}))
+    assert value["reflection_output"] == {"new": 1}
+
+
+def test_feedback_stays_for_the_attempts_after_it():
+    heard = []
+
+    def make(state):
+        heard.append(state.get("hint"))
+        return {"a": len(heard)}
+
+    corrector = {"run": "return {'hint': 'h'} if reflection_iteration == 2 else {'other': 1}"}
+    ran(make, NEVER, corrector=corrector)
+    assert heard == [None, "h", "h"]
+
+
+PROMPTED = {"action": "llm.call", "model": "gpt-4"}
+
+
+@pytest.mark.parametrize(
+    ("asks", "told"),
+    [
+        ({"prompt": "Write."}, True),
+        ({"messages": [{"role": "user", "content": "Write."}]}, True),
+        ({"prompt": "Write. {{ state.reflection_errors | length }}"}, False),
+        ({"prompt": "Write. {{ state.reflection_feedback }}"}, True),
+    ],
+)
+def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told):
+    model = ScriptedModel(["bad {{ 7 * 7 }} {% endraw %}", "good"])
+    evaluator = scoring("{'valid': output == 'good', 'score': 0, 'errors': ['not ' + output]}")
+    value = act(
+        "reflection.loop", None, None, {"gpt-4": model}, generator={**PROMPTED, **asks}, evaluator=evaluator
+    )
+    assert value["success"] is True
+    first, second = (request.messages for request in model.requests)
+    assert "What is wrong" not in first[-1].content
+    assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is told
+
+
+def test_the_output_s_own_keys_are_spread_but_for_documented_ones():
+    output = {"name": "Ada", "success": "mine", "valid": 3, "reflection_best": 1, "exhausted": 2}
+    value = ran(making(output), ALWAYS)
+    assert value["name"] == "Ada"
+    assert (value["success"], value["valid"], value["reflection_best"]) == (True, True, output)
+    assert "exhausted" not in value
+    assert "result" not in value
+    assert value["reflection_output"] == output
+
+
+@pytest.mark.parametrize("output", ["text", [1, 2], 5, 1.5, True])
+def test_what_is_no_object_is_the_result(output):
+    value = ran(making(output), ALWAYS)
+    assert value["result"] == value["reflection_output"] == output
+
+
+def test_coercion_is_kept_in_the_output():
+    value = ran(making('{"name": "Ada", "age": "36"}'), {"type": "schema", "schema": SCHEMA})
+    assert (value["success"], value["age"]) == (True, 36)
+
+
+def test_errors_of_a_schema_have_paths_and_suggestions():
+    schema = {"properties": {"a": {"items": {"type": "integer"}}}}
+    value = ran(making({"a": [1, "x"]}), {"type": "schema", "schema": schema}, max_iterations=1)
+    [error] = value["reflection_errors"]
+    assert set(error) >= {"path", "message", "schema_path", "expected", "got"}
+    assert error["path"] == "a.1"
+    assert value["reflection_history"][0]["suggestions"]
+
+
+def test_a_provider_that_fails_for_good_is_a_failed_attempt():
+    value = loop(
+        generator={**PROMPTED, "prompt": "Write."},
+        evaluator=ALWAYS,
+        replies=[ModelError("refused"), "good"],
+    )
+    assert value["success"] is True
+    assert "refused" in value["reflection_history"][0]["errors"][0]["message"]
+
+
+def test_a_loop_in_another_language():
+    value = loop(
+        generator={"language": "lua", "run": "return {n = reflection_iteration}"},
+        evaluator={"type": "custom", "language": "prolog", "run": "valid :- output(O), O = _{n: N}, N >= 2."},
+    )
+    assert value["reflection_iteration"] in (2, 3)
