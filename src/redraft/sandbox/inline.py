@@ -33,6 +33,12 @@ _GRACE = 0.3
 """Seconds beyond the limit in which a worker may still say itself what happened."""
 
 
+@cache
+def installed(module: str) -> bool:
+    """Say whether a module is there; it is not imported for that."""
+    return find_spec(module) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """Describe a language's interpreter: the module it comes in, our extra that brings it, what it needs."""

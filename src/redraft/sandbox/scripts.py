@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError, MissingExtraError
 from redraft.core.nearest import nearest
-from redraft.sandbox.inline import INTERPRETERS, InlineRunner
+from redraft.sandbox.inline import INTERPRETERS, InlineRunner, installed
 from redraft.sandbox.whole import WholePython
 
 if TYPE_CHECKING:
@@ -41,11 +40,10 @@ def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: 
     if sandbox not in ("inline", "process"):
         raise ConfigError(f"A script's sandbox must be 'inline' or 'process', got {sandbox!r}.")
     interpreter = INTERPRETERS[language]
-    installed = find_spec(interpreter.module) is not None
-    if language == "python" and (sandbox == "process" or not installed):
+    if language == "python" and (sandbox == "process" or not installed(interpreter.module)):
         return WholePython(allow_unsandboxed)
     if sandbox == "process":
         raise ConfigError(f"`sandbox: process` is for Python; {interpreter.title} runs inline only.")
-    if not installed:
+    if not installed(interpreter.module):
         raise MissingExtraError(f"Running {interpreter.title} scripts", interpreter.extra)
     return InlineRunner(language)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import select
 import signal
 import struct
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import SandboxError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-START_SECONDS = 120.0
-"""A first start may have to compile an interpreter on a busy machine."""
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _START = "import sys; sys.path[:0] = sys.argv[2:]; from redraft.sandbox.inside.serve import main; main()"
 _HEAD = struct.Struct(">Q")
-_CHUNK = 1 << 16
-_ANSWER_BYTES = 64 << 20
+_CHUNK = 1 << 18
+_MOST_ANSWERED = 64 << 20
 
 
 class LateError(Exception):
@@ -42,96 +36,120 @@ class DeadError(Exception):
 
 
 class Worker:
-    """Start a process for one language and ask it, from one thread at a time.
+    """Start a process for one language; ask it from one task at a time, in any event loop.
 
     It gets an empty environment, no descriptor but its two pipes, and a session of its own. It ends when
     its pipe does, and, on Linux, with the thread that started it. `libraries` are the folders of the
-    packages that it imports from. Raises `SandboxError` when it could not be started.
+    packages that it imports from.
     """
 
     def __init__(self, language: str, options: Mapping[str, Any], libraries: Sequence[str]) -> None:
         order = json.dumps({"language": language, "parent": os.getpid(), "options": options})
         interpreter = (os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8")
-        self._process = subprocess.Popen(  # noqa: S603 (this interpreter, and words of ours)
-            [*interpreter, "-c", _START, order, _PACKAGES, *libraries],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
-        if self._process.stdin is None or self._process.stdout is None:
-            raise SandboxError("A worker was started without pipes.")
-        self._to, self._from = self._process.stdin, self._process.stdout
-        for pipe in (self._to, self._from):
-            os.set_blocking(pipe.fileno(), False)
+        inward, outward = os.pipe(), os.pipe()
         try:
-            refused = json.loads(self._read(time.monotonic() + START_SECONDS)).get("refused")
-        except (LateError, DeadError) as error:
-            self.end()
-            raise SandboxError(f"The worker for {language} scripts did not start ({error}).") from error
-        if refused is not None:
-            self.end()
-            raise SandboxError(f"The worker for {language} scripts did not start: {refused}")
+            self._process = subprocess.Popen(  # noqa: S603 (this interpreter, and words of ours)
+                [*interpreter, "-c", _START, order, _PACKAGES, *libraries],
+                stdin=inward[0],
+                stdout=outward[1],
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(inward[1])
+            os.close(outward[0])
+            raise
+        finally:
+            os.close(inward[0])
+            os.close(outward[1])
+        self._to, self._from = inward[1], outward[0]
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
 
-    def ask(self, order: bytes, seconds: float) -> bytes:
-        """Return the answer to one order; raises `LateError` or `DeadError`, after which it must be ended."""
-        until = time.monotonic() + seconds
-        self._write(_HEAD.pack(len(order)) + order, until)
-        return self._read(until)
+    async def ask(self, order: bytes, seconds: float) -> bytes:
+        """Return the answer to one order; raises `LateError` or `DeadError`.
 
-    def kill(self) -> None:
-        """Kill the process and all that it started; who waits for it hears that it is dead."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        After that, and after a cancellation, it must be ended.
+        """
+        return await self._exchange(_HEAD.pack(len(order)) + order, seconds)
+
+    async def greet(self, seconds: float) -> bytes:
+        """Return what it says when it is ready; raises like `ask`."""
+        return await self._exchange(b"", seconds)
 
     def end(self) -> None:
-        """Kill the process, bury it, and let go of its pipes."""
-        self.kill()
+        """Kill the process and all that it started, bury it, and let go of its pipes."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._to.close()
-        self._from.close()
+        self._close()
 
     def disown(self) -> None:
         """Let go of the pipes in a process that was forked off the one that the worker belongs to."""
         self._process.returncode = 0
-        self._to.close()
-        self._from.close()
+        self._close()
 
-    def _write(self, data: bytes, until: float) -> None:
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(self._to.fileno(), view) :]
-            except BlockingIOError:
-                self._wait(self._to.fileno(), select.POLLOUT, until)
-            except BrokenPipeError:
-                raise DeadError(self._process.wait()) from None
+    def _close(self) -> None:
+        os.close(self._to)
+        os.close(self._from)
 
-    def _read(self, until: float) -> bytes:
-        (length,) = _HEAD.unpack(self._take(_HEAD.size, until))
-        if length > _ANSWER_BYTES:
-            raise LateError(f"an answer of {length} bytes")
-        return self._take(length, until)
+    async def _exchange(self, said: bytes, seconds: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes] = loop.create_future()
+        talk = _Talk(self._to, self._from, said, answered)
+        late = loop.call_later(seconds, talk.fail, LateError(f"no answer in {seconds:g} s"))
+        loop.add_reader(self._from, talk.listen)
+        if not talk.speak():
+            loop.add_writer(self._to, talk.speak)
+        try:
+            return await answered
+        except (BrokenPipeError, EOFError):
+            raise DeadError(self._process.wait()) from None
+        finally:
+            late.cancel()
+            loop.remove_reader(self._from)
+            loop.remove_writer(self._to)
 
-    def _take(self, size: int, until: float) -> bytes:
-        taken = bytearray()
-        while len(taken) < size:
-            self._wait(self._from.fileno(), select.POLLIN, until)
-            try:
-                data = os.read(self._from.fileno(), min(size - len(taken), _CHUNK))
-            except BlockingIOError:
-                continue
-            if not data:
-                raise DeadError(self._process.wait())
-            taken += data
-        return bytes(taken)
 
-    def _wait(self, pipe: int, event: int, until: float) -> None:
-        poll = select.poll()
-        poll.register(pipe, event)
-        left = until - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            raise LateError(f"no answer from process {self._process.pid}")
+class _Talk:
+    """One order on its way out and its answer on its way in."""
+
+    def __init__(self, to: int, source: int, said: bytes, answered: asyncio.Future[bytes]) -> None:
+        self._to, self._from = to, source
+        self._left = memoryview(said)
+        self._heard = bytearray()
+        self._answered = answered
+
+    def speak(self) -> bool:
+        """Write what the pipe takes; True when all of it is out."""
+        try:
+            while self._left:
+                self._left = self._left[os.write(self._to, self._left) :]
+        except BlockingIOError:
+            return False
+        except BrokenPipeError as error:
+            self.fail(error)
+        asyncio.get_running_loop().remove_writer(self._to)
+        return True
+
+    def listen(self) -> None:
+        """Read what the pipe has."""
+        try:
+            data = os.read(self._from, _CHUNK)
+        except BlockingIOError:
+            return
+        self._heard += data
+        if not data:
+            self.fail(EOFError())
+        elif len(self._heard) >= _HEAD.size:
+            (length,) = _HEAD.unpack_from(self._heard)
+            if length > _MOST_ANSWERED:
+                self.fail(LateError(f"an answer of {length} bytes"))
+            elif len(self._heard) == _HEAD.size + length and not self._answered.done():
+                self._answered.set_result(bytes(self._heard[_HEAD.size :]))
+
+    def fail(self, error: Exception) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(error)

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from redraft.sandbox.worker import Worker
+from redraft.core.errors import SandboxError
+from redraft.sandbox.worker import DeadError, LateError, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
-class _Turn:
-    """Know the worker that one asker waits for, so that it can be cancelled from another thread."""
-
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
-        self._cancelled = False
-        self._lock = Lock()
-
-    def begin(self, worker: Worker) -> None:
-        with self._lock:
-            self._worker = worker
-            if self._cancelled:
-                worker.kill()
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._worker:
-                self._worker.kill()
-
-    def end(self) -> bool:
-        """Say whether the worker was left alone."""
-        with self._lock:
-            self._worker = None
-            return not self._cancelled
+START_SECONDS = 120.0
+"""A first start may have to compile an interpreter on a busy machine."""
 
 
 class Workers:
     """Ask warm processes of one language; started on demand, kept, and replaced when they had to be ended.
 
-    Threads ask, so that a worker serves any event loop; who finds all of them busy waits without its time
+    A worker serves any event loop, one task at a time; who finds all of them busy waits without its time
     running. They belong to the process that made them: a fork starts with none.
     """
 
@@ -54,52 +32,57 @@ class Workers:
         self._options = options
         self._libraries = libraries
         self._idle: list[Worker] = []
-        self._threads = self._askers()
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._starter = self._lasting_thread()
         atexit.register(self._end)
         os.register_at_fork(after_in_child=self._disown)
 
     async def ask(self, order: bytes, seconds: float) -> bytes:
         """Return a worker's answer; raises `LateError`, `DeadError`, and `SandboxError` if none starts."""
-        turn = _Turn()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._ask, order, seconds, turn
-            )
-        except asyncio.CancelledError:
-            turn.cancel()
-            raise
-
-    def _ask(self, order: bytes, seconds: float, turn: _Turn) -> bytes:
-        worker = self._take()
-        answered = False
-        try:
-            turn.begin(worker)
-            answer = worker.ask(order, seconds)
-            answered = True
-            return answer
-        finally:
-            if turn.end() and answered:
-                self._idle.append(worker)
-            else:
+        async with self._slot():
+            worker = self._idle.pop() if self._idle else await self._start()
+            try:
+                answer = await worker.ask(order, seconds)
+            except BaseException:  # a worker that was left in the middle is of no use
                 worker.end()
+                raise
+            self._idle.append(worker)
+            return answer
 
-    def _take(self) -> Worker:
+    async def _start(self) -> Worker:
+        loop = asyncio.get_running_loop()
+        worker = await loop.run_in_executor(
+            self._starter, Worker, self._language, self._options, self._libraries
+        )
         try:
-            return self._idle.pop()
-        except IndexError:
-            return Worker(self._language, self._options, self._libraries)
+            refused = json.loads(await worker.greet(START_SECONDS)).get("refused")
+        except (LateError, DeadError) as error:
+            refused = str(error)
+        except BaseException:  # cancelled
+            worker.end()
+            raise
+        if refused is not None:
+            worker.end()
+            raise SandboxError(f"The worker for {self._language} scripts did not start: {refused}")
+        return worker
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if loop not in self._slots:
+            self._slots[loop] = asyncio.Semaphore(os.cpu_count() or 1)
+        return self._slots[loop]
+
+    def _lasting_thread(self) -> ThreadPoolExecutor:
+        """Make the thread that starts workers: on Linux they end with it, so it must last."""
+        return ThreadPoolExecutor(1, thread_name_prefix=f"redraft-{self._language}")
 
     def _end(self) -> None:
-        self._threads.shutdown()
         while self._idle:
             self._idle.pop().end()
 
     def _disown(self) -> None:
-        """Start anew in a forked child: neither threads nor pipes are its own."""
+        """Start anew in a forked child: neither the thread nor the pipes are its own."""
         for worker in self._idle:
             worker.disown()
         self._idle = []
-        self._threads = self._askers()
-
-    def _askers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix=f"redraft-{self._language}")
+        self._starter = self._lasting_thread()

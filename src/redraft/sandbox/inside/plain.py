@@ -65,8 +65,8 @@ def _inside(item: Any) -> Any:
         return item  # pyright: ignore[reportUnknownVariableType] (whatever the script put in)
     if isinstance(item, dict):
         for key in item:  # pyright: ignore[reportUnknownVariableType] (whatever the script put in)
-            if type(key) is not str:  # pyright: ignore[reportUnknownArgumentType] (likewise)
-                raise NotPlainError(f"has the key {key!r:.40}, and a key must be text")
+            if type(key) not in _TEXT_AND_NUMBERS:  # pyright: ignore[reportUnknownArgumentType] (likewise)
+                raise NotPlainError(f"has the key {key!r:.40}, which JSON has no keys like")
         return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (likewise)
     raise NotPlainError(
         f"holds a {type(item).__name__}, which is no JSON data (bool, number, text, list, dict, None)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import re
 import sys
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 _PRELUDE = "import json, re\n"
 _LINES_BEFORE = _PRELUDE.count("\n")
 _UNSET = "\0 no result was assigned"
+_LOOKUP = {"result": _UNSET}
+_ASSIGNED = re.compile(r"^\s*result\s*=(?!=)", re.MULTILINE)
 _RECURSION = 500
-_CYCLES = {"[...]", "{...}", "(...)"}
+_RESULT = "\nimport json\njson.dumps(result)"
+_BEYOND_MEMORY = ("memory limit", "the worker exceeded its memory limit")
+_STAND_INS = re.compile(
+    r"\[\.\.\.\]|\{\.\.\.\}|\(\.\.\.\)|<bound method>|<stdout>|<stderr>|<\w+_iterator object>|<class '\w+'>"
+    r"|<(function|module) '?[\w.<>]+'?( at 0x\w+)?>|<coroutine .*>|<re\.Match object; .*>"
+    r"|dict_(keys|values|items)\(.*\)|range\(-?\d+, -?\d+(, -?\d+)?\)",
+    re.DOTALL,
+)
 _MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _MISSING_PART = re.compile(r"module '(os|sys|posix|io|pathlib)' has no attribute '\w+'")
@@ -44,7 +54,7 @@ def start(
 
 
 def _run(pool: monty.Monty, order: dict[str, Any]) -> dict[str, Any]:
-    limits, source = order["limits"], order["source"]
+    limits = order["limits"]
     printed = monty.CollectString(limits["output_chars"])
     try:
         with pool.checkout(
@@ -56,58 +66,70 @@ def _run(pool: monty.Monty, order: dict[str, Any]) -> dict[str, Any]:
             },
             os_policy={"sleep": "zero"},
         ) as session:
-            value = session.feed_run(_PRELUDE + source, inputs=order["names"], print_callback=printed)
-            named = "result" in source
-            if named:
-                assigned = session.feed_run("result", external_lookup={"result": _UNSET})
-                named = assigned != _UNSET
-                value = assigned if named else value
-            if _seems_cyclic(value) and (not named or _is_cyclic(session)):
-                hint = "" if named else ", or seems so: assign it to `result` if it is not"
-                return failure("script", f"gave a result that is cyclic{hint}")
+            value = _value(session, order["source"], order["names"], printed)
     except monty.MontyCrashedError as error:
         return late(limits) if error.timed_out else too_big(limits)
     except monty.MontyError as error:
-        return _failure(error, limits, full=len(printed.output))
+        return _failure(error, order, full=len(printed.output))
     except (ValueError, RecursionError, OverflowError) as error:  # a value that can't be handed over
         return failure("script", f"gave a result that cannot be handed over: {error}")
     return success(value, printed.output, limits)
 
 
-def _seems_cyclic(value: Any) -> bool:
-    """Say whether a value holds one of the texts by which the interpreter stands for a part within itself."""
+def _value(
+    session: monty.MontySession, source: str, names: dict[str, Any], printed: monty.CollectString
+) -> Any:
+    """Run a script and return its value: `result` if it was assigned, what it returned, its last expression.
+
+    `result` is written as JSON inside: what cannot be is an error there, where outside it would be a text
+    that stands for it. A second question takes as long as a small script, so where `result` is assigned and
+    nothing returned, it is part of the first.
+    """
+    at_once = "return" not in source and _ASSIGNED.search(source) is not None
+    value = session.feed_run(
+        f"{_PRELUDE}{source}{_RESULT}" if at_once else _PRELUDE + source,
+        inputs=names,
+        external_lookup=_LOOKUP if at_once else None,
+        print_callback=printed,
+    )
+    if at_once:
+        assigned = json.loads(value)
+        return None if assigned == _UNSET else assigned
+    if "result" in source:
+        assigned = json.loads(session.feed_run(_RESULT, external_lookup=_LOOKUP))
+        value = value if assigned == _UNSET else assigned
+    if text := _stand_in(value):
+        raise ValueError(f"it holds {text!r}; assign it to `result` if that is a text")
+    return value
+
+
+def _stand_in(value: Any) -> str | None:
+    """Return a text in a value by which the interpreter seems to stand for what cannot leave it."""
     seen: set[int] = set()
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
-            if item in _CYCLES:
-                return True
+            if _STAND_INS.fullmatch(item):
+                return item
         elif isinstance(item, dict | list | tuple) and id(cast("object", item)) not in seen:
             seen.add(id(cast("object", item)))
             inside = cast("Any", item)
             stack.extend(inside.values() if isinstance(item, dict) else inside)
-    return False
+    return None
 
 
-def _is_cyclic(session: monty.MontySession) -> bool:
-    """Say whether the interpreter itself finds a cycle in `result`."""
-    try:
-        session.feed_run("json.dumps(result)")
-    except monty.MontyRuntimeError as error:
-        return isinstance(error.exception(), ValueError)
-    return False
-
-
-def _failure(error: monty.MontyError, limits: dict[str, Any], full: int) -> dict[str, Any]:
-    raised = error.exception()
+def _failure(error: monty.MontyError, order: dict[str, Any], full: int) -> dict[str, Any]:
+    limits, raised = order["limits"], error.exception()
     said, line = str(raised), _line(error)
     if isinstance(raised, TimeoutError) and said.startswith("feed time limit"):
         return late(limits)
-    if isinstance(raised, MemoryError) and said.startswith("memory limit"):
+    if isinstance(raised, MemoryError) and said.startswith(_BEYOND_MEMORY):
         # The collector of what is printed has the same words, and its own limit in them.
         printing = said.endswith(f"> {limits['output_chars']} bytes") and full <= limits["output_chars"]
         return flooded(limits) if printing else too_big(limits, line)
+    if line is not None and not 0 < line <= order["source"].count("\n") + 1:  # a line of ours: _RESULT
+        return failure("script", f"gave a result that cannot be written as JSON: {said}")
     what = f"raised {type(raised).__name__}{f': {said}' if said else ''}"
     if kind := _forbidden(raised, said):
         return failure("forbidden", f"{what} ({kind})", line)

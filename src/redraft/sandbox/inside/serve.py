@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import signal
 import struct
 import sys
+from contextlib import suppress
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.sandbox.inside.answer import failure
@@ -37,11 +41,10 @@ def main() -> NoReturn:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)  # what an interpreter prints by itself is no answer
     os.close(nothing)
+    Thread(target=_end_with_host, args=(orders,), daemon=True).start()
     try:
-        if sys.platform == "linux":
-            walls.die_with_parent(given["parent"])
         interpreter = importlib.import_module(f"redraft.sandbox.inside.{given['language']}")
-        answer: Answer = interpreter.start(given["options"], shut_in)
+        answer: Answer = interpreter.start(given["options"], partial(_shut_in, given["parent"]))
     except Exception as error:  # noqa: BLE001 (a worker: whatever fails, the host is told)
         _send(answers, {"refused": f"{type(error).__name__}: {error}"})
         os._exit(1)
@@ -56,11 +59,22 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def shut_in(*, programs: tuple[str, ...] = (), address_space: int = _ADDRESS_SPACE) -> None:
+def _end_with_host(orders: int) -> None:
+    """Wait until nobody can write orders any more, and end this process and what it started."""
+    hung_up = select.poll()
+    hung_up.register(orders, 0)
+    hung_up.poll()
+    with suppress(PermissionError):  # behind the walls, where there are no other processes
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _shut_in(parent: int, *, programs: tuple[str, ...] = (), address_space: int = _ADDRESS_SPACE) -> None:
     """Raise the jail's walls around this process, where the machine has them.
 
     The interpreter is the sandbox; these stand behind it, in case it has a hole: no files, no network, no
-    other programs but `programs`.
+    other programs but `programs`. Without any, the kernel ends this process with its host, too: a script
+    may hang where no other thread gets to run.
     """
     order = {
         "scratch": "/nonexistent",
@@ -72,6 +86,8 @@ def shut_in(*, programs: tuple[str, ...] = (), address_space: int = _ADDRESS_SPA
     }
     try:
         walls.check()
+        if not programs:
+            walls.die_with_parent(parent)
         walls.raise_walls(cast("Order", order), private=False, programs=bool(programs))
     except walls.RefusedError:
         return

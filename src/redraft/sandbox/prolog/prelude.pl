@@ -7,8 +7,8 @@ string(X) :- atom(X).
 string_concat(A, B, C) :- ( ground(A-B) -> '$text'(A, X), '$text'(B, Y), atom_concat(X, Y, C) ; atom_concat(A, B, C) ).
 string_chars(S, Cs) :- ( nonvar(S) -> '$text'(S, A), atom_chars(A, Cs) ; atom_chars(S, Cs) ).
 string_to_atom(S, A) :- ( nonvar(S) -> '$text'(S, A) ; S = A ).
-upcase_atom(A, U) :- string_upper(A, U).
-downcase_atom(A, L) :- string_lower(A, L).
+upcase_atom(A, U) :- string_upper(A, Cs), atom_chars(U, Cs).
+downcase_atom(A, L) :- string_lower(A, Cs), atom_chars(L, Cs).
 sumlist(L, S) :- sum_list(L, S).
 aggregate_all(What, G, R) :- '$aggregate'(What, G, R).
 '$aggregate'(count, G, N) :- findall(x, G, L), length(L, N).

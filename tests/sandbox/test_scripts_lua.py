@@ -1,0 +1,211 @@
+"""Scripts in Lua: what they get, what they give, and what they try and do not get."""
+
+import pytest
+
+from redraft.core.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
+from scripting import HALF_A_SECOND, NAMES, alive, attempt, value_of
+
+VALUES = {
+    "number": ("return 1 + 1", 2),
+    "boolean": ("return state.name == 'Ada'", True),
+    "text": ("return state.name .. '!'", "Ada!"),
+    "evaluation": (
+        "return {valid = true, score = 0.5, errors = {}, suggestions = {'add a name'}}",
+        {"valid": True, "score": 0.5, "errors": [], "suggestions": ["add a name"]},
+    ),
+    "result": ("result = {valid = false}", {"valid": False}),
+    "result before what is returned": ("result = 1\nreturn 2", 1),
+    "first of many": ("return 1, 2, 3", 1),
+    "nothing": ("local x = 1", None),
+    "nothing at all": ("", None),
+    "float": ("return 1 / 2", 0.5),
+    "integer": ("return 9007199254740993", 9007199254740993),
+    "object as it came": ("return state", {"name": "Ada", "age": 36, "tags": ["a", None, {}]}),
+    "nested as it came": ("return reflection_output", NAMES["reflection_output"]),
+    "texts as they came": ("return reflection_errors", NAMES["reflection_errors"]),
+    "null in an object is no key": ("return state.gone == nil", True),
+    "null in an array": ("return #state.tags == 3 and state.tags[2] == null", True),
+    "null": ("return null", None),
+    "null in a result": ("return {a = null, b = {null, 1}}", {"a": None, "b": [None, 1]}),
+    "empty array as it came": ("return reflection_output.empty", []),
+    "empty object as it came": ("return reflection_output.none", {}),
+    "empty table": ("return {}", []),
+    "empty object": ("return object {}", {}),
+    "empty array": ("return array {}", []),
+    "keys that are numbers": ("return {[1] = 'a', [3] = 'c'}", {"1": "a", "3": "c"}),
+    "array as an object": ("return object {'a'}", {"1": "a"}),
+    "the same table twice": ("local t = {1} return {t, t}", [[1], [1]]),
+    "iteration": ("local n = 0 for i, item in ipairs(state.tags) do n = n + i end return n", 6),
+    "patterns": ("return (output:match('@(%w+)'))", "example"),
+    "methods of text": ("return ('ab'):rep(2):upper()", "ABAB"),
+    "coroutine": (
+        "local c = coroutine.wrap(function() coroutine.yield(1) coroutine.yield(2) end) c() return c()",
+        2,
+    ),
+    "caught error": ("local ok, said = pcall(error, 'x') return {ok, said}", [False, "x"]),
+    "metatable": (
+        "local t = setmetatable({}, {__index = function(_, k) return k .. '!' end}) return t.a",
+        "a!",
+    ),
+    "closed variable": (
+        "do local x <close> = setmetatable({}, {__close = function() result = 1 end}) end",
+        1,
+    ),
+    "time": ("return type(os.time()) == 'number' and os.date('%Y') ~= nil", True),
+    "printing": ("print('hello', nil, {}) return 1", 1),
+}
+
+
+@pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
+def test_a_script_gives_its_value(source, value):
+    assert value_of("lua", source) == value
+
+
+LATE, BIG, WRONG = SandboxTimeoutError, SandboxMemoryError, ScriptError
+
+ATTEMPTS = {
+    "endless loop": ("while true do end", LATE),
+    "endless repeat": ("repeat until false", LATE),
+    "endless goto": ("::a:: goto a", LATE),
+    "endless recursion by tail calls": ("local function f() return f() end f()", LATE),
+    "endless loop that catches all": ("while true do pcall(function() while true do end end) end", LATE),
+    "endless handler": ("xpcall(error, function() while true do end end)", LATE),
+    "endless loop in a coroutine": ("coroutine.wrap(function() while true do end end)()", LATE),
+    "endless coroutines": (
+        "while true do coroutine.wrap(function() pcall(function() while true do end end) end)() end",
+        LATE,
+    ),
+    "endless iterator": ("for _ in function() return 1 end do end", LATE),
+    "endless pairs": (
+        "for _ in pairs(setmetatable({}, {__pairs = function() return function() return 1 end end})) do end",
+        LATE,
+    ),
+    "endless index": (
+        "local t = setmetatable({}, {__index = function() while true do end end}) return t.x",
+        LATE,
+    ),
+    "endless length": ("return #setmetatable({}, {__len = function() while true do end end})", LATE),
+    "endless text of an error": (
+        "error(setmetatable({}, {__tostring = function() while true do end end}))",
+        WRONG,
+    ),
+    "endless text": (
+        "return tostring(setmetatable({}, {__tostring = function() while true do end end}))",
+        LATE,
+    ),
+    "endless close": (
+        "local x <close> = setmetatable({}, {__close = function() while true do end end})",
+        LATE,
+    ),
+    "endless finalizer": ("setmetatable({}, {__gc = function() while true do end end})", WRONG),
+    "endless sort": ("table.sort({3, 1, 2}, function() while true do end end)", LATE),
+    "endless replacement": ("return ('a'):gsub('a', function() while true do end end)", LATE),
+    "pattern bomb": ("return ('a'):rep(40):find(('a*'):rep(20) .. 'b')", LATE),
+    "pattern bomb of many": ("return ('a'):rep(100000):find('.-.-.-.-b')", LATE),
+    "replacement bomb": ("return ('a'):rep(1000000):gsub('a', ('b'):rep(1000000))", BIG),
+    "3 GB of text": ("return ('a'):rep(3000000000)", BIG),
+    "rep with separators": ("return ('a'):rep(1000000, ('b'):rep(1000000))", BIG),
+    "growing text": ("local s = 'x' while true do s = s .. s end", BIG),
+    "growing table": ("local t = {} while true do t[#t + 1] = {} end", (BIG, LATE)),
+    "growing table that catches all": (
+        "local t = {} while true do pcall(function() for i = 1, 1e7 do t[#t + 1] = {i} end end) end",
+        (BIG, LATE),
+    ),
+    "concat": ("local t = {} for i = 1, 1000 do t[i] = ('x'):rep(1000000) end return table.concat(t)", BIG),
+    "unpack": ("return table.unpack({}, 1, 100000000)", WRONG),
+    "unpack of the largest numbers": ("return table.unpack({}, math.mininteger, math.maxinteger)", WRONG),
+    "move": ("table.move({}, 1, math.maxinteger - 1, 2)", (LATE, WRONG)),
+    "recursion": ("local function f() return 1 + f() end f()", (WRONG, BIG)),
+    "recursion through text": ("local function f() return (('a'):gsub('a', f)) end f()", WRONG),
+    "recursion through pcall": ("local function f() return pcall(f) end f() while true do end", LATE),
+    "recursion through metatables": ("local t = {} setmetatable(t, {__index = t}) return t.x", WRONG),
+    "nested coroutines": ("local function f() coroutine.wrap(f)() end f()", (WRONG, BIG)),
+    "packing": ("return string.pack('z', ('x'):rep(100000000))", (BIG, WRONG)),
+    "format": ("return string.format('%99999d', 1)", WRONG),
+    "program": ("os.execute('id')", WRONG),
+    "pipe": ("io.popen('id')", WRONG),
+    "file": ("io.open('/etc/passwd')", WRONG),
+    "lines of a file": ("for l in io.lines('/etc/passwd') do end", WRONG),
+    "remove": ("os.remove('/tmp/x')", WRONG),
+    "rename": ("os.rename('/tmp/x', '/tmp/y')", WRONG),
+    "temporary name": ("os.tmpname()", WRONG),
+    "environment": ("os.getenv('PATH')", WRONG),
+    "exit": ("os.exit(0)", WRONG),
+    "locale": ("os.setlocale('C')", WRONG),
+    "load": ("load('return 1')()", WRONG),
+    "load of bytes": ("load(string.dump(function() end))", WRONG),
+    "dump": ("string.dump(function() end)", WRONG),
+    "dump by a method": ("(''):dump()", WRONG),
+    "dofile": ("dofile('/etc/passwd')", WRONG),
+    "loadfile": ("loadfile('/etc/passwd')()", WRONG),
+    "require": ("require('os')", WRONG),
+    "package": ("package.loadlib('libc.so.6', '*')", WRONG),
+    "debug": ("debug.getregistry()", WRONG),
+    "debug by a hook": ("debug.sethook()", WRONG),
+    "upvalues": ("debug.getupvalue(print, 1)", WRONG),
+    "garbage": ("collectgarbage('stop')", WRONG),
+    "python": ("python.eval('1')", WRONG),
+    "python by the globals": ("_G.python.builtins.open('/etc/passwd')", WRONG),
+    "strings' metatable": ("getmetatable('').__index = nil", WRONG),
+    "strings' metatable set": ("setmetatable('', {})", WRONG),
+    "metatable of what came in": ("setmetatable(state, {})", WRONG),
+    "cyclic table": ("local t = {} t.t = t return t", WRONG),
+    "deep table": ("local t = {} for i = 1, 500 do t = {t} end return t", WRONG),
+    "very deep table": ("local t = {} for i = 1, 100000 do t = {t} end return t", WRONG),
+    "doubling table": ("local t = {} for i = 1, 60 do t = {t, t} end return t", (WRONG, LATE)),
+    "nan": ("return 0 / 0", WRONG),
+    "infinity": ("return {score = math.huge}", WRONG),
+    "function": ("return print", WRONG),
+    "coroutine as a result": ("return coroutine.create(print)", WRONG),
+    "globals": ("return _G", WRONG),
+    "key that is a table": ("return {[{}] = 1}", WRONG),
+    "key that is a float": ("return {[1.5] = 1}", WRONG),
+    "key that is a boolean": ("return {[true] = 1}", WRONG),
+    "array with a hole": ("return array {[2] = 1}", WRONG),
+    "bytes": (r"return '\xff\xfe'", WRONG),
+    "large result": ("return ('x'):rep(60000)", WRONG),
+    "many items": ("local t = {} for i = 1, 60000 do t[i] = 0 end return t", WRONG),
+    "endless output": ("while true do print(('x'):rep(1000)) end", SandboxError),
+    "endless output that catches all": ("while true do pcall(print, ('x'):rep(1000)) end", SandboxError),
+    "much output": ("print(('x'):rep(30000))", SandboxError),
+    "no Lua": ("x = = 1", WRONG),
+    "bytes of a program": ("\x1bLua", WRONG),
+    "brackets": ("return " + "(" * 5000 + "1" + ")" * 5000, WRONG),
+    "error": ("error('bad')", WRONG),
+    "error that is nothing": ("error()", WRONG),
+    "error that is a table": ("error({code = 1})", WRONG),
+    "arithmetic on nothing": ("return state.missing + 1", WRONG),
+    "yield outside": ("coroutine.yield(1)", WRONG),
+}
+
+
+@pytest.mark.parametrize(("source", "errors"), ATTEMPTS.values(), ids=ATTEMPTS)
+def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
+    assert alive("lua")
+    ended, beyond = attempt("lua", source)
+    assert isinstance(ended, errors), repr(ended)
+    assert "The Lua script" in str(ended)
+    assert beyond < HALF_A_SECOND
+
+
+LINES = {
+    "raised": ("local x = 1\n\nerror('bad')", 3),
+    "in a function": ("local function f()\n  return nil + 1\nend\nf()", 2),
+    "syntax": ("local x = 1\nlocal = 2", 2),
+}
+
+
+@pytest.mark.parametrize(("source", "line"), LINES.values(), ids=LINES)
+def test_an_error_names_its_line(source, line):
+    with pytest.raises(ScriptError) as caught:
+        value_of("lua", source)
+    assert caught.value.line == line
+    assert f"line {line}," in str(caught.value)
+
+
+def test_nothing_is_left_of_the_script_before():
+    value_of("lua", "left = 1 string.left = 1 math.left = 1 coroutine.left = 1")
+    assert (
+        value_of("lua", "return {left == nil, string.left == nil, math.left == nil, coroutine.left == nil}")
+        == [True] * 4
+    )

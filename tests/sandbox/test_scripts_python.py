@@ -1,0 +1,234 @@
+"""Scripts in Python: what they get, what they give, and what they try and do not get."""
+# ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
+
+import pytest
+
+from redraft.core.errors import (
+    SandboxError,
+    SandboxForbiddenError,
+    SandboxMemoryError,
+    SandboxTimeoutError,
+    ScriptError,
+)
+from scripting import HALF_A_SECOND, alive, attempt, value_of
+
+BOTH = ("inline", "process")
+
+VALUES = {
+    "last expression": ("1 + 1", 2),
+    "result": ("result = json.loads(output)", {"name": "Ada", "email": "ada@example.com"}),
+    "result before the last expression": ("result = 1\n2", 1),
+    "result in a branch": ("if state['age'] > 30:\n    result = 'old'", "old"),
+    "a name that only looks like it": ("results = [1, 2]\nlen(results)", 2),
+    "result by another way": ("result, other = 1, 2", 1),
+    "returned": ("if state['name']:\n    return {'valid': True}\nreturn 0", {"valid": True}),
+    "returned by a function": ("def f(x):\n    return x * 2\nresult = f(4)", 8),
+    "variables of a script that returns": (
+        "output = json.loads(output)\ndef f():\n    return output['name']\nreturn f()",
+        "Ada",
+    ),
+    "annotated and returned": ("x: int = 3\ny: str\nreturn x", 3),
+    "nothing": ("x = 1", None),
+    "nothing at all": ("", None),
+    "regular expressions": ("bool(re.search('A.a', state['name']))", True),
+    "all names": (
+        "[reflection_iteration, reflection_errors[0]['message'], reflection_output['nested']['deep']]",
+        [2, 'it\'s "bad"\n\\ or é😀', [1, 2.5, True]],
+    ),
+    "a tuple": ("(1, 2)", [1, 2]),
+    "the same list twice": ("a = [1]\n[a, a]", [[1], [1]]),
+    "numbers as keys": ("result = {1: 2}", {"1": 2}),
+    "null": ("state['gone']", None),
+    "text across lines": ('x = """a\n  b\nreturn"""\nresult = x', "a\n  b\nreturn"),
+    "the documented evaluator": (
+        "import json\ntry:\n    data = json.loads(output)\n    result = {'valid': '@' in data.get('email', ''), 'score': 1.0, 'errors': []}\nexcept:\n    result = {'valid': False}",
+        {"valid": True, "score": 1.0, "errors": []},
+    ),
+    "printing": ("print('hello')\nresult = 1", 1),
+}
+
+
+@pytest.mark.parametrize("sandbox", BOTH)
+@pytest.mark.parametrize(("source", "value"), VALUES.values(), ids=VALUES)
+def test_a_script_gives_its_value(source, value, sandbox):
+    assert value_of("python", source, sandbox) == value
+
+
+LATE, BIG, SHUT, WRONG = SandboxTimeoutError, SandboxMemoryError, SandboxForbiddenError, ScriptError
+
+EVERYWHERE = {
+    "endless loop": ("while True: pass", LATE),
+    "endless loop that catches all": (
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        LATE,
+    ),
+    "endless finally": ("try:\n    1 / 0\nfinally:\n    while True: pass", LATE),
+    "endless sum": ("sum(range(10**12))", LATE),
+    "factorial": ("import math\nmath.factorial(10**7)", (LATE, BIG)),
+    "3 GB of text": ("'a' * 3_000_000_000", BIG),
+    "tower of powers": ("9**9**9", (BIG, LATE)),
+    "power": ("pow(7, 10**9)", (BIG, LATE)),
+    "shift": ("1 << 10**12", (BIG, WRONG)),
+    "list": ("[0] * 10**9", BIG),
+    "list of a range": ("list(range(10**9))", (BIG, LATE)),
+    "growing list": ("a = [0]\nwhile True: a += a", BIG),
+    "growing text": ("a = 'x'\nwhile True: a += a", BIG),
+    "nested lists": ("a = []\nwhile True: a = [a, [0] * 1000]", (BIG, LATE)),
+    "format width": ("f'{1:>10000000000}'", (BIG, WRONG)),
+    "percent width": ("'%10000000000d' % 1", (BIG, WRONG)),
+    "center": ("'a'.center(10**10)", BIG),
+    "replace": ("('a' * 10**6).replace('a', 'b' * 10**6)", BIG),
+    "join": ("'x'.join(['y' * 10**6] * 10**4)", BIG),
+    "regex replacement": ("re.sub('a', 'b' * 10**6, 'a' * 10**6)", (BIG, LATE)),
+    "recursion": ("def f(): return f()\nf()", WRONG),
+    "password file": ("open('/etc/passwd').read()", SHUT),
+    "write a file": ("open('/tmp/redraft-attack', 'w').write('x')", (SHUT, WRONG)),
+    "path": ("import pathlib\npathlib.Path('/etc/passwd').read_text()", SHUT),
+    "own memory": ("open('/proc/self/mem', 'rb')", SHUT),
+    "environment of the parent": ("open('/proc/1/environ').read()", SHUT),
+    "listing": ("import os\nos.listdir('/')", SHUT),
+    "socket": ("import socket\nsocket.create_connection(('127.0.0.1', 80))", SHUT),
+    "subprocess": ("import subprocess\nsubprocess.run(['id'])", SHUT),
+    "shell": ("import os\nif os.system('id'): raise PermissionError", SHUT),
+    "fork": ("import os\nos.fork()", SHUT),
+    "exec": ("import os\nos.execv('/bin/true', ['true'])", SHUT),
+    "kill the parent": ("import os\nos.kill(os.getppid(), 9)", SHUT),
+    "leave at once": ("import os\nos._exit(0)", (SHUT, WRONG)),
+    "SystemExit": ("raise SystemExit", WRONG),
+    "SystemExit 0": ("raise SystemExit(0)", WRONG),
+    "exit": ("exit()", WRONG),
+    "sys.exit": ("import sys\nsys.exit(0)", (WRONG, SHUT)),
+    "KeyboardInterrupt": ("raise KeyboardInterrupt", WRONG),
+    "input": ("input()", WRONG),
+    "cyclic list": ("a = []\na.append(a)\nresult = a", WRONG),
+    "cyclic dict": ("a = {}\na['a'] = [a]\nresult = a", WRONG),
+    "cyclic last expression": ("a = []\na.append(a)\na", WRONG),
+    "deep list": ("a = []\nfor i in range(500): a = [a]\nresult = a", WRONG),
+    "very deep list": ("a = []\nfor i in range(100000): a = [a]\nresult = a", (WRONG, BIG, LATE)),
+    "doubling list": ("a = []\nfor i in range(60): a = [a, a]\nresult = a", (WRONG, BIG, LATE)),
+    "doubling list returned": ("a = []\nfor i in range(60): a = [a, a]\nreturn a", (WRONG, BIG, LATE)),
+    "doubling dict": ("a = {}\nfor i in range(60): a = {'a': a, 'b': a}\na", (WRONG, BIG, LATE)),
+    "large result": ("result = 'x' * 60_000", WRONG),
+    "many items": ("result = [0] * 60_000", WRONG),
+    "nan": ("float('nan')", WRONG),
+    "infinity": ("result = {'score': float('inf')}", WRONG),
+    "5,000 digits": ("10**5000", WRONG),
+    "set": ("{1, 2}", WRONG),
+    "bytes": ("b'x'", WRONG),
+    "function": ("def f(): pass\nresult = [f]", WRONG),
+    "function returned": ("def f(): pass\nreturn [f]", WRONG),
+    "object": ("class A: pass\nA()", WRONG),
+    "module": ("json", WRONG),
+    "tuple as key": ("{(1, 2): 2}", WRONG),
+    "keys of a dict": ("state.keys()", WRONG),
+    "keys of a dict as the result": ("result = state.keys()", WRONG),
+    "endless output": ("while True: print('x' * 1000)", (SandboxError,)),
+    "much output": ("print('x' * 30_000)", (SandboxError,)),
+    "10 GB of output": ("for _ in range(10**7): print('x' * 1000)", (SandboxError,)),
+    "no Python": ("x = = 1", WRONG),
+    "brackets": ("(" * 5000 + ")" * 5000, (WRONG, BIG)),
+    "minuses": ("-" * 100_000 + "1", (WRONG, BIG)),
+    "indices": ("[]" + "[0]" * 50_000, (WRONG, BIG)),
+    "NUL": ("x = 1\0", WRONG),
+    "division": ("1 / 0", WRONG),
+    "message that raises": ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E()", WRONG),
+}
+
+
+@pytest.mark.parametrize(("source", "errors"), EVERYWHERE.values(), ids=EVERYWHERE)
+def test_an_attempt_inline_ends_in_a_named_error_in_time(source, errors):
+    assert alive("python")
+    ended, beyond = attempt("python", source)
+    assert isinstance(ended, errors), repr(ended)
+    assert "The Python script" in str(ended)
+    assert beyond < HALF_A_SECOND
+
+
+# One fresh child each: these take longer, and tests/sandbox/test_python_attacks.py tries its walls.
+IN_A_CHILD = [
+    *("endless loop", "3 GB of text", "password file", "socket", "fork", "leave at once", "SystemExit"),
+    *("cyclic list", "very deep list", "doubling list", "nan", "object", "10 GB of output", "no Python"),
+    *("brackets", "message that raises", "shell", "5,000 digits"),
+]
+
+
+@pytest.mark.parametrize("name", IN_A_CHILD)
+def test_an_attempt_in_a_child_ends_in_a_named_error_in_time(name):
+    source, errors = EVERYWHERE[name]
+    ended, beyond = attempt("python", source, "process")
+    assert isinstance(ended, errors), repr(ended)
+    assert beyond < HALF_A_SECOND
+
+
+WITHOUT_LOOT = {
+    "environment": "import os\nos.environ",
+    "variable": "import os\nos.getenv('PATH')",
+    "ctypes": "import ctypes\nctypes.CDLL(None)",
+    "builtins": "__import__('os').system('id')",
+    "subclasses": "().__class__.__bases__[0].__subclasses__()",
+    "globals of a function": "(lambda: 0).__globals__",
+    "frames": "import sys\nsys._getframe()",
+    "modules": "import sys\nsys.modules",
+    "import machinery": "import importlib\nimportlib.import_module('os')",
+    "garbage": "import gc\ngc.get_objects()",
+    "threads": "import threading\nthreading.Thread(target=print).start()",
+    "pickle": "import pickle\npickle.loads(b'cos\\nsystem\\n(S\"id\"\\ntR.')",
+    "url": "import urllib.request\nurllib.request.urlopen('http://127.0.0.1')",
+    "breakpoint": "breakpoint()",
+    "database": "import sqlite3\nsqlite3.connect('/tmp/x')",
+    "temporary file": "import tempfile\ntempfile.mkstemp()",
+    "evaluated": "eval('open(\"/etc/passwd\").read()')",
+    "executed": "exec('import socket')",
+}
+
+
+@pytest.mark.parametrize("source", WITHOUT_LOOT.values(), ids=WITHOUT_LOOT)
+def test_what_leads_out_is_not_there_inline(source):
+    ended, beyond = attempt("python", source)
+    assert isinstance(ended, SandboxForbiddenError | ScriptError), repr(ended)
+    assert beyond < HALF_A_SECOND
+
+
+LACKING = {
+    "yield": ("def f():\n    yield 1\nlist(f())", "yield expressions"),
+    "inheritance": ("class A(dict): pass\nlen(A())", "class inheritance"),
+    "del": ("x = 1\ndel x", "'del' statement"),
+    "module": ("import difflib\n1", "module 'difflib'"),
+    "builtin": ("globals()\n1", "globals()"),
+}
+
+
+@pytest.mark.parametrize(("source", "lacks"), LACKING.values(), ids=LACKING)
+def test_what_inline_python_lacks_is_named_and_whole_python_has_it(source, lacks):
+    with pytest.raises(ScriptError) as caught:
+        value_of("python", source)
+    assert lacks in str(caught.value)
+    assert "`sandbox: process`" in str(caught.value)
+    value_of("python", source, "process")
+
+
+LINES = {
+    "raised": ("x = 1\n\n1 / 0", 3),
+    "in a function": ("def f():\n    return 1 / 0\n\nf()", 2),
+    "syntax": ("x = 1\ny = = 2", 2),
+}
+
+
+@pytest.mark.parametrize("sandbox", BOTH)
+@pytest.mark.parametrize(("source", "line"), LINES.values(), ids=LINES)
+def test_an_error_names_its_line(source, line, sandbox):
+    with pytest.raises(ScriptError) as caught:
+        value_of("python", source, sandbox)
+    assert caught.value.line == line
+    assert f"line {line}," in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[...]", "{...}", "<function 'f'>"])
+def test_a_text_that_looks_like_what_cannot_leave_may_be_a_result(text):
+    assert value_of("python", f"result = [{text!r}]") == [text]
+
+
+def test_nothing_is_left_of_the_script_before():
+    value_of("python", "left = 2")
+    with pytest.raises(ScriptError, match="left"):
+        value_of("python", "left")
