@@ -60,10 +60,9 @@ def row_of(record: Record) -> Row:
     check_name("key", record.key)
     try:
         _check_version(record.schema_version)
-        data = _named_fields(record.data)
-        _check_json(data)
+        text = _text_of(_named_fields(record.data))
         vector = None if record.vector is None else packed(record.vector)
-        return Row(record.kind, record.key, json_text(data), record.schema_version, vector)
+        return Row(record.kind, record.key, text, record.schema_version, vector)
     except (TypeError, ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         reason = "data is nested too deeply, or holds itself" if deep else error
@@ -87,9 +86,17 @@ def json_text(value: Any) -> str:
     return _ENCODER.encode(value).encode("utf-8", "backslashreplace").decode()
 
 
-def _check_json(data: dict[str, Any]) -> None:
+def _text_of(data: dict[str, Any]) -> str:
+    """Return data as JSON text; raises `TypeError` with the place of what would be read as something else."""
+    try:
+        text = json_text(data)
+        if json.loads(text) == data:  # most do, and reading takes less time than looking at each value
+            return text
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"data{_fault(data) or f': {error}'}") from error
     if fault := _fault(data):
         raise TypeError(f"data{fault}")
+    return text
 
 
 def _fault(value: Any) -> str:
