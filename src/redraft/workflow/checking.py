@@ -75,7 +75,7 @@ class _Check:
             self.fail(way, "a node has either 'uses' (an action) or 'run' (code)")
         if node.run is not None and node.with_:
             self.fail((*way, "with"), "'with' holds the parameters of 'uses'; code sees the state")
-        if node.when is not None:
+        if isinstance(node.when, str):
             self.template(braced(node.when), (*way, "when"))
         self.code(node, way)
         self.jumps(node, way)
@@ -103,7 +103,7 @@ class _Check:
             self.target(node.goto, (*way, "goto"))
         for at, jump in enumerate(node.goto if isinstance(node.goto, list) else ()):
             self.target(jump.to, (*way, "goto", at, "to"))
-            if jump.if_ is not None:
+            if isinstance(jump.if_, str):
                 self.template(braced(jump.if_), (*way, "goto", at, "if"))
         if node.on_error not in ON_ERROR:
             self.target(node.on_error, (*way, "on_error"), ON_ERROR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, get_args
 
@@ -32,7 +33,8 @@ class Source:
         try:
             document = load_yaml(self.text, self.file)
         except ConfigError as error:
-            raise WorkflowError(str(error), file=self.file) from error
+            line = re.match(r", line (\d+)", str(error).removeprefix(self.file))
+            raise WorkflowError(str(error), file=self.file, line=int(line[1]) if line else None) from error
         if not isinstance(document, dict):
             self.fail((), f"a workflow is a mapping with 'name' and 'nodes', got {_short(document)}")
         return cast("dict[str, Any]", document)
@@ -45,11 +47,11 @@ class Source:
             # A key that is misspelt explains one that is missing, and the deepest mistake the ones around it.
             first = max(
                 error.errors(include_url=False),
-                key=lambda one: (one["type"] == EXTRA, one["type"] != MISSING, len(one["loc"])),
+                key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING),
             )
             inside = first["loc"]
-            named = first["type"] in (EXTRA, MISSING)
-            self.fail((*way, *_written(kind, inside, named=named)), _said(kind, inside, first))
+            missing = inside[-1:] if first["type"] == MISSING else ()
+            self.fail((*way, *_written(data, inside), *missing), _said(kind, inside, first))
 
     def fail(self, way: Way, what: str) -> NoReturn:
         """Raise the `WorkflowError` that says what is wrong, and where."""
@@ -59,7 +61,7 @@ class Source:
         """Return the `WorkflowError` that says what is wrong, and where."""
         line = line_of(self.text, way)
         node = self._node(way)
-        inside = way[2:] if way[:1] == ("nodes",) else way
+        inside = way[2:] if node else way
         key = ".".join(map(str, inside))
         place = [f"{self.file}, line {line}", f"node {node!r}" if node else "", key]
         message = f"{', '.join(part for part in place if part)}: {what.rstrip('.')}."
@@ -97,23 +99,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (what fits into a line)
 
 
-def _written(kind: type[BaseModel], way: Way, *, named: bool) -> Way:
-    """Return the way as it stands in the file: a union's branches, which pydantic names, are left out."""
+def _written(data: Any, way: Way) -> Way:
+    """Return the way as it stands in the data: the branches of unions, which pydantic names, are left out."""
     written: list[str | int] = []
-    current: type[BaseModel] | None = kind
     for part in way:
-        if isinstance(part, int):
-            written.append(part)
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
             continue
-        names = {} if current is None else _fields(current)
-        if (
-            part in names
-            or current is None
-            or current.model_config.get("extra") == "allow"
-            or (named and part is way[-1])
-        ):
-            written.append(part)
-            current = names.get(part)
+        written.append(part)
     return tuple(written)
 
 

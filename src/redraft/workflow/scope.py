@@ -48,8 +48,10 @@ class Scope:
         value = self.render(source)
         return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
 
-    def holds(self, condition: str) -> bool:
+    def holds(self, condition: str | bool) -> bool:
         """Say whether a condition is true; it may do without the braces around it."""
+        if isinstance(condition, bool):
+            return condition
         value = template(braced(condition)).render(self._scopes())
         return value.strip().lower() not in FALSE_WORDS if isinstance(value, str) else bool(value)
 

@@ -139,7 +139,7 @@ class LlmParams(Strict):
 class Jump(Strict):
     """Go to a node if a condition holds; without one, always."""
 
-    if_: Template | None = Field(None, alias="if")
+    if_: Template | bool | None = Field(None, alias="if")
     to: str
 
 
@@ -151,7 +151,7 @@ class Node(Code):
     uses: str | None = None
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
     output: str | None = Field(None, description="The key of the state under which the result goes.")
-    when: Template | None = Field(None, description="The node is skipped unless this is true.")
+    when: Template | bool | None = Field(None, description="The node is skipped unless this is true.")
     goto: str | list[Jump] | None = Field(None, description="The next node, instead of the one below.")
     max_visits: int | None = Field(
         None,

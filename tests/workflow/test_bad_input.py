@@ -1,0 +1,309 @@
+"""What bad input gets: file, line, node, key, and what was expected, before anything is spent."""
+
+# ruff: noqa: E501 (a table: a case a line where it fits)
+import textwrap
+
+import pytest
+
+from redraft import ScriptedModel, WorkflowError
+from redraft.workflow import Workflow
+from workflows import making, under, workflow
+
+HEAD = "name: t\nnodes:\n"
+
+
+def nodes(text):
+    """A file with these nodes, which begin in line 3."""
+    return HEAD + under(text, 2) + "\n"
+
+
+def params(text, uses="reflection.loop"):
+    """A file with one node, whose parameters begin in line 6."""
+    return f"{HEAD}  - name: n\n    uses: {uses}\n    with:\n{under(text, 6)}\n"
+
+
+GENERATOR = "generator: {run: return 1}\n"
+EVALUATOR = "evaluator: {type: custom, run: result = True}\n"
+LOOP = GENERATOR + EVALUATOR
+
+FILES = {
+    "no mapping": ("- a\n", 1, None, None, "a workflow is a mapping with 'name' and 'nodes'"),
+    "empty": ("", 1, None, None, "a workflow is a mapping"),
+    "no nodes": ("name: t\n", 1, None, "nodes", "'nodes' is missing"),
+    "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "at least 1"),
+    "no name": ("nodes:\n- {name: n, run: x}\n", 1, None, "name", "'name' is missing"),
+    "unknown key of the file": ("name: t\nnods: []\n", 2, None, "nods", "did you mean 'nodes'"),
+    "unknown key of a node": (nodes("- name: n\n  run: x\n  outptu: o"), 5, "n", "outptu", "did you mean 'output'"),
+    "a field's name in Python": (nodes("- name: n\n  uses: llm.call\n  with_: {}"), 5, "n", "with_", "'with'"),
+    "unknown limit": ("name: t\nlimits: {second: 1}\nnodes: []", 2, None, "limits.second", "'seconds'"),
+    "limit too high": ("name: t\nlimits: {seconds: 9}\nnodes:\n- {name: n, run: x}", 2, None, "limits.seconds", "got 9"),
+    "no name of a node": (nodes("- run: x"), 3, "number 1", "name", "'name' is missing"),
+    "number as a name": (nodes("- name: 5\n  run: x"), 3, "5", "name", "got 5"),
+    "two of one name": (nodes("- {name: n, run: x}\n- {name: m, run: x}\n- {name: n, run: x}"), 5, "n", "name", "two nodes"),
+    "named end": (nodes("- {name: end, run: x}"), 3, "end", "name", "another name"),
+    "neither uses nor run": (nodes("- {name: n}"), 3, "n", None, "either 'uses' (an action) or 'run'"),
+    "both uses and run": (nodes("- {name: n, run: x, uses: llm.call}"), 3, "n", None, "either"),
+    "with beside run": (nodes("- {name: n, run: x, with: {a: 1}}"), 3, "n", "with", "parameters of 'uses'"),
+    "unknown action": (nodes("- name: n\n  uses: reflexion.loop"), 4, "n", "uses", "did you mean 'reflection.loop'"),
+    "unknown own action": (nodes("- name: n\n  uses: owm"), 4, "n", "uses", "did you mean 'own'"),
+    "unknown language": (nodes("- name: n\n  run: x\n  language: ruby"), 5, "n", "language", "'python', 'lua' or 'prolog'"),
+    "unknown sandbox": (nodes("- name: n\n  run: x\n  sandbox: none"), 5, "n", "sandbox", "'inline' or 'process'"),
+    "process for Lua": (
+        nodes("- name: n\n  run: x\n  language: lua\n  sandbox: process"), 6, "n", "sandbox", "is for Python",
+    ),
+    "code that does not parse": (nodes("- name: n\n  run: |\n    x = 1\n    if:"), 4, "n", "run", "in line 2"),
+    "nested code": (nodes(f"- name: n\n  run: x = {'(' * 500}"), 4, "n", "run", "does not parse"),
+    "goto to nowhere": (nodes("- {name: n, run: x}\n- name: m\n  run: x\n  goto: nn"), 6, "m", "goto", "did you mean 'n'"),
+    "jump to nowhere": (nodes("- name: n\n  run: x\n  goto:\n  - {if: true, to: x}"), 6, "n", "goto.0.to", "no node 'x'"),
+    "jump without to": (nodes("- name: n\n  run: x\n  goto:\n  - if: 'true'"), 6, "n", "goto.0.to", "'to' is missing"),
+    "on_error to nowhere": (nodes("- name: n\n  run: x\n  on_error: continu"), 5, "n", "on_error", "'continue'"),
+    "a cycle to itself": (nodes("- name: n\n  run: x\n  goto: n"), 3, "n", None, "give 'n' a 'max_visits'"),
+    "a cycle": (nodes("- {name: a, run: x}\n- {name: b, run: x, goto: a}"), 4, "b", None, "give 'a' a 'max_visits'"),
+    "a cycle under a condition": (
+        nodes("- {name: a, run: x}\n- {name: b, run: x, goto: [{if: state.x, to: a}]}"), 4, "b", None, "'max_visits'",
+    ),
+    "a cycle of errors": (nodes("- {name: a, run: x}\n- {name: b, run: x, on_error: a}"), 4, "b", None, "'max_visits'"),
+    "a cycle with its bound in the wrong place": (
+        nodes("- {name: a, run: x}\n- {name: b, run: x, max_visits: 2, goto: a}"), 4, "b", None, "give 'a'",
+    ),
+    "a cycle that jumps forth": (
+        nodes(
+            "- {name: a, run: x, goto: c}\n- {name: b, run: x, goto: end}\n"
+            "- {name: c, run: x}\n- {name: d, run: x, goto: a}"
+        ), 6, "d", None, "from 'd' back to 'a'",
+    ),
+    "max_visits 0": (nodes("- name: n\n  run: x\n  max_visits: 0"), 5, "n", "max_visits", "got 0"),
+    "when that does not parse": (nodes("- name: n\n  run: x\n  when: state.x =="), 5, "n", "when", "template is wrong"),
+    "if that does not parse": (
+        nodes("- name: n\n  run: x\n  goto:\n  - if: '{{'\n    to: end"), 6, "n", "goto.0.if", "template is wrong",
+    ),
+    "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: x}", 2, None, "env.1", "'B C'"),
+    "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: the key 'name' comes twice"),
+    "broken YAML": ("name: [", 2, None, None, "line 2"),
+    "an object of Python": ("name: !!python/object:os.system x", 1, None, None, "is not for plain data"),
+    "nested brackets": ("name: " + "[" * 20_000, 1, None, None, "levels of nesting"),
+    "aliases that explode": (
+        "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+            f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+        ), None, None, None, "aliases stand for more than",
+    ),
+    "an alias in itself": ("name: &a [*a]", None, None, None, "refers to what it stands in"),
+    "parameters missing": (params("max_iterations: 2"), 5, "n", "with.generator", "'generator' is missing"),
+    "evaluator missing": (params(GENERATOR), 5, "n", "with.evaluator", "'evaluator' is missing"),
+    "unknown parameter": (params(LOOP + "max_iteration: 2"), 8, "n", "with.max_iteration", "did you mean 'max_iterations'"),
+    "max_iterations 0": (params(LOOP + "max_iterations: 0"), 8, "n", "with.max_iterations", "got 0"),
+    "max_iterations -1": (params(LOOP + "max_iterations: -1"), 8, "n", "with.max_iterations", "got -1"),
+    "max_iterations true": (params(LOOP + "max_iterations: true"), 8, "n", "with.max_iterations", "got True"),
+    "max_iterations a text": (params(LOOP + "max_iterations: three"), 8, "n", "with.max_iterations", "got 'three'"),
+    "max_iterations 1.5": (params(LOOP + "max_iterations: 1.5"), 8, "n", "with.max_iterations", "got 1.5"),
+    "bad on_failure": (params(LOOP + "on_failure: ignore"), 8, "n", "with.on_failure", "'return_best', 'return_last' or 'raise'"),
+    "generator a text": (params("generator: x\n" + EVALUATOR), 6, "n", "with.generator", "got 'x'"),
+    "generator without either": (params("generator: {}\n" + EVALUATOR), 6, "n", "with.generator", "either 'action' or 'run'"),
+    "generator with both": (
+        params("generator: {run: x, action: llm.call}\n" + EVALUATOR), 6, "n", "with.generator", "either 'action' or 'run'",
+    ),
+    "code with parameters": (
+        params("generator:\n  run: x\n  promt: y\n" + EVALUATOR), 8, "n", "with.generator.promt", "unknown key 'promt'",
+    ),
+    "generator of an unknown action": (
+        params("generator:\n  action: llm.cal\n" + EVALUATOR), 7, "n", "with.generator.action", "did you mean 'llm.call'",
+    ),
+    "a loop in a loop": (
+        params("generator:\n  action: reflection.loop\n" + EVALUATOR), 7, "n", "with.generator.action", "can't stand inside",
+    ),
+    "llm.call without a prompt": (
+        params("generator: {action: llm.call}\n" + EVALUATOR), 6, "n", "with.generator", "either 'prompt' or 'messages'",
+    ),
+    "llm.call with a wrong key": (
+        params("generator:\n  action: llm.call\n  prompt: x\n  temprature: 1\n" + EVALUATOR),
+        9, "n", "with.generator.temprature", "did you mean 'temperature'",
+    ),
+    "llm.call with a wrong model": (
+        params("generator:\n  action: llm.call\n  prompt: x\n  model: gpt-5\n" + EVALUATOR),
+        9, "n", "with.generator.model", "under 'models'",
+    ),
+    "a prompt that does not parse": (
+        params("generator:\n  action: llm.call\n  model: gpt-4\n  prompt: '{{ state.x'\n" + EVALUATOR),
+        9, "n", "with.generator.prompt", "template is wrong",
+    ),
+    "a template with an unknown filter": (
+        params("generator: {action: llm.call, model: gpt-4, prompt: '{{ state.x | shout }}'}\n" + EVALUATOR),
+        6, "n", "with.generator.prompt", "shout",
+    ),
+    "an include": (
+        params("generator: {action: llm.call, model: gpt-4, prompt: '{% include \"x\" %}'}\n" + EVALUATOR),
+        6, "n", "with.generator.prompt", "include",
+    ),
+    "a variable that is not listed": (
+        params("generator: {action: llm.call, model: gpt-4, prompt: '{{ env.HOME }}'}\n" + EVALUATOR),
+        6, "n", "with.generator.prompt", "not listed under 'env'",
+    ),
+    "own action with a wrong parameter": (
+        params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator", "'prompt'",
+    ),
+    "own action without a parameter": (params("{}", "own"), 5, "n", "with", "'prompt'"),
+    "own action with a wrong parameter in a node": (params("promt: 1\nprompt: 2", "own"), 5, "n", "with", "'promt'"),
+    "evaluator of no type": (params(GENERATOR + "evaluator: {run: x}"), 7, "n", "with.evaluator.type", "'type' is missing"),
+    "evaluator of an unknown type": (
+        params(GENERATOR + "evaluator: {type: shema}"), 7, "n", "with.evaluator.type", "'schema', 'llm' or 'custom'",
+    ),
+    "evaluator without a schema": (params(GENERATOR + "evaluator: {type: schema}"), 7, "n", "with.evaluator", "needs 'schema'"),
+    "evaluator with what is not for it": (
+        params(GENERATOR + "evaluator: {type: schema, schema: {}, prompt: x}"), 7, "n", "with.evaluator", "'prompt' is not for",
+    ),
+    "a schema that is none": (
+        params(GENERATOR + "evaluator:\n  type: schema\n  schema: {type: objekt}"), 9, "n", "with.evaluator.schema", "objekt",
+    ),
+    "a schema from elsewhere": (
+        params(GENERATOR + "evaluator:\n  type: schema\n  schema: {$ref: 'https://example.com/a'}"),
+        9, "n", "with.evaluator.schema", "example.com",
+    ),
+    "a schema outside of the folder": (
+        params(GENERATOR + "evaluator:\n  type: schema\n  schema: {$ref: '../../etc/passwd'}"),
+        9, "n", "with.evaluator.schema", "passwd",
+    ),
+    "an example without output": (
+        params(GENERATOR + "evaluator:\n  type: llm\n  prompt: x\n  model: gpt-4\n  examples:\n  - input: a"),
+        12, "n", "with.evaluator.examples.0.output", "'output' is missing",
+    ),
+    "a threshold too high": (
+        params(GENERATOR + "evaluator:\n  type: custom\n  run: x\n  threshold: 80"),
+        10, "n", "with.evaluator.threshold", "got 80",
+    ),
+    "an evaluator in an unknown language": (
+        params(GENERATOR + "evaluator:\n  type: custom\n  run: x\n  language: perl"),
+        10, "n", "with.evaluator.language", "'python', 'lua' or 'prolog'",
+    ),
+    "bad apply": (
+        params(LOOP + "corrector:\n  run: x\n  apply: maybe"), 10, "n", "with.corrector.apply", "'auto', 'replace' or 'feedback'",
+    ),
+    "llm.call with both": (params("prompt: a\nmessages: []", "llm.call"), 5, "n", "with", "either 'prompt' or 'messages'"),
+    "llm.call with neither": (params("model: gpt-4", "llm_call"), 5, "n", "with", "either 'prompt' or 'messages'"),
+    "llm.call without anything": (nodes("- name: n\n  uses: llm.call"), 3, "n", "with", "either 'prompt' or 'messages'"),
+    "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),
+}  # fmt: skip
+
+
+def own(state, prompt):
+    return prompt
+
+
+@pytest.mark.parametrize("case", FILES.values(), ids=FILES)
+def test_a_file_that_is_wrong(case):
+    text, line, node, key, said = case
+    model = ScriptedModel([])
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, actions={"own": own}, models={"gpt-4": model}, keep=False)
+    error = caught.value
+    assert said in str(error)
+    assert (error.line, error.node, error.key) == (line, node, key)
+    assert error.file == "workflow"
+    if line is not None:
+        assert str(error).startswith(f"workflow, line {line}")
+        assert node is None or repr(node) in str(error)
+    assert model.requests == []
+
+
+def test_the_name_of_the_file_is_told(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(nodes("- {name: n}"))
+    with pytest.raises(WorkflowError, match=r"mine\.yaml, line 3, node 'n': ") as caught:
+        Workflow.from_file(path)
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "cannot be read"), (b"name: \xff", "is not UTF-8")], ids=["missing", "latin"]
+)
+def test_a_file_that_can_t_be_read(tmp_path, content, said):
+    path = tmp_path / "mine.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(WorkflowError, match=said) as caught:
+        Workflow.from_file(path)
+    assert caught.value.file == str(path)
+
+
+FINE = {
+    "a cycle with a bound": "- {name: a, run: return 1, max_visits: 2}\n- {name: b, run: return 1, goto: a}",
+    "a goto back that is no cycle": (
+        "- {name: a, run: return 1, goto: c}\n- {name: b, run: return 1, goto: end}\n- {name: c, run: return 1, goto: b}"
+    ),
+    "a goto forth": "- {name: a, run: return 1, goto: c}\n- {name: b, run: return 1}\n- {name: c, run: return 1}",
+}
+
+
+@pytest.mark.parametrize("text", FINE.values(), ids=FINE)
+def test_gotos_that_end(text):
+    workflow(nodes(text))[0].run_sync()
+
+
+RUN_TIME = {
+    "an undefined key": ("{{ state.user.mail }}", "'mail'"),
+    "an undefined part": ("{{ state.nobody.mail }}", "nobody"),
+    "a class": ("{{ ''.__class__ }}", "__class__"),
+    "a class by attr": ("{{ ''|attr('__class__') }}", "attr"),
+    "a class by item": ("{{ state['user'].__class__.__mro__ }}", "begin with '_'"),
+    "nested ranges": ("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}", ""),
+    "a format bomb": ("{{ '%099999999d' | format(1) }}", ""),
+    "a bomb of texts": ("{{ 'a' * 3000000000 }}", ""),
+    "a bomb of powers": ("{{ 9 ** (9 ** 9) }}", ""),
+    "changing the state": ("{{ state.list.append(1) }}", "append"),
+    "a bad sum": ("{{ state.user + 1 }}", ""),
+    "text that is no JSON": ("{{ 'x' | fromjson }}", ""),
+}
+
+
+@pytest.mark.parametrize(("template", "said"), RUN_TIME.values(), ids=RUN_TIME)
+def test_templates_that_go_wrong_name_the_node_and_spend_nothing(template, said):
+    state = {"user": {"name": "Ada"}, "list": []}
+    text = nodes("- {name: first, run: 'return 1'}\n- name: n\n  uses: own\n  with:\n    prompt: |-") + under(
+        template, 8
+    )
+    seen = making("never")
+    with pytest.raises(WorkflowError, match=r"node 'n'") as caught:
+        Workflow.from_text(text, actions={"own": lambda state, prompt: seen(state)}, keep=False).run_sync(
+            state
+        )
+    assert said in str(caught.value)
+    assert caught.value.line in (4, 7)
+    assert seen.seen == []
+    assert state == {"user": {"name": "Ada"}, "list": []}
+
+
+CODE = {
+    "python": [
+        "while True: pass", "result = 'a' * 3_000_000_000", "result = 9**9**9", "open('/etc/passwd')",
+        "import socket", "import os\nos.fork()", "import ctypes", "import os\nresult = dict(os.environ)",
+        "raise SystemExit(0)", "result = float('nan')", "a = []\na.append(a)\nresult = a",
+        "a = []\nfor _ in range(2000): a = [a]\nresult = a", "print('x' * 10_000_000)",
+    ],
+    "lua": ["while true do end", "return ('a'):rep(3000000000)", "return 0/0", "local a = {} a[1] = a return a"],
+    "prolog": ["valid :- repeat, fail."],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "run"), [(language, run) for language, runs in CODE.items() for run in runs]
+)
+def test_code_that_goes_wrong_makes_its_attempt_invalid(language, run):
+    text = textwrap.dedent(
+        """\
+        name: t
+        limits: {seconds: 0.2}
+        nodes:
+        - name: n
+          uses: reflection.loop
+          with:
+            generator: {run: return 1}
+            max_iterations: 1
+            evaluator:
+              type: custom
+              language: %s
+              run: |
+        """
+    )
+    file = text % language + under(run, 8) + "\n"
+    value = workflow(file)[0].run_sync().state
+    assert (value["success"], value["reflection_best_score"]) == (False, 0.0)
+    assert value["reflection_errors"][0]["message"].startswith("The evaluator failed: ")
