@@ -264,6 +264,102 @@ CODE_PLACES = (
 )
 
 
+# Written before the redactor was tried on them, as people and programs write: they keep the bound honest.
+AS_REPORTED = (
+    "Deployment failed because vault returned secret value {p} which had been rotated.",
+    "Tried SSH with user deploy and pw {p}; permission denied.",
+    "I hardcoded the Stripe secret ({t}) in the test and it leaked to the log.",
+    'The .env contained MAILGUN_API_KEY="{t}" and JWT_SIGNING_KEY={t}',
+    "Login as root/{p} failed three times.",
+    "kubectl create secret generic db --from-literal=password={p}",
+    "aws configure set aws_secret_access_key {t}",
+    "helm upgrade app --set auth.password={p}",
+    'psql "host=db user=app password={p} dbname=x"',
+    "PGPASSWORD={p} psql -h db",
+    "sqlcmd -S db -U sa -P {p}",
+    "ldapsearch -D cn=admin -w {p} -b dc=x",
+    "wget --http-password={p} http://x",
+    "ftp://bob:{p}@files.test/",
+    "amqp://guest:{p}@rabbit:5672/",
+    "Traceback: requests.exceptions.HTTPError: 401 for url: https://api.test/v1?apikey={t}",
+    "OAuth callback was called with code={t}&state=abc",
+    '{{"Authorization":"Bearer {t}","Accept":"*/*"}}',
+    "auth_token => {t}",
+    "X-Vault-Token: {t}",
+    "PRIVATE-TOKEN: {t}",
+    "Ocp-Apim-Subscription-Key: {t}",
+    "x-goog-api-key: {t}",
+    "DD_API_KEY={t} DD_SITE=datadoghq.eu",
+    "The user told me his password was {p} and asked me to reset it",
+    "Passwort: {p}",
+    "mot de passe : {p}",
+    "contraseña: {p}",
+    "my PIN is {d}",
+    "enter the OTP {d} now",
+    "One-time password {d} was accepted",
+    "secret key = {t}",
+    "S3 secret: {t}",
+    "the key {t} is invalid",
+    'I used key "{t}" for the request',
+    "API token leaked: {t}",
+    "token[{t}]",
+    "token '{t}' expired",
+    "access key id and secret: {t}",
+    '"secretAccessKey": "{t}"',
+    'connectionString: "Server=x;User=y;Pwd={p};"',
+    "export const SECRET = `{t}`;",
+    "define('DB_PASSWORD', '{p}');",
+    '$config["password"] = "{p}";',
+    "password: !vault {p}",
+    "    password={p},",
+    'password="{p}"&user=x',
+    "user:{p}@host",
+    "(password {p})",
+    "<Password>{p}</Password>",
+    '<input type="password" value="{p}">',
+    "password\\\\t{p}",
+    '"password", "{p}"',
+    "user=bob,password={p},host=x",
+    "bob,{p},admin (username,password,role)",
+    'credentials = ("bob", "{p}")',
+    "basic_auth: bob:{p}",
+    "login: bob password: {p}",
+    "username: bob / password: {p}",
+    "u: bob p: {p}",
+    'Authorization header was "Token {t}"',
+    "signed with HMAC key {t}",
+    "client id abc, client secret {t}",
+    "the encryption passphrase for the backup is {p}",
+    "Session cookie: sid={t}",
+    "set-cookie: auth={t}; Secure",
+    "webhook url https://hooks.test/x?secret={t}",
+    "git remote set-url origin https://oauth2:{t}@gitlab.test/x.git",
+    "docker login -u bob -p {p} registry.test",
+    "twine upload -u __token__ -p {t}",
+    "echo {p} | sudo -S apt update",
+    "openssl enc -k {p} -aes256",
+    "gpg --passphrase {p} -d x",
+    "7z x -p{p} a.7z",
+    "mongosh --username a --password {p}",
+    "snowsql -p {p}",
+    "root password is now {p}",
+    "changed the admin password from {p} to something else",
+    "his password ({p}) was in the ticket",
+    "I noticed that {p} was used as password for the staging DB",
+)
+
+
+def reported_rows(seed=11):
+    """Return rows as failure reports have them; each holds a password, a token or a code."""
+    make = Maker(seed)
+    rows = []
+    for place in AS_REPORTED:
+        values = {"p": make.password(), "t": make.token(), "d": make.of(DIGITS, 6)}
+        secret = next(value for key, value in values.items() if "{" + key + "}" in place)
+        rows.append(Row(place, place.format(**values), secret))
+    return rows
+
+
 def secret_rows(seed=7):
     """Return rows over all shapes, syntaxes and kinds of values."""
     make = Maker(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redraft.redact.engine import at
@@ -50,14 +51,19 @@ _PROSE = (
     r"|supplied|entered|given"
     r"|sent|passed|typed|tried|it|that|which)\b[ \t]{0,3}[:=]?[ \t]{1,3}[\"'`*]{0,2}){1,5})"
 )
+_FROM = r"(?i:[ \t]{1,3}(?:from|to|into|of)[ \t]{1,3}[\"'`]?)"
+_YAML_TAG = r"![a-zA-Z/_-]{1,30}[ \t]{1,4}"
 _NEXT_WORD = (
     r"(?i:[\"'`*]{0,2}[ \t]{1,3}(?:provided|supplied|given|used|value)?[ \t]{0,2}[:=]?[ \t]{0,3}[\"'`*]{0,2})"
 )
 _ASIDE = (
     r"[\"'`*]{0,2}[ \t]{1,3}(?:\([^()\n]{0,30}\)|(?:for|of|on|to|in|from"
-    r"|at)[ \t][^\n:=\"'`]{1,40})[ \t]?[:=][ \t]{0,3}"
+    r"|at)[ \t][^\n:=\"'`]{1,40}"
+    r"|[a-z]{2,15}(?:[ \t][a-z]{2,15})?)[ \t]?[:=][ \t]{0,3}"
 )
-_BESIDE = r"[\"'`*]{0,2}(?:,[ \t]|[ \t]\(|:?[ \t]{0,3}\n[ \t]{0,8})(?i:which (?:is|was) |i\.?e\.? |namely )?"
+_BESIDE = (
+    r"[\"'`*]{0,2}(?:,[ \t]|[ \t]\(|\[|:?[ \t]{0,3}\n[ \t]{0,8})(?i:which (?:is|was) |i\.?e\.? |namely )?"
+)
 _COMMA = r"[\"']\]?,[ \t\n]{0,20}[\"']"
 _TAG = r"[^<>\n]{0,60}>[ \t\n]{0,20}"
 _VALUE_FIELD = (
@@ -75,6 +81,7 @@ _BARE_REST = r"[^\s\"'`<>|]*"
 _LONGEST_BARE = 1000
 _STRING_PREFIX = r"(?i:[rbfu]{1,2})(?:[\"'])"
 _CUTS = ("&", ";", ",", "\\n", "\\r", "\x01")
+_PLAIN = re.compile(r"[a-z]{4,}|[A-Z]{4,}|(?=.*[A-Z])[A-Za-z]{2,}[A-Za-z_-]{2,}")
 _QUOTES = ('"', "'", "`")
 _SETTER = 24
 _TRAILING = ".,;:!?)]}*_\\"
@@ -145,14 +152,15 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
     for pattern, applies, is_assigned in (
         (_FLAG, is_flag, True),
         (_TAG, is_tag, True),
-        (_VALUE_FIELD, True, True),
+        (_VALUE_FIELD, is_noun, True),
         (_COMMA, True, _is_setter(text, start)),
         (_CELL, True, True),
-        (_QUOTED_NEXT, not _is_phrase_in_quotes(text, start, end), True),
+        (_QUOTED_NEXT, is_noun and not _is_phrase_in_quotes(text, start, end), True),
         (_PROSE, is_noun, False),
         (_ASIDE, is_noun, False),
         (_NEXT_WORD, is_noun, False),
         (_BESIDE, is_noun, False),
+        (_FROM, is_noun, False),
     ):
         if applies and (match := at(pattern, data, end)):
             # A quote that the pattern ends with opens the value.
@@ -193,7 +201,7 @@ def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
 
 def _value_at(view: View, start: int, *, assigned: bool) -> Value:
     text, data = view.text, view.data
-    if match := at(_SCHEME, data, start):
+    if match := at(_SCHEME, data, start) or at(_YAML_TAG, data, start):
         start = match.end()
     if at(_STRING_PREFIX, data, start):
         start = next(place for place in range(start, start + 3) if text[place] in "\"'")
@@ -215,7 +223,7 @@ def _bare(view: View, start: int, *, assigned: bool) -> Value:
     value = view.text[start : match.end()]
     for cut in _CUTS:
         head, found, tail = value.partition(cut)
-        if found and (cut != "," or not tail or "=" in tail or ":" in tail):
+        if found and (cut not in "&," or not tail or "=" in tail or ":" in tail):
             value = head
     value = value.rstrip(_TRAILING)
     return Value(start, start + len(value), value, quoted=False, assigned=assigned)
@@ -251,15 +259,17 @@ def _is_phrase(text: str) -> bool:
 
 
 def _is_password(text: str, value: Value) -> bool:
+    if not value.quoted and strength_of(text) > Strength.WEAK and text[-1].isalpha():
+        return False  # a class, a variable: OAuth2Credentials
     if looks_made(text):
         return True
     if value.quoted:
         return len(text) >= _SHORT_PASSWORD and not strength_of(text)
     if not value.assigned:
         return False
-    return text.isdigit() or (
-        value.tight and text.isalpha() and len(text) >= _SHORT_PASSWORD and not strength_of(text)
-    )
+    is_plain = value.tight and _PLAIN.fullmatch(text) is not None and not strength_of(text)
+    is_mixed = not text.islower() and not text.isupper() and not is_wordy(text)
+    return text.isdigit() or is_plain or is_mixed
 
 
 def _is_token(text: str, value: Value) -> bool:

@@ -48,7 +48,7 @@ _LINE_BREAK = re.compile(
 
 def canonical(text: str) -> View:
     """Return how a text reads without its disguise; a mark reads as one character that nothing matches."""
-    plain = text if text.isascii() else _folding().sub(lambda match: _folds()[match.group()], text)
+    plain = text if text.isascii() else _folded(text)
     root = View(text)
     # Letter for letter, so that every place is still the same.
     folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
@@ -86,9 +86,11 @@ def _folds() -> dict[str, str]:
     return folds | {like: plain for plain, all_like in likes.items() for like in all_like}
 
 
-@cache
-def _folding() -> re.Pattern[str]:
-    return re.compile(f"[{re.escape(''.join(_folds()))}]")
+def _folded(text: str) -> str:
+    # One pass a kind of letter is quicker than one pattern for all: a text has few of them.
+    for letter in _folds().keys() & set(text):
+        text = text.replace(letter, _folds()[letter])
+    return text
 
 
 def _undisguised(match: re.Match[str]) -> str:

@@ -22,8 +22,8 @@ class Strength(IntEnum):
 
 _PASSWORDS = word_set(
     "password passwords passwd passwds pwd pswd passphrase passcode pass pw psk passwort kennwort "
-    "contrasena contraseña senha mdp secret secrets credential credentials cred creds mnemonic "
-    "userpassword"
+    "passe wachtwoord contrasena contraseña senha mdp secret secrets credential credentials cred creds "
+    "mnemonic userpassword"
 )
 _TOKENS = word_set(
     "token apitoken authtoken accesstoken apikey apikeys jwt bearer sessionid sessiontoken "
@@ -51,12 +51,14 @@ _NOT = word_set(
     "generator helper handler factory model schema map mapper list set logits probs embedding "
     "embeddings position positions ids_ stream per mode source scope scopes age days reuse bucket "
     "reader writer error_message message messages description title text used valid invalid is has "
-    "can"
+    "can "
+    "json py txt yaml yml toml md sh js ts log pem crt key_file html csv"
 )
 _NOT_FIRST = word_set(
     "max min num no n is has use need needs require requires total per next prev eos bos pad unk stop "
     "start end first last current input output completion public"
 )
+_LONGEST = 100
 _ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd")
 _TOKEN_ENDINGS = ("token", "apikey", "secretkey", "accesskey")
 _SPLIT = re.compile(r"2[fF][aA]|[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
@@ -71,18 +73,16 @@ _KINDS = {
 @lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
     """Say how surely a name of a variable, key, flag, field or header stands for a secret."""
-    words = [word.lower() for word in _SPLIT.findall(name)]
+    # What is longer is no name.
+    words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST else []
     while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here")):
         words.pop()
     if not words or words[-1] in _NOT or words[0] in _NOT_FIRST:
         return Strength.NONE
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if (
-        last.endswith(_ENDINGS)
-        or last in _PASSWORDS
-        or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw"))
-    ):
-        return Strength.PASSWORD
+    is_password = last in _PASSWORDS or last.endswith(_ENDINGS)
+    if is_password or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw")):
+        return Strength.CODE if words[:2] == ["one", "time"] else Strength.PASSWORD
     if last.endswith(_TOKEN_ENDINGS) or last in _TOKENS or (last in ("key", "keys") and before in _OF_KEY):
         return Strength.TOKEN
     if last in _CODES or (last in ("code", "codes") and before in _OF_CODE):

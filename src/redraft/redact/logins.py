@@ -19,30 +19,47 @@ _ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://([^\s/@:\"'<>`]{0,128})(:?)"
 _TO_END = r"[^\s\"'<>`]{1,256}"
 _PORT = r"\d{1,5}(?:[/?#]|\z)"
 _SCHEME = r"(?i:\b(?:bearer|basic|token|apikey|bot|negotiate|digest)[ \t]{1,4}([A-Za-z0-9+/=._~-]{8,}))"
-_GIVEN = (
-    r"(?:[ \t](?:-u|--user|--proxy-user|--userpass|--creds|-U)(?:[ \t]{1,4}"
-    r"|=)[\"']?[^\s:\"'/]{1,64}:([^\s\"']{3,256})"
-    r"|\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n|;]{0,200}[ \t]-p([^\s\"'-][^\s\"']{2,128})"
-    r"|\b(?:sshpass|plink|zip|7z|unzip)\b[^\n|;]{0,60}"
-    r"[ \t]-(?:pw[ \t]+|p[ \t]*"
-    r"|P[ \t]+)[\"']?([^\s\"'-][^\s\"']{2,128})"
-    r"|\bredis-cli\b[^\n|;]{0,100}[ \t]-a[ \t]{1,4}[\"']?([^\s\"']{3,128})"
-    r"|(?i:\bmachine[ \t\n]{1,20}\S{1,128}[ \t\n]{1,20}login[ \t\n]{1,20}\S{1,128}"
-    r"[ \t\n]{1,20}password[ \t\n]{1,20}(\S{3,256}))"
-    r""
-    r"|(?i:\bauth[ \t]{0,4}=[ \t]{0,4}\([ \t]{0,4}[\"'][^\"'\n]{1,64}[\"'][ \t]{0,4},"
-    r"[ \t]{0,4}[\"']([^\"'\n]{3,256})[\"'])"
-    r"|(?i:(?:login|authenticate|sign_?in|log_?in|basicauth|httpbasicauth|credentials|connect)\([ \t]{0,4}"
-    r"[\"'][^\"'\n]{1,64}[\"'][ \t]{0,4},[ \t]{0,4}[\"']([^\"'\n]{3,256})[\"'])"
-    r"|(?i:\bidentified[ \t]{1,4}by[ \t]{1,4}(?:password[ \t]{1,4})?[\"'])([^\"'\n]{3,256})[\"']"
-    r"|\b(?:echo|printf)[ \t]{1,4}(?:-n[ \t]{1,4})?[\"']?([^\s\"'|]{5,256})[\"']?[ \t]{0,4}\|[^\n"
-    r"|]{1,100}(?:stdin|passw|login|sudo -S|-S)"
-    r"|(?m:^|[ \t])[\w.-]{1,64}:\d{2,5}:[\w*-]{1,64}:[\w-]{1,64}:([^\s:]{4,128}))"
+# A word of a command line that is no option.
+_SAID = r"[\"']?([^\s\"'-][^\s\"']{2,128})"
+# The second text of two: the first names who it is.
+_QUOTED = r"[ \t]{0,4}[\"'][^\"'\n]{1,64}[\"'][ \t]{0,4},[ \t]{0,4}[\"']([^\"'\n]{3,256})[\"']"
+_GIVEN = "|".join(
+    (
+        (
+            r"[ \t](?:-u|--user|--proxy-user|--userpass|--creds|-U)(?:[ \t]{1,4}|=)"
+            r"[\"']?[^\s:\"'/]{1,64}:([^\s\"']{3,256})"
+        ),
+        rf"\b(?:mysql|mysqldump|mysqladmin|mariadb|7z|zip|unzip|sshpass)\b[^\n|;]{{0,200}}[ \t]-p{_SAID}",
+        (
+            rf"\b(?:sshpass|plink|twine|snowsql|mongosh?|smbclient"
+            rf"|(?:docker|podman|oc|az|helm registry)[ \t]login)\b"
+            rf"[^\n|;]{{0,200}}[ \t]-(?:p|pw)[ \t]{{1,4}}{_SAID}"
+        ),
+        rf"\b(?:sqlcmd|bcp|osql|zip|unzip|nxc|rpcclient)\b[^\n|;]{{0,200}}[ \t]-P[ \t]{{0,4}}{_SAID}",
+        rf"\bldap[a-z]{{3,10}}\b[^\n|;]{{0,200}}[ \t]-w[ \t]{{1,4}}{_SAID}",
+        rf"\bopenssl\b[^\n|;]{{0,200}}[ \t](?:-k|-K|-pass(?:in|out)?)[ \t]{{1,4}}(?:pass:)?{_SAID}",
+        rf"\bredis-cli\b[^\n|;]{{0,100}}[ \t]-a[ \t]{{1,4}}{_SAID}",
+        (
+            r"(?i:\bmachine[ \t\n]{1,20}\S{1,128}[ \t\n]{1,20}login[ \t\n]{1,20}\S{1,128}"
+            r"[ \t\n]{1,20}password[ \t\n]{1,20}(\S{3,256}))"
+        ),
+        rf"(?i:\b(?:auth|credentials?|creds|login)[ \t]{{0,4}}=[ \t]{{0,4}}[\[(]{_QUOTED})",
+        rf"(?i:(?:login|authenticate|sign_?in|log_?in|basicauth|credentials|connect)\({_QUOTED})",
+        r"(?i:\bidentified[ \t]{1,4}by[ \t]{1,4}(?:password[ \t]{1,4})?[\"'])([^\"'\n]{3,256})[\"']",
+        (
+            r"\b(?:echo|printf)[ \t]{1,4}(?:-n[ \t]{1,4})?[\"']?([^\s\"'|]{5,256})[\"']?[ \t]{0,4}"
+            r"\|[^\n|]{1,100}(?:stdin|passw|login|-S)"
+        ),
+        r"(?m:^|[ \t])[\w.-]{1,64}:\d{2,5}:[\w*-]{1,64}:[\w-]{1,64}:([^\s:]{4,128})",
+        r"(?i:[?&\s]code=([^\s&\"']{8,256})&state=)",
+    )
 )
+# Prose, where what follows has to look like a password.
 _PROSE = (
-    r"(?i:(?:credentials?|creds|login|logged in|log in|signed in|sign in|authenticated?"
-    r"|account)(?:[ \t]{1,3}(?:as|with|using|are|were|is|was))?"
-    r"[ \t:=]{1,3}[\"'`]?[A-Za-z][\w.@-]{1,64}[ \t]?[:/][ \t]?([^\s\"'`:/]{5,64}))"
+    r"(?i:(?:credentials?|creds|login|logged in|log in|signed in|sign in|authenticated?|account"
+    r"|(?:auth|user|username|userpwd)[ \t]?[:=])(?:[ \t]{1,3}(?:as|with|using|are|were|is|was))?"
+    r"[ \t:=]{1,3}[\"'`]?[A-Za-z][\w.-]{1,64}[ \t]?[:/][ \t]?([^\s\"'`:/@]{5,64}))"
+    r"|\b(?:user|username|admin|administrator|root|guest|postgres|deploy|sa):([^\s\"'`:/@]{6,64})@[A-Za-z][\w.-]{1,60}"
 )
 _TRAILING = ".,;)'\""
 _COOKIE = r"(?i:\b(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([^\s=;\"']{1,64}=[^\r\n\"']+))"

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from redraft.redact.view import View
 
 _LABEL = (
-    r"(?i:pass(?:word|wd|phrase|code|wort)|pswd|passwd|\bpass\b|_pass\b|pwd|kennwort|contrase|senha\b"
-    r"|secret|token|cred(?:ential)?s?\b|mnemonic|api[ _.-]{0,2}key|auth|bearer|\bjwt\b|\bpat\b"
-    r"|\bpsk\b|\bpw\b|_pw\b"
-    r"|(?:access|private|encryption|signing|master|license|licence|account|storage|shared|service|session"
-    r"|deploy|client|admin|ssh|consumer|subscription|webhook|recovery|backup)[ _.-]?keys?"
-    r"|[a-z0-9][_.-]key\b|[a-z0-9]Key\b|\bkey\b[\"']?\s{0,3}[=:]"
+    r"(?i:one[- ]time[ _-](?:pass(?:word|code)|code|pin)"
+    r"|pass(?:word|wd|phrase|code|wort)|pswd|passwd|\bpass\b|_pass\b|pwd|\bpsk\b|\bpw\b|_pw\b"
+    r"|kennwort|contrase(?:n|\xf1)a|\bsenha\b|\bmot de passe\b|\bwachtwoord\b"
+    r"|secret[ _.-]?(?:access[ _.-]?)?keys?|secret|token|cred(?:ential)?s?\b|mnemonic|auth|bearer"
+    r"|\bjwt\b|\bpat\b|api[ _.-]{0,2}key|(?:access|private|encryption|signing|master|license|licence|account"
+    r"|storage|shared|service|session|deploy|client|admin|ssh|consumer|subscription|webhook|recovery|backup"
+    r"|hmac)[ _.-]?keys?"
+    r"|[a-z0-9][_.-]key\b|[a-z0-9]Key\b|\bkey\b"
     r"|(?:verification|security|confirmation|login|sms|backup|recovery|access|2fa|mfa|otp|totp|pin)"
     r"[ _.-]?codes?"
     r"|\botp\b|totp|\bpin\b|\bcv[vc]\b|\b2fa\b|\bmfa\b|\bsig\b|signature|session[_.-]?id|\bsid\b"
@@ -40,10 +42,8 @@ def names(view: View) -> Iterator[tuple[int, int]]:
             continue
         before = text[max(done, first - _LONGEST_NAME) : first]
         start = first - len(before) + len(before.rstrip(_IN_NAME))
-        # What a pattern takes along to know a name by is no part of the name.
-        end = first + len(text[first:last].rstrip("=:\"' \t\n"))
-        behind = text[end : end + _LONGEST_NAME]
-        end += len(behind) - len(behind.lstrip(_IN_NAME))
+        behind = text[last : last + _LONGEST_NAME]
+        end = last + len(behind) - len(behind.lstrip(_IN_NAME))
         done = start + len(text[start:end].rstrip(".-$"))
         if not _is_in_blob(text, start, done):
             yield start, done

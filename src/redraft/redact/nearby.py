@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 _BEFORE = 60
 _BEHIND = 100
+_LONGEST = 200
 _WORD = r"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}"
+_ANNOUNCED = r"(?:password|passphrase|passcode|secret|token|api key|pwd)\b"
+_WHOSE = r"(?:the|a|an|my|our|your|his|her|their)"
 _AS = (
-    r"(?i:[\"'`]([^\s\"'`]{4,128})[\"'`][ \t]{1,3}(?:as|for|is|was|being)[ \t]{1,3}(?:the|a|an|my|our"
-    r"|your|his|her|their)?[ \t]{0,3}(?:[a-z]{1,20}[ \t]{1,3}){0,2}(?:password|passphrase|passcode|secret"
-    r"|token|api key|pwd)\b)"
+    rf"(?i:[\"'`]([^\s\"'`]{{4,128}})[\"'`][ \t]{{1,3}}(?:as|for|is|was|being)[ \t]{{1,3}}{_WHOSE}?"
+    rf"[ \t]{{0,3}}(?:[a-z]{{1,20}}[ \t]{{1,3}}){{0,2}}{_ANNOUNCED})"
 )
 _AS_BARE = (
-    r"(?i:([^\s\"'`]{6,128})[ \t]{1,3}(?:as|is|was)[ \t]{1,3}(?:the|a|an|my|our|your|his|her"
-    r"|their)[ \t]{1,3}(?:[a-z]{1,20}[ \t]{1,3}){0,2}(?:password|passphrase|passcode|secret|token|api key"
-    r"|pwd)\b)"
+    r"(?i:([^\s\"'`]{6,128})[ \t]{1,3}"
+    r"(?:(?:(?:is|was|be|been)[ \t]{1,3}(?:[a-z]{3,9}[ \t]{1,3})?)?as[ \t]{1,3}"
+    rf"|(?:is|was)[ \t]{{1,3}}{_WHOSE}[ \t]{{1,3}})(?:[a-z]{{1,20}}[ \t]{{1,3}}){{0,2}}{_ANNOUNCED})"
 )
 
 
@@ -57,10 +59,10 @@ def _regions(view: View) -> Iterator[tuple[int, int]]:
         if (gap := text.find("\n\n", end, last)) >= 0:
             last = gap
         # No token is cut in two: half of one would look like a word, the other half would stay.
-        while first > done and not text[first - 1].isspace() and start - first < 3 * _BEFORE:
-            first -= 1
-        while last < len(text) and not text[last].isspace() and last - end < 3 * _BEHIND:
-            last += 1
+        before = text[max(done, first - _LONGEST) : first]
+        first -= len(before.rpartition(" ")[2].rpartition("\n")[2])
+        behind = text[last : last + _LONGEST]
+        last += len(behind.partition(" ")[0].partition("\n")[0])
         if last > first:
             done = last
             yield first, last

@@ -22,12 +22,14 @@ def walk_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> An
     once = redacted_once(redact)
 
     def other(value: Any) -> Any:
-        if isinstance(value, (type, *spared)):
+        if isinstance(value, spared):
             return value
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in fields(value) if field.init]
             return replace(value, **{name: walk_plain(getattr(value, name), once, other) for name in names})
         dump: Any = getattr(value, "model_dump", None)  # a pydantic model, recognised without importing it
-        return value if dump is None else walk_plain(dump(mode="json"), once, other)
+        return (
+            value if dump is None or isinstance(value, type) else walk_plain(dump(mode="json"), once, other)
+        )
 
     return walk_plain(value, once, other)

@@ -45,7 +45,7 @@ _PLACEHOLDER = re.compile(
 )
 _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)*(?:[(\[{].*|(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)"
-    r"|[A-Za-z_]\w*\(.*|[frbu]{1,2}[\"'].*|lambda\b.*|\*+\w+|[|&!]\w+|\[.*|\(.*|\{.*",
+    r"|[A-Za-z_]\w*\(.*|[A-Za-z_]\w*=[^=].*|[frbu]{1,2}[\"'].*|lambda\b.*|\*+\w+|[|&!]\w+|\[.*|\(.*|\{.*",
     re.DOTALL,
 )
 _WORDS = re.compile(
@@ -65,7 +65,7 @@ _TRANSITION = re.compile(r"(?<=[a-z])[A-Z\d]|(?<=[A-Z])\d|(?<=\d)[A-Za-z]|(?<=[A
 
 def is_placeholder(value: str) -> bool:
     """Say whether a value only stands for one: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
-    stripped = value.strip(WITHHELD + " \t\"'`.,;:")
+    stripped = value.strip(WITHHELD + " \t\"'`.,;:=")
     if len(stripped) > _LONGEST_WORDS:
         return False
     return stripped.lower() in _NO_VALUE or _PLACEHOLDER.fullmatch(stripped) is not None
