@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class Limits:
     result_chars: int = 1 << 20
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name, value in self.to_json().items():
             kind = int | float if name == "seconds" else int
             if isinstance(value, bool) or not isinstance(value, kind) or not (value > 0 and isfinite(value)):
                 raise ConfigError(f"A script's limit {name!r} must be a number > 0, got {value!r}.")
@@ -39,6 +39,15 @@ class Limits:
                 f"A script's limit 'memory_mb' must be {LEAST_MEMORY_MB} to {MOST_MEMORY_MB}, "
                 f"got {self.memory_mb!r}."
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the limits as they travel to the process that runs the script."""
+        return {
+            "seconds": self.seconds,
+            "memory_mb": self.memory_mb,
+            "output_chars": self.output_chars,
+            "result_chars": self.result_chars,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sysconfig
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,7 +109,7 @@ def _order(script: Script) -> bytes:
             raise ConfigError(f"A script's name must be an identifier in ASCII, got {name!r}.")
     try:
         text = json.dumps(
-            {"source": script.source, "names": dict(script.names), "limits": asdict(script.limits)},
+            {"source": script.source, "names": dict(script.names), "limits": script.limits.to_json()},
             ensure_ascii=False,
             allow_nan=False,
         )
@@ -119,7 +119,7 @@ def _order(script: Script) -> bytes:
 
 
 def _late(title: str, script: Script) -> SandboxTimeoutError:
-    return SandboxTimeoutError(f"The {title} script {late(asdict(script.limits))['message']}.")
+    return SandboxTimeoutError(f"The {title} script {late(script.limits.to_json())['message']}.")
 
 
 def _death(title: str, script: Script, error: DeadError) -> SandboxError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,14 +39,14 @@ class WholePython:
         outcome = await ProcessJail(self.allow_unsandboxed)(
             Command(
                 python=_START,
-                inputs={"source": script.source, "names": dict(script.names), "limits": asdict(limits)},
+                inputs={"source": script.source, "names": dict(script.names), "limits": limits.to_json()},
                 timeout=limits.seconds + _START_SECONDS,
                 memory=(limits.memory_mb + _INTERPRETER_MB) << 20,
                 readable=(_HERE,),
                 output_limit=4 * limits.output_chars,  # bytes, and a character takes up to four
             )
         )
-        return outcome_of("Python", _answer(outcome, asdict(limits)))
+        return outcome_of("Python", _answer(outcome, limits.to_json()))
 
 
 def _answer(outcome: CommandOutcome, limits: dict[str, Any]) -> dict[str, Any]:

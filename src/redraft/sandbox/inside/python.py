@@ -13,7 +13,7 @@ import pydantic_monty as monty
 from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PRELUDE = "import json, re\n"
 _LINES_BEFORE = _PRELUDE.count("\n")
@@ -43,21 +43,38 @@ _OUTWARD = {
 
 def start(
     options: dict[str, Any], shut_in: Callable[..., None]
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
+) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
     """Start the interpreter, inside the walls, and return what answers orders with it."""
     shut_in(programs=(options["binary"],))
     pool = monty.Monty(
         binary_path=options["binary"], min_processes=1, max_processes=1, feed_duration_limit_grace=0.1
     )
     pool.__enter__()
-    return lambda order: _run(pool, order)
+    return _Sessions(pool).run
 
 
-def _run(pool: monty.Monty, order: dict[str, Any]) -> dict[str, Any]:
-    limits = order["limits"]
-    printed = monty.CollectString(limits["output_chars"])
-    try:
-        with pool.checkout(
+class _Sessions:
+    """A session for each script, opened before it is asked for: its limits are mostly those of the last."""
+
+    def __init__(self, pool: monty.Monty) -> None:
+        self._pool = pool
+        self._limits: dict[str, Any] = {}
+        self._session: monty.MontySession | None = None
+
+    def run(self, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the answer to an order; then open the next session, while the host reads on."""
+        limits = order["limits"]
+        session = self._session
+        if session is None or limits != self._limits:
+            session = self._open(limits)
+        yield _answer(session, order, monty.CollectString(limits["output_chars"]))
+        self._open(limits)
+
+    def _open(self, limits: dict[str, Any]) -> monty.MontySession:
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+        self._session = None
+        session = self._pool.checkout(
             script_name="script.py",
             limits={
                 "max_feed_duration_secs": limits["seconds"],
@@ -65,14 +82,23 @@ def _run(pool: monty.Monty, order: dict[str, Any]) -> dict[str, Any]:
                 "max_recursion_depth": _RECURSION,
             },
             os_policy={"sleep": "zero"},
-        ) as session:
-            value = _value(session, order["source"], order["names"], printed)
+        )
+        self._session, self._limits = session.__enter__(), limits
+        return self._session
+
+
+def _answer(
+    session: monty.MontySession, order: dict[str, Any], printed: monty.CollectString
+) -> dict[str, Any]:
+    limits = order["limits"]
+    try:
+        value = _value(session, order["source"], order["names"], printed)
     except monty.MontyCrashedError as error:
         return late(limits) if error.timed_out else too_big(limits)
     except monty.MontyError as error:
         return _failure(error, order, full=len(printed.output))
     except (ValueError, RecursionError, OverflowError) as error:  # a value that can't be handed over
-        return failure("script", f"gave a result that cannot be handed over: {error}")
+        return failure("script", f"gave a result that cannot be written as JSON: {error}")
     return success(value, printed.output, limits)
 
 
@@ -96,11 +122,20 @@ def _value(
         assigned = json.loads(value)
         return None if assigned == _UNSET else assigned
     if "result" in source:
-        assigned = json.loads(session.feed_run(_RESULT, external_lookup=_LOOKUP))
+        assigned = json.loads(_asked_for(session))
         value = value if assigned == _UNSET else assigned
     if text := _stand_in(value):
         raise ValueError(f"it holds {text!r}; assign it to `result` if that is a text")
     return value
+
+
+def _asked_for(session: monty.MontySession) -> str:
+    try:
+        return session.feed_run(_RESULT, external_lookup=_LOOKUP)
+    except monty.MontyRuntimeError as error:
+        if not isinstance(raised := error.exception(), TypeError | ValueError):
+            raise
+        raise ValueError(str(raised)) from error
 
 
 def _stand_in(value: Any) -> str | None:

@@ -18,12 +18,13 @@ from redraft.sandbox.inside.answer import failure
 from redraft.sandbox.jail import walls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import NoReturn
 
     from redraft.sandbox.jail.order import Order
 
-    Answer = Callable[[dict[str, Any]], dict[str, Any]]
+    Answer = Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
+    """Yield the answer to an order, and tidy up behind it while the host reads on."""
 
 GRACE = 0.2
 """Seconds beyond a script's limit in which its interpreter may still say itself that time is up."""
@@ -53,9 +54,8 @@ def main() -> NoReturn:
         order = json.loads(_read(orders, _HEAD.unpack(head)[0]) or b"")
         # When the host is gone or stuck, the kernel ends this process: no hang survives its limit.
         signal.setitimer(signal.ITIMER_REAL, order["limits"]["seconds"] + 2 * GRACE)
-        answered = _answered(answer, order)
+        _serve(answer, order, answers)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(answers, answered)
     os._exit(0)
 
 
@@ -93,13 +93,18 @@ def _shut_in(parent: int, *, programs: tuple[str, ...] = (), address_space: int 
         return
 
 
-def _answered(answer: Answer, order: dict[str, Any]) -> dict[str, Any]:
+def _serve(answer: Answer, order: dict[str, Any], answers: int) -> None:
+    said = False
     try:
-        return answer(order)
-    except MemoryError:
-        return failure("memory", "took more memory than its worker has")
+        for told in answer(order):
+            _send(answers, told)
+            said = True
     except Exception as error:  # noqa: BLE001 (a worker: whatever fails, the host is told)
-        return failure("script", f"could not be run: {type(error).__name__}: {error}")
+        if said:  # what was left behind cannot be tidied up
+            os._exit(1)
+        too_much = isinstance(error, MemoryError)
+        what = "took more memory than its worker has" if too_much else f"could not be run: {error!r}"
+        _send(answers, failure("memory" if too_much else "script", what))
 
 
 def _send(answers: int, message: dict[str, Any]) -> None:
