@@ -1,0 +1,139 @@
+"""Workflows that are kept and taken up again."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redraft import ChangedRunError, ConfigError, MemoryStore, ScriptedModel, WorkflowError
+from redraft.loop.runs import Runs
+from redraft.workflow import Workflow
+
+DRIVER = Path(__file__).with_name("killing.py")
+
+
+def test_a_workflow_that_is_killed_anywhere_repeats_nothing_and_loses_nothing(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(DRIVER.parents[1])}
+    command = [sys.executable, str(DRIVER), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["wrong"] == []
+    state, nodes, tokens = report["expected"]
+    assert nodes == ["begin", "profile", "again", "count", "again", "count"]
+    assert state["reflection_output"] == {"a": 1, "b": 1, "c": 1}
+    assert (state["asked"], state["rounds"], tokens) == (1, 2, 5)
+    ids = {"warm", *(f"point-{number}" for number in range(1, report["points"] + 2))}
+    assert report["points"] > 40
+    assert sorted(report["runs"]) == sorted(["finished", 3, one] for one in ids)
+    assert sorted(report["workflows"]) == sorted([one, "finished"] for one in ids)
+
+
+TEXT = """
+name: kept
+nodes:
+  - name: one
+    uses: work
+    with: {name: one}
+    output: first
+  - name: loop
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, prompt: Draft.}
+      evaluator: {type: schema, schema: {required: [a]}}
+  - name: two
+    uses: work
+    with: {name: two}
+    output: second
+"""
+
+
+def working(fails=()):
+    done, failing = [], list(fails)
+
+    async def work(state, name):
+        done.append(name)
+        if name in failing:
+            failing.remove(name)
+            raise RuntimeError(f"{name} failed")
+        return name.upper()
+
+    return work, done
+
+
+def kept(store, fails=(), replies=("{}", '{"a": 1}'), text=TEXT):
+    work, done = working(fails)
+    model = ScriptedModel(list(replies))
+    return Workflow.from_text(text, actions={"work": work}, models={"gpt-4": model}, keep=store), done, model
+
+
+def test_one_that_failed_goes_on_after_its_last_finished_node():
+    store = MemoryStore()
+    made, done, model = kept(store, ["two"])
+    with pytest.raises(RuntimeError, match="two failed"):
+        made.run_sync({"x": 1}, run_id="w")
+    result = made.run_sync({"x": 1}, run_id="w")
+    assert done == ["one", "two", "two"]
+    assert len(model.requests) == 2
+    assert result.state["second"] == "TWO"
+    again = made.run_sync({"x": 1}, run_id="w")
+    assert (again.state, again.nodes, again.run_id) == (result.state, result.nodes, "w")
+    assert done == ["one", "two", "two"]
+
+
+def test_the_loops_of_a_workflow_are_runs():
+    store = MemoryStore()
+    result = kept(store)[0].run_sync()
+    [run] = asyncio.run(Runs(store).find())
+    assert (run.origin.surface, run.origin.name, run.parent) == ("workflow", "kept", result.run_id)
+    assert (run.status, len(run.versions), run.task.description) == ("finished", 2, "Draft.")
+    assert not run.is_inner
+    assert [version.strategy for version in run.versions] == ["draft", "regenerated"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [({"x": 2}, "kept"), ({"x": 1}, "other")], ids=["other values", "another workflow"]
+)
+def test_an_id_belongs_to_one_workflow_with_its_values(given, name):
+    store = MemoryStore()
+    kept(store)[0].run_sync({"x": 1}, run_id="w")
+    with pytest.raises(ChangedRunError, match="'w'"):
+        kept(store, text=TEXT.replace("name: kept", f"name: {name}"))[0].run_sync(given, run_id="w")
+
+
+def test_a_workflow_whose_nodes_are_others_is_another_program():
+    store = MemoryStore()
+    with pytest.raises(RuntimeError):
+        kept(store, ["two"])[0].run_sync(run_id="w")
+    with pytest.raises(ChangedRunError, match="node one"):
+        kept(store, text=TEXT.replace("- name: one", "- name: uno"))[0].run_sync(run_id="w")
+
+
+def test_a_mended_file_goes_on_where_it_failed():
+    store = MemoryStore()
+    text = TEXT.replace("{name: two}", "{name: '{{ state.nothing }}'}")
+    with pytest.raises(WorkflowError, match="nothing"):
+        kept(store, text=text)[0].run_sync(run_id="w")
+    made, done, model = kept(store)
+    assert made.run_sync(run_id="w").state["second"] == "TWO"
+    assert (done, model.requests) == (["two"], [])
+
+
+def test_one_that_is_not_kept_leaves_nothing_and_can_t_be_resumed():
+    made, _, _ = kept(False)
+    assert made.run_sync().state["second"] == "TWO"
+    with pytest.raises(ConfigError, match="is not kept"):
+        made.run_sync(run_id="w")
+
+
+def test_what_ended_in_an_error_says_so():
+    store = MemoryStore()
+    with pytest.raises(RuntimeError):
+        kept(store, ["one"])[0].run_sync(run_id="w")
+    record = asyncio.run(store.get("workflow", "w"))
+    assert record.data["status"] == "failed"
+    assert record.data["error"] == "RuntimeError: one failed"
