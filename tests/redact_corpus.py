@@ -264,7 +264,7 @@ CODE_PLACES = (
 )
 
 
-# Written before the redactor was tried on them, as people and programs write: they keep the bound honest.
+# As people and programs write; the redactor found seven in ten when it first saw them.
 AS_REPORTED = (
     "Deployment failed because vault returned secret value {p} which had been rotated.",
     "Tried SSH with user deploy and pw {p}; permission denied.",
