@@ -249,6 +249,7 @@ TOKEN_PLACES = (
     "--token {}",
     "--api-key={}",
     "token = {}",
+    "GITHUB_PAT={}",
     'curl "https://api.test/?key={}"',
     "Failed to refresh: the refresh token {} is no longer valid",
     "Key for the payment API: {} (secret!)",

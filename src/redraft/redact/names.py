@@ -18,7 +18,7 @@ _LABEL = (
     r"|pass(?:word|wd|phrase|code|wort)|pswd|passwd|\bpass\b|_pass\b|pwd|\bpsk\b|\bpw\b|_pw\b"
     r"|kennwort|contrase(?:n|\xf1)a|\bsenha\b|\bmot de passe\b|\bwachtwoord\b"
     r"|secret[ _.-]?(?:access[ _.-]?)?keys?|secret|token|cred(?:ential)?s?\b|mnemonic|auth|bearer"
-    r"|\bjwt\b|\bpat\b|api[ _.-]{0,2}key|(?:access|private|encryption|signing|master|license|licence|account"
+    r"|\bjwt\b|\bpat\b|_pat\b|api[ _.-]{0,2}key|(?:access|private|encryption|signing|master|license|licence|account"
     r"|storage|shared|service|session|deploy|client|admin|ssh|consumer|subscription|webhook|recovery|backup"
     r"|hmac)[ _.-]?keys?"
     r"|[a-z0-9][_.-]key\b|[a-z0-9]Key\b|\bkey\b"
