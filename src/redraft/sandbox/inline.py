@@ -33,6 +33,9 @@ _GRACE = 0.3
 """Seconds beyond the limit in which a worker may still say itself what happened."""
 
 
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 @cache
 def installed(module: str) -> bool:
     """Say whether a module is there; it is not imported for that."""
@@ -108,10 +111,8 @@ def _order(script: Script) -> bytes:
         if not (name.isidentifier() and name.isascii()):
             raise ConfigError(f"A script's name must be an identifier in ASCII, got {name!r}.")
     try:
-        text = json.dumps(
-            {"source": script.source, "names": dict(script.names), "limits": script.limits.to_json()},
-            ensure_ascii=False,
-            allow_nan=False,
+        text = _encoded(
+            {"source": script.source, "names": dict(script.names), "limits": script.limits.to_json()}
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"What a script is given must be JSON: {error}.") from error
