@@ -14,6 +14,7 @@ from redraft.cli.doctor import doctor
 from redraft.cli.export import export
 from redraft.cli.resume import resume
 from redraft.cli.revise import revise
+from redraft.cli.run import run
 from redraft.cli.runs import runs
 from redraft.cli.schema import schema
 from redraft.cli.settings import settings
@@ -35,7 +36,7 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, revise, runs, show, why, diff, resume, export, schema, doctor, settings):
+for command in (demo, check, revise, run, runs, show, why, diff, resume, export, schema, doctor, settings):
     app.command()(command)
 
 

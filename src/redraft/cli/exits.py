@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from redraft.core.errors import ConfigError, ModelError, OutputError, RedraftError, SandboxError, StoreError
+from redraft.core.errors import (
+    ConfigError,
+    ModelError,
+    OutputError,
+    RedraftError,
+    ReflectionFailedError,
+    SandboxError,
+    StoreError,
+    UnfinishedError,
+    WorkflowError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -46,9 +56,13 @@ def code_of(result: ReflectionResult) -> ExitCode:
 
 def code_of_error(error: BaseException) -> ExitCode:
     """Return the exit code for an error that left nothing to show."""
+    if isinstance(error, ReflectionFailedError):
+        return ExitCode.NOT_MET
+    if isinstance(error, UnfinishedError) and error.reason in BUDGETS:
+        return ExitCode.BUDGET
     if isinstance(error, ModelError | OutputError):
         return ExitCode.PROVIDER
-    if isinstance(error, ConfigError | SandboxError | StoreError):
+    if isinstance(error, ConfigError | SandboxError | StoreError | WorkflowError):
         return ExitCode.USAGE
     return ExitCode.DEFECT
 
@@ -64,13 +78,22 @@ def surface(*, debug: bool) -> Generator[None]:
         _tell("Interrupted; nothing was made yet.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # a surface: whatever went wrong, a person is told and nothing else breaks
-        if debug:
-            traceback.print_exc()
-        elif isinstance(error, RedraftError):
-            _tell(f"Error: {error}")
-        else:
-            _tell(f"Defect in Redraft: {type(error).__name__}: {error}\nPlease report what --debug prints.")
-        raise typer.Exit(code_of_error(error)) from error
+        raise typer.Exit(tell_error(error, debug=debug)) from error
+
+
+def tell_error(error: Exception, *, debug: bool) -> ExitCode:
+    """Say on stderr what went wrong, and where in a file if that is known; return the exit code for it."""
+    # Where a workflow's node raised it is in a note, which only an exception that has one has.
+    place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
+    if debug:
+        traceback.print_exception(error)
+    elif isinstance(error, RedraftError):
+        _tell(f"Error: {place}{error}")
+    else:
+        _tell(
+            f"Defect in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints."
+        )
+    return code_of_error(error)
 
 
 def _tell(message: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.loop.record import RunRecord
+    from redraft.loop.runs import KeptStep
 
 T = TypeVar("T")
 
@@ -46,6 +47,11 @@ def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
 def read_record(run_id: str) -> RunRecord:
     """Read the record of a run, as it is stored: to go on with, not to be shown."""
     return _reading(lambda runs: runs.get(run_id))
+
+
+def read_steps(run_id: str) -> list[KeptStep]:
+    """Read the steps of a run or workflow, in the order in which they ended."""
+    return _reading(lambda runs: runs.steps(run_id))
 
 
 def read_runs(

@@ -58,10 +58,16 @@ class Progress:
     ) -> None:
         self._live.stop()
 
+    def turn_to(self, label: str) -> None:
+        """Tell of another run from now on, which may turn out to have no versions at all."""
+        self._label, self._version = label, 0
+        self._begin("running")
+
     def __call__(self, event: Event) -> None:
         """Hear of an event."""
         match event:
             case StepStarted(name=name):
+                self._version = max(1, self._version)
                 self._begin(DOING.get(name, name))
             case StepFailed(error=error, retry_in=float(wait)):
                 self._begin("waiting")
@@ -82,6 +88,7 @@ class Progress:
 
     def _line(self) -> Spinner:
         seconds = monotonic() - self._since
-        parts = (self._label, f"version {self._version}", self._doing, f"{seconds:.1f} s")
+        version = f"version {self._version}" if self._version else ""
+        parts = (self._label.rstrip(), version, self._doing, f"{seconds:.1f} s")
         self._spinner.update(text=Text(" · ".join(part for part in parts if part)))
         return self._spinner

@@ -12,15 +12,20 @@ def resume(run: options.Run, as_json: options.Json = False, debug: options.Debug
     """Go on with a run after its last finished step. One that has finished prints its result again.
 
     A run that a command began is carried out again with what is recorded of it: its arguments, draft and
-    criteria. For any other run the Python call that resumes it is printed, with exit code 2.
+    criteria; a workflow with its values, and with its file as it is now, so that a mistake there can be
+    mended. For any other run the Python call that resumes it is printed, with exit code 2.
     """
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
         from redraft.cli.kept_runs import read_record
         from redraft.cli.output import deliver
         from redraft.cli.resuming import check_idle, resume_command, resuming_call
+        from redraft.cli.run_kept import kept_workflow
+        from redraft.cli.run_resuming import resume_kept_workflow
         from redraft.cli.show import ending
 
+        if (workflow := kept_workflow(run)) is not None:
+            raise typer.Exit(resume_kept_workflow(workflow, as_json=as_json))
         record = read_record(run)
         if record.status == "finished":
             result = record.result()

@@ -12,7 +12,9 @@ from redraft.core.task import Task
 from redraft.loop.keep import project_store
 
 if TYPE_CHECKING:
-    from redraft.loop.record import RunRecord
+    from collections.abc import Sequence
+
+    from redraft.loop.record import Process, RunRecord
 
 SHORT = 200
 
@@ -24,29 +26,40 @@ def check_idle(record: RunRecord) -> None:
     """
     if record.parent:
         raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
-    if record.state == "running" and record.process.host == gethostname():
-        raise ConfigError(f"The process {record.process.pid} is at work on the run {record.run_id!r}.")
+    if record.status == "running":
+        check_gone(record.process, record.run_id)
+
+
+def check_gone(process: Process, run_id: str) -> None:
+    """Raise `ConfigError` where a process of this machine is still at work on a run."""
+    if process.host == gethostname() and not process.is_gone():
+        raise ConfigError(f"The process {process.pid} is at work on the run {run_id!r}.")
 
 
 def resume_command(record: RunRecord, *, as_json: bool) -> int:
     """Carry out the command that began a run, in its folder, and return its exit code."""
-    from redraft.cli.app import app
-
     origin, store = record.origin, project_store()
     if store is None:
         raise AssertionError("the record was read from a store")
-    try:
-        os.chdir(origin.folder)
-    except OSError as error:
-        raise ConfigError(
-            f"The run began in {origin.folder!r}, which can't be gone to: {error.strerror}."
-        ) from error
-    arguments = [*origin.arguments, *(["--json"] if as_json and "--json" not in origin.arguments else [])]
     token = resumed.set(Resumed(record, store))
     try:
-        return int(app(arguments, standalone_mode=False) or 0)
+        return command_again(origin.arguments, origin.folder, as_json=as_json)
     finally:
         resumed.reset(token)
+
+
+def command_again(arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
+    """Carry out a command again, in the folder of the first time, and return its exit code."""
+    from redraft.cli.app import app
+
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"The run began in {folder!r}, which can't be gone to: {error.strerror}."
+        ) from error
+    json = ["--json"] if as_json and "--json" not in arguments else []
+    return int(app([*arguments, *json], standalone_mode=False) or 0)
 
 
 def resuming_call(record: RunRecord) -> str:

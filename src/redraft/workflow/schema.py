@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from redraft.workflow.actions import BUILT_IN, plain_name
+from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.names import plain_name
 from redraft.workflow.spec import (
     Corrector,
     CorrectParams,
@@ -134,8 +135,6 @@ def _depend(parts: dict[str, Any]) -> None:
     for kind in (Maker, Corrector):
         own = frozenset(field.alias or name for name, field in kind.model_fields.items())
         parts[kind.__name__] |= _making(own, parts["LlmParams"])
-    # A bound on a union of types is one that pydantic does not put into a schema.
-    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][0]["minimum"] = 1
     node = parts["Node"]
     node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(BUILT_IN)}, {"type": "string"}]}
     node["oneOf"] = [

@@ -1,0 +1,124 @@
+"""Kept workflows: which command began one, and how it is taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import ConfigError, StoreError
+from redraft.loop.keep import project_store
+from redraft.loop.record import RUN, Process
+from redraft.loop.runs import LAST
+from redraft.stores.base import Record
+from redraft.workflow.keep import WORKFLOW, WorkflowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redraft.stores.base import Store
+
+BEGAN = "workflow command"
+"""The kind of the records that say which command began a workflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Say which command began a workflow, in which folder, and which process is at work on it."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWorkflow:
+    """Hold a kept workflow; `began` is None where a program began it."""
+
+    record: WorkflowRecord
+    began: Began | None
+
+
+taken_up: ContextVar[KeptWorkflow | None] = ContextVar("taken_up", default=None)
+"""The workflow that a command carries out again: with the values that it was given then."""
+
+
+async def begin(store: Store, again: KeptWorkflow | None) -> str | None:
+    """Write down which command begins a workflow, or goes on with one; return the id under which it is kept.
+
+    None where that can't be kept: what is resumed later could not be found.
+    """
+    if again is not None and again.began is not None:
+        run_id, began = again.record.run_id, again.began
+        began = Began(began.arguments, began.folder, Process.this())
+    else:
+        run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.urandom(4).hex()}"
+        began = Began(tuple(sys.argv[1:]), os.getcwd(), Process.this())  # noqa: PTH109 (as a text)
+    try:
+        await store.put(Record(BEGAN, run_id, to_record(began)))
+    except StoreError:
+        if again is not None:
+            raise
+        return None
+    return run_id
+
+
+def kept_workflow(run: str) -> KeptWorkflow | None:
+    """Return the workflow that an id means: its own, how it begins, that of a loop in it, or `last`.
+
+    None where it means none: it may be a run, which is looked for elsewhere. Raises `ConfigError` for the
+    beginning of several.
+    """
+    store = project_store()
+    return None if store is None else asyncio.run(_found(store, run))
+
+
+async def _found(store: Store, run: str) -> KeptWorkflow | None:
+    try:
+        found = await (_last(store) if run == LAST else _named(store, run))
+        if found is None:
+            return None
+        began = await store.get(BEGAN, found.key)
+        record = from_record(WorkflowRecord, found.data)
+        return KeptWorkflow(record, None if began is None else from_record(Began, began.data))
+    finally:
+        await store.aclose()
+
+
+async def _last(store: Store) -> Record | None:
+    """Return the workflow that began last, unless a run outside of it began later."""
+    workflows = await store.find(WORKFLOW, newest_first=True, limit=1)
+    runs = await store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
+    if not workflows or not runs or _is_inside(runs[0], workflows[0]):
+        return workflows[0] if workflows else None
+    return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None
+
+
+async def _named(store: Store, run: str) -> Record | None:
+    if record := await store.get(WORKFLOW, run):
+        return record
+    if (inner := await store.get(RUN, run)) is not None:
+        return await store.get(WORKFLOW, str(inner.data.get("parent") or ""))
+    workflows = await store.find(WORKFLOW, prefix=run, limit=3)
+    runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
+    if len(workflows) > 1 or (workflows and runs):
+        names = ", ".join(record.key for record in (*workflows, *runs[:3]))
+        raise ConfigError(f"Several runs begin with {run!r}: {names}; give more of the one you mean.")
+    return workflows[0] if workflows else None
+
+
+def _is_inside(run: Record, workflow: Record) -> bool:
+    return run.key.startswith(f"{workflow.key}.")
+
+
+def _is_in_any(run: Record, workflows: Sequence[Record]) -> bool:
+    return any(_is_inside(run, workflow) for workflow in workflows)
+
+
+def _age(record: Record) -> datetime:
+    return record.created_at or datetime.now(UTC)

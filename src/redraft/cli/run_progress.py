@@ -1,0 +1,103 @@
+"""WorkflowProgress: how a workflow is going, node by node, told on stderr."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from rich.text import Text
+
+from redraft.cli.progress import Progress
+from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.core.summary import render_score
+from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowFinished
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from redraft.cli.console import CalmConsole
+    from redraft.workflow.events import WorkflowEvent
+
+LONGEST_LABEL = 24
+
+
+class WorkflowProgress:
+    """Tell how a workflow is going: a row for each attempt of a loop, and for each node that ends.
+
+    An event listener and a context manager around one workflow, which also shows the warnings that are
+    logged meanwhile. `run_id` is that of the workflow where it is kept, `last` what a node gave last, and
+    `has_loops` says whether there are runs within it to look at.
+    """
+
+    def __init__(self, console: CalmConsole, nodes: Sequence[str]) -> None:
+        self.run_id = ""
+        self.last: Any = None
+        self.has_loops = False
+        self._console = console
+        self._width = min(LONGEST_LABEL, max(map(len, nodes)))
+        self._inside = Progress(console)
+        self._warnings = _Warnings(console)
+
+    def __enter__(self) -> Self:
+        self._inside.__enter__()
+        logging.getLogger("redraft").addHandler(self._warnings)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        logging.getLogger("redraft").removeHandler(self._warnings)
+        self._inside.__exit__(kind, error, trace)
+
+    def __call__(self, event: WorkflowEvent) -> None:
+        """Hear of an event of the workflow, or of a loop in it."""
+        match event:
+            case NodeStarted():
+                self.run_id = event.run_id
+                self._inside.turn_to(self._label(event.node))
+            case NodeFinished():
+                self._ended(event)
+            case WorkflowFinished():
+                pass
+            case _:
+                self.has_loops = True
+                self._inside(event)
+
+    def _ended(self, event: NodeFinished) -> None:
+        if event.skipped:
+            said = Text("skipped", QUIET)
+        elif event.error:  # which is logged, too, and so is shown already
+            said = Text("failed", BAD)
+        else:
+            said = _outcome(event.result)
+            self.last = event.result
+        self._console.show(Text.assemble(self._label(event.node), "  ", said))
+
+    def _label(self, node: str) -> str:
+        shown = node if len(node) <= self._width else f"{node[: self._width - 3]}..."
+        return f"{shown:<{self._width}}"
+
+
+def _outcome(result: Any) -> Text:
+    """Say how a node ended: of a loop or a judgement, what it came to."""
+    if not isinstance(result, dict) or "valid" not in result:
+        return Text("done")
+    values = cast("Mapping[str, Any]", result)
+    valid = Text("valid", GOOD) if values["valid"] is True else Text("not valid", BAD)
+    if not isinstance(attempts := values.get("reflection_iteration"), int):
+        return valid
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    score = render_score(values.get("reflection_best_score"))
+    return Text.assemble(valid, f" after {times}, best score {score}")
+
+
+class _Warnings(logging.Handler):
+    """Show what is logged as a warning, above the line that moves."""
+
+    def __init__(self, console: CalmConsole) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.show(Text(record.getMessage(), "yellow"), soft_wrap=True)

