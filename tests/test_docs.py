@@ -11,6 +11,7 @@ import pytest
 
 from redraft import ScriptedModel
 from redraft.core.settings import settings_table
+from redraft.workflow import Workflow
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -71,6 +72,13 @@ def test_the_first_example_prints_what_the_page_says():
     _, printed = run(PYTHON[0])
     promised = next(text for language, text in BLOCKS if language == "text")
     assert printed == promised
+
+
+def test_the_workflow_runs():
+    file = next(text for language, text in BLOCKS if language == "yaml" and text.startswith("name: person"))
+    model = ScriptedModel(['{"name": "Ada"}', '{"name": "Ada", "age": "36"}'])
+    workflow = Workflow.from_text(f"model: any\n{file}", models={"any": model}, keep=False)
+    assert workflow.run_sync({"text": "Ada, 36"}).state["message"] == "Hello Ada"
 
 
 def test_the_settings_table_is_the_one_of_the_code():
