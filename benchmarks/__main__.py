@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "overhead": (),
     "concurrency": (),
     "stores": (),
+    "workflow": (),
     "journal": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),

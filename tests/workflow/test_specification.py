@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workflow.specification import (
+from workflow_specification import (
     COMPLETE_EXAMPLE,
     CORRECT_EXAMPLE,
     CORRECTOR,

@@ -40,10 +40,14 @@ def to_record(value: Any) -> Any:
     return _plain(value, tagged=True)
 
 
-def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a line)
+def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911, PLR0912 (a case a line)
     kind = value.__class__
     if kind in _ITSELF:
         return value
+    if kind is dict:  # what data is mostly made of goes first
+        return _items(cast("dict[Any, Any]", value), tagged=tagged)
+    if kind is list:
+        return [_plain(item, tagged=tagged) for item in cast("list[Any]", value)]
     if (own := _own_fields(kind)) is not None:
         return {
             name: _plain(item, tagged=tagged)
@@ -57,9 +61,7 @@ def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)
-        items = {str(key): _plain(item, tagged=tagged) for key, item in mapping.items()}
-        return {TAG: "object", "value": items} if tagged and TAG in items else items
+        return _items(cast("Mapping[Any, Any]", value), tagged=tagged)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, tagged=tagged) for item in cast("list[Any]", value)]
     if isinstance(value, datetime):
@@ -73,6 +75,11 @@ def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911 (a case a
     if is_dataclass(value):
         return _named(value, _adapter(kind).dump_python(value, mode="json"), tagged=tagged)
     return repr(value)
+
+
+def _items(mapping: Mapping[Any, Any], *, tagged: bool) -> Any:
+    items = {str(key): _plain(item, tagged=tagged) for key, item in mapping.items()}
+    return {TAG: "object", "value": items} if tagged and TAG in items else items
 
 
 _ITSELF = frozenset({str, int, bool, NoneType})

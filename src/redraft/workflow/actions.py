@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,8 +48,10 @@ def action(name: str) -> Callable[[F], F]:
 
 def known_actions(given: dict[str, Callable[..., Any]] | None = None) -> dict[str, Callable[..., Any]]:
     """Return the actions of one's own: from packages' entry points, registered, and given, the last first."""
-    found: dict[str, Callable[..., Any]] = {}
-    for point in entry_points(group=ENTRY_POINTS):
-        found[point.name] = point.load()
-    named = found | _registered | (given or {})
+    named = _of_packages() | _registered | (given or {})
     return {plain_name(name): fn for name, fn in named.items()}
+
+
+@lru_cache(maxsize=1)  # looking for them reads the metadata of every package that is installed
+def _of_packages() -> dict[str, Callable[..., Any]]:
+    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}

@@ -80,18 +80,13 @@ class Bench:
     async def do(self, action: str, params: Mapping[str, Any], scope: Scope) -> Made:
         """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
         if (own := self.own(action)) is not None:
-            return await self._own(own, action, params, scope)
+            # What it returns changes the state, and what it does with a copy does not.
+            value = await awaited(own)(state=to_json(scope.state), **scope.render(params))
+            return Made(to_json(value), NOT_REPORTED)
         if (ours := self.built_in.get(plain_name(action))) is not None:
             return await ours(params, scope, self)
         known = [*self.built_in, *self.actions]
         raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
-
-    @staticmethod
-    async def _own(fn: Callable[..., Any], name: str, params: Mapping[str, Any], scope: Scope) -> Made:
-        check_call(fn, name, params)
-        given = scope.render(dict(params))
-        state = to_json(scope.state)  # a copy: an action changes the state by what it returns
-        return Made(to_json(await awaited(fn)(state=state, **given)), NOT_REPORTED)
 
 
 def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.chat import ChatReply, Message
@@ -10,6 +10,8 @@ from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.ask import ask
 from redraft.text.fence import fenced
 from redraft.text.json_reply import json_of
+from redraft.text.schema import Schema
+from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.workflow.bench import Bench
     from redraft.workflow.scope import Scope
 
 FORM = (
@@ -34,10 +35,9 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, bench: Bench)
     """Judge `data`; return `{valid, score, errors, suggestions}`, score None where it could not be judged."""
     given = checked(EvaluateParams, params, "reflection.evaluate")
     data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
-    evaluator = given.evaluator()
-    check_evaluator(evaluator)
-    output = candidate(evaluator, data, bench)
-    evaluation = await judge(evaluator, output, scope.adding({"reflection_output": output}), bench)
+    judge = Judge.of(given.evaluator(), bench)
+    output = judge.candidate(data)
+    evaluation = await judge(output, scope.adding({"reflection_output": output}))
     return Made(shown_verdict(evaluation), evaluation.usage)
 
 
@@ -52,50 +52,77 @@ def check_evaluator(evaluator: Evaluator) -> None:
             raise ConfigError(f"{key!r} is not for an evaluator of the type {evaluator.type!r}")
 
 
-def candidate(evaluator: Evaluator, value: Any, bench: Bench) -> Any:
-    """Return an output as it is judged and kept: for a schema, JSON read out of text, and coerced."""
-    if evaluator.type != "schema" or isinstance(value, FailedAttempt):
-        return value
-    return bench.schema(evaluator.schema_).check(value).value
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judge outputs as an evaluator of a file says."""
 
+    evaluator: Evaluator
+    bench: Bench
+    schema: Schema | None
 
-async def judge(evaluator: Evaluator, output: Any, scope: Scope, bench: Bench) -> ReflectionEvaluation:
-    """Judge a candidate; one that code can't judge is not valid, one that a model can't has no score.
+    @classmethod
+    def of(cls, evaluator: Evaluator, bench: Bench) -> Judge:
+        """Return the judge that an evaluator describes; raises `ConfigError` for one that can't be used."""
+        check_evaluator(evaluator)
+        schema = bench.schema(evaluator.schema_) if evaluator.type == "schema" else None
+        return cls(evaluator, bench, schema)
 
-    Raises `ModelError` where the provider failed for good, and `ConfigError`.
-    """
-    if isinstance(output, FailedAttempt):
-        return verdict(0.0, valid=False, errors=[output.message])
-    if evaluator.type == "schema":
-        found = bench.schema(evaluator.schema_).check(output)
-        errors = [problem.as_dict() for problem in found.errors]
-        return verdict(found.score, valid=found.valid, errors=errors, suggestions=found.suggestions)
-    if evaluator.type == "llm":
-        return await _asked(evaluator, output, scope, bench)
-    return await _run(evaluator, output, scope, bench)
+    def candidate(self, value: Any) -> Any:
+        """Return an output as it is judged and kept: for a schema, JSON read out of text, and coerced."""
+        return value if self.schema is None else self.schema.check(value).value
 
+    async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        """Judge a candidate; one that code can't judge is not valid, one that a model can't has no score.
 
-async def _asked(evaluator: Evaluator, output: Any, scope: Scope, bench: Bench) -> ReflectionEvaluation:
-    source = str(evaluator.prompt)
-    told = scope.text(source)
-    if not template(source).mentions("state.reflection_output"):
-        told = f"{told}\n\n{fenced(_text(output), 'output')}"
-    examples = [
-        message
-        for example in evaluator.examples
-        for message in (Message("user", _text(example.input)), Message("assistant", _text(example.output)))
-    ]
-    messages = (Message("system", FORM), *examples, Message("user", told))
+        Raises `ModelError` where the provider failed for good, and `ConfigError`.
+        """
+        if isinstance(output, FailedAttempt):
+            return verdict(0.0, valid=False, errors=[output.message])
+        if self.schema is not None:
+            found = self.schema.check(output)
+            errors = [problem.as_dict() for problem in found.errors]
+            return verdict(found.score, valid=found.valid, errors=errors, suggestions=found.suggestions)
+        return await (self._asked if self.evaluator.type == "llm" else self._run)(output, scope)
 
-    def read(reply: ChatReply) -> tuple[ReflectionEvaluation | None, str]:
+    async def _asked(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        evaluator = self.evaluator
+        source = str(evaluator.prompt)
+        told = scope.text(source)
+        if not template(source).mentions("state.reflection_output"):
+            told = f"{told}\n\n{fenced(_text(output), 'output')}"
+        examples = [
+            message
+            for example in evaluator.examples
+            for message in (
+                Message("user", _text(example.input)),
+                Message("assistant", _text(example.output)),
+            )
+        ]
+        messages = (Message("system", FORM), *examples, Message("user", told))
+
+        def read(reply: ChatReply) -> tuple[ReflectionEvaluation | None, str]:
+            try:
+                return verdict_said(_object(reply.text), evaluator.threshold), ""
+            except OutputError as error:
+                return None, str(error)
+
+        answered = await ask(self.bench.model_for(scope.render(evaluator.model), scope), messages, None, read)
+        judged = answered.value or unjudged(answered.problem)
+        return replace(judged, usage=answered.usage)
+
+    async def _run(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        inside = scope.adding(
+            {"reflection_output": output},
+            output=output,
+            reflection_output=output,
+            reflection_errors=scope.state.get("reflection_errors", []),
+            reflection_iteration=scope.state.get("reflection_iteration", 1),
+        )
         try:
-            return verdict_said(_object(reply.text), evaluator.threshold), ""
-        except OutputError as error:
-            return None, str(error)
-
-    answered = await ask(bench.model_for(evaluator.model, scope), messages, None, read)
-    judged = answered.value or unjudged(answered.problem)
-    return replace(judged, usage=answered.usage)
+            made = await run_code(self.evaluator, inside, self.bench)
+            return verdict_said(made.value, self.evaluator.threshold)
+        except (SandboxError, OutputError) as error:
+            return verdict(0.0, valid=False, errors=[f"The evaluator failed: {error}"])
 
 
 def _object(reply: str) -> dict[str, Any]:
@@ -103,21 +130,6 @@ def _object(reply: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise OutputError("expected a JSON object with 'valid' or 'score'")
     return cast("dict[str, Any]", value)
-
-
-async def _run(evaluator: Evaluator, output: Any, scope: Scope, bench: Bench) -> ReflectionEvaluation:
-    inside = scope.adding(
-        {"reflection_output": output},
-        output=output,
-        reflection_output=output,
-        reflection_errors=scope.state.get("reflection_errors", []),
-        reflection_iteration=scope.state.get("reflection_iteration", 1),
-    )
-    try:
-        made = await run_code(evaluator, inside, bench)
-        return verdict_said(made.value, evaluator.threshold)
-    except (SandboxError, OutputError) as error:
-        return verdict(0.0, valid=False, errors=[f"The evaluator failed: {error}"])
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ from redraft.loop.stop import quality_met
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import make
 from redraft.workflow.correct import is_candidate, unwrapped
-from redraft.workflow.judge import candidate, check_evaluator, judge
+from redraft.workflow.judge import Judge
 from redraft.workflow.loop_state import current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
@@ -51,11 +51,10 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     whose `history` is the list that `reflection_history` holds, where `on_failure` is `raise`.
     """
     given = checked(LoopParams, params, "reflection.loop")
-    check_evaluator(given.evaluator)
     attempts = scope.render(given.max_iterations)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigError(f"reflection.loop: max_iterations must be at least 1, got {attempts!r}.")
-    attempt = Attempts(given, scope, bench)
+    attempt = Attempts(given, Judge.of(given.evaluator, bench), scope, bench)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         until=quality_met,
@@ -84,6 +83,7 @@ class Attempts:
     """Be the three verbs of one loop. What they know of earlier attempts is in the run's versions alone."""
 
     given: LoopParams
+    judge: Judge
     scope: Scope
     bench: Bench
 
@@ -100,9 +100,7 @@ class Attempts:
 
     async def evaluate(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge an output in the state of this attempt."""
-        return await judge(
-            self.given.evaluator, output, self._inside(run.versions, output=output), self.bench
-        )
+        return await self.judge(output, self._inside(run.versions, output=output))
 
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Run the corrector for the next candidate; with feedback, or without one, the generator again.
@@ -147,7 +145,7 @@ class Attempts:
         return draft
 
     def _draft(self, who: str, made: Made, strategy: str) -> Draft:
-        value = candidate(self.given.evaluator, made.value, self.bench)
+        value = self.judge.candidate(made.value)
         if value is None:
             value = FailedAttempt(message=f"The {who} gave nothing.")
         return Draft(value, made.usage, strategy=strategy)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.codec import to_json
 from redraft.loop.select import Selection, highest
 from redraft.workflow.made import FailedAttempt
 from redraft.workflow.verdict import errors_of
@@ -108,5 +107,8 @@ def _shown_best(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
 
 
 def plain(output: Output) -> Any:
-    """Return an output as plain JSON data; an attempt that failed has none."""
-    return None if isinstance(output, FailedAttempt) else to_json(output)
+    """Return an output as templates and code see it; an attempt that failed has none.
+
+    All others are plain JSON data already, and nobody who sees them can change them: actions get a copy.
+    """
+    return None if isinstance(output, FailedAttempt) else output

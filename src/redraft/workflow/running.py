@@ -17,8 +17,9 @@ from redraft.core.errors import (
     SandboxError,
     StoreError,
 )
-from redraft.core.protocols import Step, TimedStep
+from redraft.core.protocols import Step
 from redraft.core.usage import NOTHING_USED, TokenUsage
+from redraft.loop.journal import Journalled
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
@@ -69,7 +70,7 @@ class Running:
         at = 0
         while at < len(self.spec.nodes):
             at = await self._visit(at)
-        seconds = self.step.elapsed() if isinstance(self.step, TimedStep) else monotonic() - started
+        seconds = self.step.elapsed() if isinstance(self.step, Journalled) else monotonic() - started
         return WorkflowResult(self.state, self.run_id, tuple(self.visited), self.usage, seconds)
 
     async def _visit(self, at: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ class Scope:
 
     def adding(self, state: Mapping[str, Any], **names: Any) -> Scope:
         """Return this scope with more in its state, and more names."""
-        return replace(self, state={**self.state, **state}, names={**self.names, **names})
+        return Scope({**self.state, **state}, self.variables, self.env, {**self.names, **names})
 
     def render(self, value: Any) -> Any:
         """Return `value` with every text in it rendered; raises `TemplateError`."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
 from redraft.core.errors import WorkflowError
-from redraft.core.protocols import TimedStep
 from redraft.core.sync import run_sync
+from redraft.loop.journal import Journalled
 from redraft.loop.tell import emitter
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.bench import Bench
@@ -122,7 +122,7 @@ class Workflow:
         env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
 
         async def carry_out(step: Step) -> WorkflowResult:
-            run = step.run_id if isinstance(step, TimedStep) else ""
+            run = step.run_id if isinstance(step, Journalled) else ""
             return await Running(
                 self.spec,
                 self.source,
