@@ -123,6 +123,20 @@ def test_a_mended_file_goes_on_where_it_failed():
     assert (done, model.requests) == (["two"], [])
 
 
+def test_an_error_that_was_passed_over_is_the_same_when_it_is_resumed():
+    store = MemoryStore()
+    text = TEXT.replace("    uses: reflection.loop\n", "    uses: reflection.loop\n    on_error: continue\n")
+    text = text.replace("      generator:", "      on_failure: raise\n      generator:")
+    made, _, model = kept(store, ["two"], ["{}", '{"b": 1}', '{"c": 1}'], text)
+    with pytest.raises(RuntimeError, match="two failed"):
+        made.run_sync(run_id="w")
+    error = made.run_sync(run_id="w").state["error"]
+    assert error == {
+        "node": "loop", "type": "ReflectionFailedError", "message": "No valid output in 3 attempts.",
+    }  # fmt: skip
+    assert len(model.requests) == 3
+
+
 def test_one_that_is_not_kept_leaves_nothing_and_can_t_be_resumed():
     made, _, _ = kept(False)
     assert made.run_sync().state["second"] == "TWO"

@@ -137,6 +137,33 @@ def test_what_a_failed_node_used_is_counted():
     assert result.usage.input_tokens == 5
 
 
+FAILING_LOOP = """
+- name: n
+  uses: reflection.loop
+  on_error: continue
+  with:
+    generator: {action: llm.call, model: m, prompt: p}
+    evaluator: %s
+    on_failure: raise
+    max_iterations: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "kind", "requests"),
+    [
+        ("{type: custom, run: result = False}", "ReflectionFailedError", 2),
+        ("{type: llm, model: bad, prompt: p}", "ModelError", 2),
+    ],
+)
+def test_what_a_failed_loop_used_is_counted(evaluator, kind, requests):
+    refused = ModelError("refused", usage=TokenUsage(requests=1))
+    models = {"m": ScriptedModel(["a", "b"]), "bad": ScriptedModel([refused])}
+    result = ran(FAILING_LOOP % evaluator, models=models)
+    assert result.state["error"]["type"] == kind
+    assert result.usage.requests == requests
+
+
 def test_what_a_node_raises_comes_as_itself_with_its_place():
     with pytest.raises(ValueError, match="boom") as caught:
         ran("- {name: n, uses: fail}", actions={"fail": failing})

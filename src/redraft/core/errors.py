@@ -19,7 +19,7 @@ RedraftError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redraft.core.conversation import Conversation
@@ -97,9 +97,13 @@ class UnfinishedError(OutputError):
 
 
 class ReflectionFailedError(RedraftError):
-    """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it."""
+    """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it.
 
-    def __init__(self, message: str, history: ReflectionHistory | None) -> None:
+    That of a `reflection.loop` in a workflow is a list: iteration, output, score, valid, errors and
+    suggestions of each attempt.
+    """
+
+    def __init__(self, message: str, history: ReflectionHistory | list[dict[str, Any]] | None = None) -> None:
         super().__init__(message)
         self.history = history
 

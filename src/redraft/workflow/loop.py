@@ -15,7 +15,7 @@ from redraft.core.errors import (
 from redraft.core.feedback import render_feedback
 from redraft.core.result import ConvergenceReason
 from redraft.core.task import Task
-from redraft.core.usage import NOTHING_USED
+from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.core.version import Draft
 from redraft.loop.keep import kept_step, run_kept
 from redraft.loop.parts import Parts
@@ -69,13 +69,20 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
         task, Parts(attempt.generate, attempt.evaluate, attempt.revise), pattern, step, None, origin
     )
     if result.error is not None and result.convergence_reason is ConvergenceReason.ERROR:
-        raise result.error
+        raise _charged(result.error, result.token_usage)
     values = outcome(result, pattern.best_version_selection)
     if not values["success"] and given.on_failure == "raise":
-        raise ReflectionFailedError(
-            f"No valid output in {values['reflection_iteration']} attempts.", values["reflection_history"]
-        )
+        history = values["reflection_history"]
+        error = ReflectionFailedError(f"No valid output in {len(history)} attempts.", history)
+        raise _charged(error, result.token_usage)
     return Made(values, result.token_usage)
+
+
+def _charged(error: BaseException, usage: TokenUsage) -> BaseException:
+    """Have an error carry what the whole loop used until then."""
+    if isinstance(error, RedraftError):
+        error.usage = usage
+    return error
 
 
 @dataclass(frozen=True, slots=True)
