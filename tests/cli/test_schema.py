@@ -164,10 +164,10 @@ def test_what_is_wrong_is_refused_by_both(text):
         known(text)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_examples_are_accepted(path):
-    document = load_yaml(path.read_text("utf-8"))
-    assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(document)] == []
+def test_the_examples_are_accepted():
+    for path in EXAMPLES:
+        document = load_yaml(path.read_text("utf-8"))
+        assert [(error.instance_path, error.message) for error in CHECKED.iter_errors(document)] == [], path
 
 
 def test_every_key_is_described_and_the_schema_says_what_it_is():
