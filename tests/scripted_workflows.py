@@ -4,12 +4,14 @@ from redraft import ScriptedModel
 
 
 def script_workflows(monkeypatch, *replies):
-    """Let every model that a workflow may name answer with these replies, and return that model.
+    """Let every model that a workflow names answer with these replies, and return that model.
 
     One reply that is a function of the request answers all of them.
     """
     one = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
     model = ScriptedModel(one)
     for place in ("redraft.workflow.bench", "redraft.cli.run_ready"):
-        monkeypatch.setattr(f"{place}.model_of", lambda _given, _settings: model)
+        monkeypatch.setattr(
+            f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
+        )
     return model

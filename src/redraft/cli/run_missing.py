@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.loop import FEEDBACK
 from redraft.workflow.loop_state import DOCUMENTED
 from redraft.workflow.names import plain_name
 from redraft.workflow.scope import braced, template
@@ -24,7 +25,7 @@ def first_missing(spec: WorkflowSpec, given: Mapping[str, Any]) -> tuple[Way, st
 
     Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
     """
-    state = {*given, *DOCUMENTED}
+    state = {*given, *DOCUMENTED, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *given}}
     for at, node in enumerate(spec.nodes):
         for text, way in _read_first(node, ("nodes", at)):
