@@ -13,53 +13,43 @@ from cli_commands import redraft
 from redraft import ScriptedModel, WorkflowError
 from redraft.text.yaml import load_yaml
 from redraft.workflow import Workflow
+from workflow_specification import (
+    COMPLETE_EXAMPLE,
+    CORRECT_EXAMPLE,
+    CORRECTOR,
+    CUSTOM_EVALUATOR,
+    EVALUATE_EXAMPLE,
+    GENERATOR_BY_ACTION,
+    GENERATOR_BY_CODE,
+    GRACEFUL_DEGRADATION,
+    LLM_EVALUATOR,
+    SCHEMA_EVALUATOR,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SCHEMA = json.loads(redraft("schema").stdout)
 CHECKED = jsonschema_rs.validator_for(SCHEMA)
 
+
+def looped(*parts):
+    """Return a file around the parts of a loop, as the specification prints them."""
+    loop = {key: value for part in parts for key, value in load_yaml(part).items()}
+    return json.dumps({"name": "w", "nodes": [{"name": "loop", "uses": "reflection.loop", "with": loop}]})
+
+
 RIGHT = {
-    "the complete example": """\
-name: json-generator-with-reflection
-description: Generate valid JSON with self-correction
-nodes:
-  - name: generate_profile
-    uses: reflection.loop
-    with:
-      generator:
-        action: llm.call
-        model: gpt-4
-        prompt: "Generate a JSON user profile. User request: {{ state.request }}"
-      evaluator:
-        type: schema
-        schema: {type: object, required: [name, email, age], properties: {name: {type: string}}}
-      corrector:
-        action: llm.call
-        model: gpt-4
-        prompt: "Fix this JSON: {{ state.reflection_output | tojson }}"
-      max_iterations: 3
-      on_failure: return_best
-    output: profile
-  - name: use_profile
-    run: |
-      return {"message": "so"}
-""",
-    "a standalone judgement": """\
-name: w
-nodes:
-  - name: validate_output
-    uses: reflection.evaluate
-    with: {data: "{{ state.generated_json }}", evaluator_type: schema, schema: {type: object}}
-    output: validation
-""",
+    "the complete example": COMPLETE_EXAMPLE,
+    "a standalone judgement": f"name: w\n{EVALUATE_EXAMPLE}",
+    "a standalone correction": f"name: w\n{CORRECT_EXAMPLE}",
+    "a loop that degrades": f"name: w\nnodes:\n{GRACEFUL_DEGRADATION}",
+    "a schema": looped(GENERATOR_BY_ACTION, SCHEMA_EVALUATOR, CORRECTOR),
+    "a judge": looped(GENERATOR_BY_CODE, LLM_EVALUATOR),
+    "code": looped(GENERATOR_BY_CODE, CUSTOM_EVALUATOR),
     "the default judgement": "{name: w, nodes: [{name: a, uses: reflection_evaluate, with: {schema: {}}}]}",
-    "a standalone correction": """\
+    "corrections": """\
 name: w
 nodes:
-  - name: fix_json
-    uses: reflection_correct
-    with: {data: "{{ state.x }}", errors: "{{ state.y }}", prompt: Fix it.}
   - {name: code, uses: reflection.correct, with: {run: return output}}
   - {name: action, uses: reflection.correct, with: {corrector_action: llm.call, prompt: x}}
 """,
