@@ -75,7 +75,7 @@ def test_a_provider_that_fails_is_raised():
         ({}, "give one of"),
         ({"run": "x", "prompt": "p"}, "give one of"),
         ({"run": "x", "corrector_action": "mend"}, "give one of"),
-        ({"corrector_action": "mned"}, "did you mean 'mend'"),
+        ({"corrector_action": "mendd"}, "did you mean 'mend'"),
         ({"corrector_action": "reflection.loop"}, "can't stand inside"),
         ({"prompt": "{{ state."}, "template"),
         ({"prompt": "p", "error": []}, "did you mean 'errors'"),
