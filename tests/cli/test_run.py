@@ -7,7 +7,16 @@ import sys
 import pytest
 
 from cli_commands import document, redraft
-from redraft import ModelError, OutputError, SqliteStore
+from redraft import (
+    ConvergenceReason,
+    ModelError,
+    OutputError,
+    ReflectionFailedError,
+    SqliteStore,
+    UnfinishedError,
+    WorkflowError,
+)
+from redraft.cli.exits import code_of_error
 from redraft.core.sync import run_sync
 from redraft.workflow import Workflow, action
 from scripted_workflows import script_workflows
@@ -294,6 +303,21 @@ def test_the_exit_code_says_how_it_went(ran, replies, failure, code, says):
     result = ran(*replies, failure=failure)
     assert result.exit_code == code, result.stderr
     assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (WorkflowError("x"), 2),
+        (ReflectionFailedError("x", None), 1),
+        (UnfinishedError("x"), 4),
+        (UnfinishedError("x", reason=ConvergenceReason.TOKEN_BUDGET), 3),
+        (UnfinishedError("x", reason=ConvergenceReason.CANCELLED), 4),
+        (KeyError("x"), 70),
+    ],
+)
+def test_each_error_has_its_exit_code(error, code):
+    assert code_of_error(error) == code
 
 
 ASK = """\

@@ -92,6 +92,9 @@ WRONG = {
     "uses and run": "{name: w, nodes: [{name: a, uses: llm.call, with: {prompt: x}, run: x}]}",
     "code with parameters": "{name: w, nodes: [{name: a, run: x, with: {a: 1}}]}",
     "a language": "{name: w, nodes: [{name: a, run: x, language: perl}]}",
+    "a sandbox": "{name: w, nodes: [{name: a, run: x, language: lua, sandbox: process}]}",
+    "a name that ends": "{name: w, nodes: [{name: end, run: x}]}",
+    "a variable": "{name: w, env: [A B], nodes: [{name: a, run: x}]}",
     "visits": "{name: w, nodes: [{name: a, run: x, max_visits: 0}]}",
     "a raised limit": "{name: w, limits: {seconds: 99}, nodes: [{name: a, run: x}]}",
     "a loop without parameters": "{name: w, nodes: [{name: a, uses: reflection.loop}]}",
@@ -100,6 +103,10 @@ WRONG = {
     "no attempt": LOOP(
         "reflection.loop",
         "{generator: {run: x}, evaluator: {type: custom, run: x}, max_iterations: 0}",
+    ),
+    "three attempts in words": LOOP(
+        "reflection.loop",
+        "{generator: {run: x}, evaluator: {type: custom, run: x}, max_iterations: three}",
     ),
     "a strategy": LOOP(
         "reflection.loop",
@@ -127,6 +134,7 @@ WRONG = {
     "a schema that is a text": LOOP("reflection.evaluate", "{schema: object}"),
     "nothing to judge by": LOOP("reflection.evaluate", "{data: 1}"),
     "nothing that corrects": LOOP("reflection.correct", "{data: 1}"),
+    "a loop that corrects": LOOP("reflection.correct", "{corrector_action: reflection.loop}"),
     "two that correct": LOOP("reflection.correct", "{run: x, prompt: x}"),
     "no prompt": LOOP("llm.call", "{model: local:qwen2.5-coder-0.5b}"),
     "a prompt and messages": LOOP("llm.call", "{prompt: x, messages: [{role: user, content: x}]}"),

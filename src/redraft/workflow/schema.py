@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.checking import VARIABLE
 from redraft.workflow.names import plain_name
+from redraft.workflow.running import END
 from redraft.workflow.spec import (
     Corrector,
     CorrectParams,
@@ -33,8 +35,27 @@ PARAMS = {
 }
 """The parameters of each action that is built in."""
 
+
+def _spellings(names: Iterable[str]) -> list[str]:
+    """Return names of actions in both spellings."""
+    plain = [plain_name(name) for name in names]
+    return [*plain, *(name.replace(".", "_") for name in plain)]
+
+
+NOT_INSIDE = {"not": {"enum": _spellings(name for name in BUILT_IN if name != "llm.call")}}
+"""Actions that can't stand inside of another."""
+
 NEEDED = {"schema": "schema", "llm": "prompt", "custom": "run"}
 """What an evaluator of each type can't do without."""
+
+LONE = {"type": "string", "pattern": r"\{\{"}
+"""A template that gives a value which is no text."""
+
+JAILED = {
+    "properties": {"language": {"enum": ["lua", "prolog"]}, "sandbox": {"const": "process"}},
+    "required": ["language", "sandbox"],
+}
+"""What is not allowed: the other languages in the sandbox of whole Python."""
 
 SAYS = {
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
@@ -127,15 +148,19 @@ def _depend(parts: dict[str, Any]) -> None:
     parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
     parts["CorrectParams"] |= {
         "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
-        "not": {
-            "required": ["run"],
-            "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action")],
-        },
+        "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
     }
     for kind in (Maker, Corrector):
         own = frozenset(field.alias or name for name, field in kind.model_fields.items())
         parts[kind.__name__] |= _making(own, parts["LlmParams"])
+    parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
+    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
+    parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
+    for part in parts.values():
+        if {"language", "sandbox"} <= set(part["properties"]):
+            part["not"] = JAILED
     node = parts["Node"]
+    node["properties"]["name"] |= {"not": {"const": END}}
     node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(BUILT_IN)}, {"type": "string"}]}
     node["oneOf"] = [
         {"required": ["uses"], "properties": {"run": False}},
@@ -160,10 +185,9 @@ def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
         "propertyNames": {"enum": sorted({*own, *params})},
         "oneOf": llm["oneOf"],
     }
-    not_inside = _spellings(name for name in BUILT_IN if name != "llm.call")
     return {
         "oneOf": [
-            {"required": ["action"], "properties": {"action": {"not": {"enum": not_inside}}, "run": False}},
+            {"required": ["action"], "properties": {"action": NOT_INSIDE, "run": False}},
             {"required": ["run"], "propertyNames": {"enum": sorted(own - {"action"})}},
         ],
         "if": {"required": ["action"], "properties": {"action": {"enum": _spellings(["llm.call"])}}},
@@ -181,9 +205,8 @@ def _using(name: str) -> dict[str, Any]:
 
 def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Let each value be a template, too."""
-    lone = {"type": "string", "pattern": r"\{\{"}
     return {
-        key: value if key == "schema" or _takes_text(value) else _with_branch(value, lone)
+        key: value if key == "schema" or _takes_text(value) else _with_branch(value)
         for key, value in properties.items()
     }
 
@@ -192,13 +215,7 @@ def _takes_text(value: Mapping[str, Any]) -> bool:
     return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
 
 
-def _with_branch(value: Mapping[str, Any], branch: Mapping[str, Any]) -> dict[str, Any]:
+def _with_branch(value: Mapping[str, Any]) -> dict[str, Any]:
     said = {key: value[key] for key in ("description", "default") if key in value}
     rest = {key: item for key, item in value.items() if key not in said}
-    return {**said, "anyOf": [rest, dict(branch)]}
-
-
-def _spellings(names: Iterable[str]) -> list[str]:
-    """Return names of actions in both spellings."""
-    plain = [plain_name(name) for name in names]
-    return [*plain, *(name.replace(".", "_") for name in plain)]
+    return {**said, "anyOf": [rest, dict(LONE)]}
