@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ConfigError, StoreError
-from redraft.loop.keep import project_store
+from redraft.loop.keep import new_run_id, project_store
 from redraft.loop.record import RUN, Process
 from redraft.loop.runs import LAST
 from redraft.stores.base import Record
@@ -57,7 +57,7 @@ async def begin(store: Store, again: KeptWorkflow | None) -> str | None:
         run_id, began = again.record.run_id, again.began
         began = Began(began.arguments, began.folder, Process.this())
     else:
-        run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.urandom(4).hex()}"
+        run_id = new_run_id()
         began = Began(tuple(sys.argv[1:]), os.getcwd(), Process.this())  # noqa: PTH109 (as a text)
     try:
         await store.put(Record(BEGAN, run_id, to_record(began)))

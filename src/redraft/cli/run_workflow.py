@@ -28,7 +28,7 @@ def carry_out_workflow(found: Ready, listener: Listener, *, keep: bool) -> Workf
     hears = cast("Callable[[WorkflowEvent], None]", listener)  # whatever dataclass an event is
     try:
         return asyncio.run(_kept(found, hears, keep=keep))
-    except Exception as error:
+    except Exception as error:  # what an action of the user's own raises is no defect of Redraft's
         if isinstance(error, RedraftError) or not (own := found.own_actions()):
             raise
         names = ", ".join(map(repr, own))

@@ -56,6 +56,11 @@ def project_store() -> Store | None:
     return _opened[place]
 
 
+def new_run_id() -> str:
+    """Return an id that no run has yet; later ones sort behind."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
+
+
 def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
     """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all.
 
@@ -75,7 +80,7 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
         place = f"{inside.place}/{inside.number('run ' + task.description)}"
         return Journalled(store, f"{inside.journal.run_id}.{sha256(place.encode()).hexdigest()[:8]}")
     if run_id is None:
-        return Journalled(store, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}", resumes=False)
+        return Journalled(store, new_run_id(), resumes=False)
     return Journalled(store, run_id)
 
 
