@@ -23,15 +23,24 @@ class Task:
     tools: tuple[str, ...] = ()
     context: str = ""
 
+    def asked(self) -> Task:
+        """Return what is asked, as plain data: what a run is given and what is kept of it."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Carry one piece of advice into a run: its text, where it comes from, why it was chosen, its tokens."""
+    """Carry one piece of advice into a run: its text, where it comes from, why it was chosen, its tokens.
+
+    A note (`is_note`) is about this very task, in a form of its own: it stands right before the task, which
+    then has headings of its own.
+    """
 
     text: str
     source: str
     reason: str = ""
     tokens: int = 0
+    is_note: bool = False
 
 
 def advice_text(advice: Sequence[Advice]) -> str:
@@ -41,12 +50,16 @@ def advice_text(advice: Sequence[Advice]) -> str:
 
 
 def prompt_of(task: Task, advice: Sequence[Advice] = ()) -> str:
-    """Render what a generator is asked: advice and context first, then the task, then what is expected."""
-    parts = [task.description]
+    """Render what a generator is asked: advice and context, notes on the task, the task, what is expected."""
+    notes = [one.text for one in advice if one.is_note]
+    parts: list[str] = []
+    if others := [one for one in advice if not one.is_note]:
+        parts.append(advice_text(others))
     if task.context:
-        parts.insert(0, f"Context:\n{task.context}")
-    if advice:
-        parts.insert(0, advice_text(advice))
+        parts.append(f"Context:\n{task.context}")
+    parts += notes
+    parts.append(f"## Task\n{task.description}" if notes else task.description)
     if task.expected_output:
-        parts.append(f"Expected output:\n{task.expected_output}")
+        heading = "## Expected Output" if notes else "Expected output:"
+        parts.append(f"{heading}\n{task.expected_output}")
     return "\n\n".join(parts)

@@ -1,0 +1,103 @@
+"""Task: what is asked, with how it is carried out, accepted and reflected on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from redraft.core.check import check_count, check_list
+from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError
+from redraft.core.protocols import ChatModel
+from redraft.core.task import Task as Asked
+from redraft.core.version import Output
+from redraft.loop.pattern import ReflectionPattern
+from redraft.notes.config import ReflectionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """Show the handler of a task what it is asked.
+
+    `prompt` is all of it as a text, the notes of earlier runs included. `outputs` are those of the tasks
+    named in `context`, in that order. `feedback` says why the output before was refused, empty at first.
+    """
+
+    task: Asked
+    prompt: str
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    outputs: tuple[Output, ...] = ()
+    feedback: str = ""
+
+
+# Compared by identity: two tasks may say the same and be two steps of an ensemble.
+@dataclass(frozen=True, slots=True, eq=False)
+class Task(Asked):
+    """Define a task once, in code; what its runs teach is kept beside it and never changes it.
+
+    `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
+    answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. A `handler`
+    answers instead of a model: a function of a `TaskContext`, sync or async. `context` names the tasks whose
+    outputs it needs. `criteria` score the output, and `pattern` redrafts it in the run; with criteria alone
+    the first version is scored and kept.
+
+    `input_guardrails` look at the inputs before anything is spent, `guardrails` at the output, and `review`
+    (a person, another program) has the last word. Each is a function of one argument, sync or async, and
+    answers None or True to let it pass, False, a number, `(False, "why")`, a dict or an evaluation as
+    evaluators do. A refused output is made again with what was said, at most `retries` times.
+
+    `reflect` asks after each accepted output how these instructions could be better, and puts the answer
+    before them next time. `name` is for people; by default the beginning of the description.
+    """
+
+    tools: Sequence[Callable[..., Any] | str] = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`asked` gives their names)
+    context: Sequence[Task] | str = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`asked` gives a text)
+    _: KW_ONLY
+    name: str = ""
+    reflect: bool | ReflectionConfig = False
+    model: str | ChatModel | None = None
+    handler: Callable[[TaskContext], Any] | None = None
+    criteria: Sequence[QualityCriterion | str] | None = None
+    pattern: ReflectionPattern | None = None
+    input_guardrails: Sequence[Callable[[Mapping[str, Any]], Any]] = ()
+    guardrails: Sequence[Callable[[Output], Any]] = ()
+    review: Callable[[Output], Any] | None = None
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.description.strip():
+            raise ConfigError("A task needs a description; say what is asked.")
+        for name in ("tools", "input_guardrails", "guardrails"):
+            check_list(name, getattr(self, name))
+        check_count("retries", self.retries, 0)
+        if self.handler is not None and self.tools:
+            raise ConfigError(
+                f"The task {self.title!r} has a handler, which calls what it likes: no `tools`."
+            )
+        if self.criteria is not None and self.pattern and self.pattern.quality_criteria is not None:
+            raise ConfigError(f"The task {self.title!r} has criteria, and its pattern has others: give one.")
+        if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
+
+    @property
+    def title(self) -> str:
+        """What to call it: its name, or how its description begins."""
+        first = self.description.strip().splitlines()[0]
+        return self.name or (first if len(first) <= 60 else f"{first[:57]}...")  # noqa: PLR2004 (fits a column)
+
+    @property
+    def config(self) -> ReflectionConfig | None:
+        """How it is reflected on, None where it is not."""
+        if isinstance(self.reflect, ReflectionConfig):
+            return self.reflect
+        return DEFAULT_CONFIG if self.reflect else None
+
+    def asked(self) -> Asked:
+        """Return what is asked, as plain data: the tools by their names, and no output of another task."""
+        names = tuple(tool if isinstance(tool, str) else tool.__name__ for tool in self.tools)
+        context = self.context if isinstance(self.context, str) else ""
+        return Asked(self.description, self.expected_output, self.task_type, names, context)
+
+
+DEFAULT_CONFIG = ReflectionConfig()
