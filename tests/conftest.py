@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from postgres_server import GIVEN, CannotRunError, Place, Server
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
@@ -21,3 +23,26 @@ def _no_settings_of_this_machine(monkeypatch, tmp_path_factory):
     for name in [name for name in os.environ if name.startswith("REDRAFT_") and name != "REDRAFT_NO_SKIP"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("REDRAFT_HOME", "")  # a test that keeps runs says where
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A PostgreSQL server's URL: REDRAFT_TEST_POSTGRES, or one that is started for these tests."""
+    if GIVEN:
+        yield GIVEN
+        return
+    try:
+        server = Server()
+        server.start()
+    except CannotRunError as error:
+        pytest.skip(f"No PostgreSQL server can run here: {error}. Give one with REDRAFT_TEST_POSTGRES.")
+    yield server.url()
+    server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    """A place in a PostgreSQL database that is empty, and dropped in the end."""
+    place = Place(postgres_server)
+    yield place
+    place.drop()

@@ -5,20 +5,27 @@ import asyncio
 import pytest
 
 from redraft.stores.memory import MemoryStore
+from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
 
 
-def memory(_folder):
+def memory(_request):
     spaces = {}
     return lambda space="": spaces.setdefault(space, MemoryStore())
 
 
-def sqlite(folder):
+def sqlite(request):
+    folder = request.getfixturevalue("tmp_path")
     return lambda space="": SqliteStore(folder / "kept" / "redraft.db", space)
 
 
-BACKENDS = {"memory": memory, "sqlite": sqlite}
-"""Each returns, for a folder, a function that opens the store of a space; opened twice, it is the same."""
+def postgres(request):
+    place = request.getfixturevalue("postgres")
+    return lambda space="": PostgresStore(place.url, space)
+
+
+BACKENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+"""Each returns, for a test, a function that opens the store of a space; opened twice, it is the same."""
 
 
 @pytest.fixture(params=BACKENDS)
@@ -27,10 +34,10 @@ def backend(request):
 
 
 @pytest.fixture
-def open_store(backend, tmp_path):
+def open_store(backend, request):
     """Open the store of a space, and close it in the end."""
     opened = []
-    make = BACKENDS[backend](tmp_path)
+    make = BACKENDS[backend](request)
 
     def open_one(space=""):
         opened.append(make(space))

@@ -24,10 +24,7 @@ def nearest(
 
     Equally near ones come in the order of their keys. Raises `StoreError` for vectors of other dimensions.
     """
-    try:
-        wanted = packed(vector)
-    except ValueError as error:
-        raise StoreError(f"near: the {error}.") from error
+    wanted = packed_question(vector)
     for key, blob in rows:
         if len(blob) != len(wanted):
             raise StoreError(
@@ -40,6 +37,14 @@ def nearest(
     similar = [max(-1.0, min(1.0, round(each, DIGITS))) for each in found]
     ranked = sorted(zip((key for key, _ in rows), similar, strict=True), key=lambda pair: (-pair[1], pair[0]))
     return ranked[:limit]
+
+
+def packed_question(vector: Sequence[float]) -> bytes:
+    """Return the vector that is asked for as float32; raises `StoreError` for one without a direction."""
+    try:
+        return packed(vector)
+    except ValueError as error:
+        raise StoreError(f"near: the {error}.") from error
 
 
 def _numpy() -> Any:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redraft.core.check import check_count
 from redraft.core.errors import ConfigError
-from redraft.stores.row import check_name, json_text, microseconds
+from redraft.stores.row import LONGEST_NAME, check_name, json_text, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redraft.stores.base import Record, Scalar, Where
+
+
+_LAST = "\U0010ffff"
 
 
 class Question(NamedTuple):
@@ -70,6 +73,15 @@ def wanted(where: Where | None) -> dict[str, frozenset[str]]:
 def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
     """Say whether a record's data has one of the wanted texts in each field."""
     return all(json_text(data.get(field)) in texts for field, texts in fields.items())
+
+
+def after_all_with(prefix: str) -> str:
+    """Return a text that comes after all keys that begin with a prefix, and before all others after it."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return _LAST * LONGEST_NAME
+    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # surrogates are no text
+    return stem[:-1] + following
 
 
 def _texts(field: str, value: Scalar) -> set[str]:

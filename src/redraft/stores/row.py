@@ -121,7 +121,7 @@ def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
     return ""
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
     """Refuse a kind, key or space that not every database can hold and index."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
         raise StoreError(f"A {what} must be a text, got {name!r}.")
@@ -129,9 +129,9 @@ def check_name(what: str, name: str) -> None:
         size = len(name.encode())
     except UnicodeEncodeError as error:
         raise StoreError(f"The {what} {name!r} is no valid text: {error.reason}.") from error
-    if "\0" in name or size > LONGEST_NAME:
+    if "\0" in name or size > longest:
         raise StoreError(
-            f"The {what} {name[:80]!r} ({size} bytes) must have at most {LONGEST_NAME} and no NUL character."
+            f"The {what} {name[:80]!r} ({size} bytes) must have at most {longest} and no NUL character."
         )
 
 

@@ -6,7 +6,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from redraft.stores.near import nearest
-from redraft.stores.row import LONGEST_NAME, Row
+from redraft.stores.question import after_all_with
+from redraft.stores.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,6 @@ UPDATE records {_CHANGE}
 WHERE {_ONE} AND revision = :revision AND :created_at IN (0, created_at) {_STORED}"""
 _GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
-_LAST = "\U0010ffff"
 
 
 def put(space: str, row: Row, connection: Connection) -> Row:
@@ -110,19 +110,10 @@ def _condition(space: str, asked: Question) -> tuple[str, tuple[Any, ...]]:
     parts, values = ["space = ? AND kind = ?"], [space, asked.kind]
     if asked.prefix:
         parts.append("key >= ? AND key < ?")
-        values += [asked.prefix, _after_all_with(asked.prefix)]
+        values += [asked.prefix, after_all_with(asked.prefix)]
     for field, texts in asked.fields.items():
         # Asked for two paths, SQLite returns both values as JSON, whatever they are: absent ones as null.
         parts.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
         path = f'$."{field}"'
         values += [path, path, *(f"[{text},{text}]" for text in texts)]
     return " AND ".join(parts), tuple(values)
-
-
-def _after_all_with(prefix: str) -> str:
-    """Return a text that comes after all keys that begin with a prefix, and before all others after it."""
-    stem = prefix.rstrip(_LAST)
-    if not stem:
-        return _LAST * LONGEST_NAME
-    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # surrogates are no text
-    return stem[:-1] + following

@@ -1,0 +1,152 @@
+"""PostgresStore: records in a PostgreSQL database that many processes and machines share."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+from time import time_ns
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from redraft.core.errors import MissingExtraError, StoreError
+from redraft.stores import postgres_records as sql
+from redraft.stores.postgres_fields import entries
+from redraft.stores.question import question
+from redraft.stores.row import Row, check_name, microseconds, row_of
+from redraft.stores.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from psycopg import Connection
+
+    from redraft.stores.base import Record, Where
+    from redraft.stores.postgres_records import Steps
+
+T = TypeVar("T")
+
+LONGEST_SPACE = 500
+"""Bytes of a space: PostgreSQL indexes 2,700 bytes, of which a kind and a key may take 2,000."""
+
+
+class PostgresStore:
+    """Keep records in a PostgreSQL database, durable when a write returns: a `Store`.
+
+    `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, with what else libpq takes in it. The tables
+    `redraft_*` are made at first use, in the schema that comes first in the `search_path`. `space` sets a
+    project's records apart from those of others in the same database. `wait` is how many seconds a write
+    waits for locks of other sessions. Messages name the database and its host, never the password.
+
+    All stores of a process for one URL share two connections, one that reads and one that writes, each in a
+    thread of its own; so a store serves all event loops and threads, and what many tasks ask for at once
+    goes out together. Connections are opened anew after `aclose`, in a forked child, and when the server is
+    back. Needs `redraft[postgres]`.
+    """
+
+    def __init__(self, url: str, space: str = "", *, wait: float = 30.0) -> None:
+        check_name("space", space, LONGEST_SPACE)
+        self._space = space
+        self._server = _server(url, wait)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._server.name}, space {self._space!r})"
+
+    async def put(self, record: Record, /) -> Record:
+        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        stored = await self._do(self._server.writer, partial(sql.put, self._space, *_new(record)))
+        return stored.record()
+
+    async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
+        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        work = partial(sql.put_if_absent, self._space, *_new(record))
+        stored, is_new = await self._do(self._server.writer, work)
+        return stored.record(), is_new
+
+    async def replace(self, record: Record, /) -> Record | None:
+        """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
+        row, fields = _new(record)
+        created_at = 0 if record.created_at is None else microseconds(record.created_at)
+        work = partial(sql.replace, self._space, row._replace(revision=record.revision), fields, created_at)
+        stored = await self._do(self._server.writer, work)
+        return None if stored is None else stored.record()
+
+    async def get(self, kind: str, key: str, /) -> Record | None:
+        """Return the record with a key."""
+        check_name("kind", kind)
+        check_name("key", key)
+        return await self._do(self._server.reader, partial(sql.get, self._space, kind, key))
+
+    async def find(
+        self,
+        kind: str,
+        /,
+        *,
+        prefix: str = "",
+        where: Where | None = None,
+        newest_first: bool = False,
+        after: Record | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Return the records of a kind, in the order of their keys or the newest first."""
+        asked = question(
+            kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
+        )
+        return await self._do(self._server.reader, partial(sql.find, self._space, asked))
+
+    async def delete(self, kind: str, key: str, /) -> bool:
+        """Remove a record; say if there was one."""
+        check_name("kind", kind)
+        check_name("key", key)
+        return await self._do(self._server.writer, partial(sql.delete, self._space, kind, key))
+
+    async def near(
+        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
+    ) -> list[tuple[Record, float]]:
+        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
+        asked = question(kind, where=where, limit=limit)
+        work = partial(sql.near, self._space, asked, tuple(vector), limit)
+        return await self._do(self._server.reader, work)
+
+    async def aclose(self) -> None:
+        """Write what is still to be written, and let go of the connections."""
+        await self._server.writer.stop()
+        await self._server.reader.stop()
+
+    async def _do(self, worker: Worker, work: Callable[[Connection], Steps[T]]) -> T:
+        try:
+            # The thread goes through the steps, and it is their result that comes back.
+            return await worker.do(cast("Callable[[Any], T]", work))
+        except StoreError as error:  # which others may have got, too
+            raise StoreError(*error.args) from error
+
+
+def _new(record: Record) -> tuple[Row, list[str]]:
+    """Return a record as it is stored now, and the fields by which it is found."""
+    now = time_ns() // 1000
+    return row_of(record)._replace(created_at=now, updated_at=now), entries(record.data)
+
+
+class _Server:
+    """The two threads for one database, and its name."""
+
+    def __init__(self, url: str, wait: float) -> None:
+        try:
+            from redraft.stores.postgres_database import Database  # noqa: PLC0415 (it needs the extra)
+            from redraft.stores.postgres_session import Reader, Writer  # noqa: PLC0415 (likewise)
+        except ImportError as error:
+            raise MissingExtraError("A PostgreSQL database", "postgres") from error
+        database = Database(url, wait)
+        self.name = database.name
+        self.reader = Worker("redraft-postgres-reader", partial(Reader, database))
+        self.writer = Worker("redraft-postgres-writer", partial(Writer, database, wait))
+
+
+_servers: WeakValueDictionary[tuple[str, float], _Server] = WeakValueDictionary()
+_finding = Lock()
+
+
+def _server(url: str, wait: float) -> _Server:
+    with _finding:
+        if (server := _servers.get((url, wait))) is None:
+            _servers[url, wait] = server = _Server(url, wait)
+        return server

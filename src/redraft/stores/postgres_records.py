@@ -1,0 +1,197 @@
+"""What a PostgreSQL store asks of a connection: one generator for each method, run in the store's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from redraft.stores.near import nearest, packed_question
+from redraft.stores.postgres_fields import beginning, entry
+from redraft.stores.question import after_all_with
+from redraft.stores.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg import Connection, Cursor
+
+    from redraft.stores.base import Record
+    from redraft.stores.question import Question
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Send a statement, yield, read its answer: what many tasks ask for goes out before the first one reads."""
+
+
+class Vector(bytes):
+    """Hold a packed vector, to be written as an array of real."""
+
+    __slots__ = ()
+
+
+_COLUMNS = ", ".join(Row._fields)
+_ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
+_STORED = "RETURNING revision, created_at, updated_at"
+_CHANGE = """
+SET data = %(data)s, fields = %(fields)s, schema_version = %(schema_version)s, vector = %(vector)s,
+    revision = records.revision + 1, updated_at = %(updated_at)s"""
+_INSERT = f"""
+INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
+VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, 1, %(created_at)s,
+    %(updated_at)s, %(fields)s)
+ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
+_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
+_REPLACE = f"""
+UPDATE redraft_records AS records {_CHANGE}
+WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_at) {_STORED}"""
+_SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
+_DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
+
+_PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
+_MOST_DIMENSIONS = 16_000
+"""What pgvector's type can hold."""
+_MARGIN = 1e-4
+"""How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
+
+
+def put(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[Row]:
+    """Store a row in any case."""
+    stored = yield from _write(connection, _PUT, _values(space, row, fields))
+    return Row(*row[:5], *stored[0])
+
+
+def put_if_absent(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[tuple[Row, bool]]:
+    """Store a row unless there is one; return the one that is stored, and whether it is this."""
+    while True:
+        if stored := (yield from _write(connection, _PUT_IF_ABSENT, _values(space, row, fields))):
+            return Row(*row[:5], *stored[0]), True
+        if found := (yield from _one(space, row.kind, row.key, connection)):
+            return found[0], False
+        # Another process has deleted it in between.
+
+
+def replace(
+    space: str, row: Row, fields: list[str], created_before: int, connection: Connection
+) -> Steps[Row | None]:
+    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
+    values = _values(space, row, fields) | {"created_before": created_before}
+    stored = yield from _write(connection, _REPLACE, values)
+    return Row(*row[:5], *stored[0]) if stored else None
+
+
+def get(space: str, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
+    """Return the record with a key."""
+    found = yield from _one(space, kind, key, connection)
+    return found[0].record() if found else None
+
+
+def delete(space: str, kind: str, key: str, connection: Connection) -> Steps[bool]:
+    """Remove a row; say if there was one."""
+    return bool((yield from _write(connection, _DELETE, {"space": space, "kind": kind, "key": key})))
+
+
+def find(space: str, asked: Question, connection: Connection) -> Steps[list[Record]]:
+    """Return the records that a question asks for."""
+    condition, values = _condition(space, asked)
+    if asked.after is not None:
+        values["at"], values["after"] = asked.after
+        condition += (
+            " AND (created_at, key) < (%(at)s, %(after)s)" if asked.newest_first else " AND key > %(after)s"
+        )
+    order = "created_at DESC, key DESC" if asked.newest_first else "key"
+    values["limit"] = asked.limit
+    sql = f"{_SELECT} {condition} ORDER BY {order} LIMIT %(limit)s::bigint"
+    rows = yield from _rows(connection, sql, values)
+    return [row.record() for row in rows]
+
+
+def near(
+    space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
+) -> Steps[list[tuple[Record, float]]]:
+    """Return the records whose vectors are nearest, nearest first, with their similarity."""
+    wanted = packed_question(vector)
+    condition, values = _condition(space, asked)
+    cursor = _ask(connection, _PGVECTOR, {})
+    yield
+    extension = cursor.fetchone()
+    if extension is None or len(vector) > _MOST_DIMENSIONS:
+        candidates = f"SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
+    else:
+        candidates = _candidates(extension[0], condition)
+        values |= {"wanted": Vector(wanted), "dimensions": len(vector), "limit": limit, "margin": _MARGIN}
+    while True:
+        cursor = _ask(connection, candidates, values)
+        yield
+        vectors: dict[str, bytes] = dict(cursor.fetchall())
+        found = nearest(sorted(vectors.items()), vector, limit)
+        keys = [key for key, _ in found]
+        rows = yield from _rows(
+            connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
+        )
+        records = {row.key: row.record() for row in rows if row.vector == vectors[row.key]}
+        if len(records) == len(found):  # else another task has changed one of them in between
+            return [(records[key], similarity) for key, similarity in found]
+
+
+def _candidates(schema: str, condition: str) -> str:
+    """Return SQL for the vectors that may be among the nearest: by pgvector, which is quick and not exact.
+
+    Those that it can't compare are candidates, too.
+    """
+    distance = (
+        f"CASE WHEN cardinality(vector) = %(dimensions)s "
+        f"THEN vector::{schema}.vector OPERATOR({schema}.<=>) %(wanted)s::{schema}.vector END"
+    )
+    return f"""
+WITH compared AS MATERIALIZED (
+    SELECT key, {distance} AS distance FROM redraft_records WHERE {condition} AND vector IS NOT NULL
+), nearest AS (SELECT distance FROM compared ORDER BY distance LIMIT %(limit)s)
+SELECT key, vector FROM redraft_records WHERE {condition} AND key IN (
+    SELECT key FROM compared WHERE distance IS NULL OR distance = 'NaN'
+    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)) AND vector IS NOT NULL"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
+
+
+def _values(space: str, row: Row, fields: list[str]) -> dict[str, Any]:
+    vector = None if row.vector is None else Vector(row.vector)
+    return row._asdict() | {"space": space, "fields": fields, "vector": vector}
+
+
+def _one(space: str, kind: str, key: str, connection: Connection) -> Steps[list[Row]]:
+    return (yield from _rows(connection, f"{_SELECT} {_ONE}", {"space": space, "kind": kind, "key": key}))
+
+
+def _write(connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[tuple[Any, ...]]]:
+    cursor = _ask(connection, sql, values)
+    yield
+    return cursor.fetchall()
+
+
+def _rows(connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
+    cursor = _ask(connection, sql, values)
+    yield
+    return [Row(*row) for row in cursor.fetchall()]
+
+
+def _ask(connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
+    # As bytes, because psycopg takes no text that is put together; what is given to a store is in `values`.
+    return connection.execute(sql.encode(), values, binary=True)
+
+
+def _condition(space: str, asked: Question) -> tuple[str, dict[str, Any]]:
+    """Return the SQL condition of a question, without its page, and the values that it takes."""
+    parts = ["space = %(space)s AND kind = %(kind)s"]
+    values: dict[str, Any] = {"space": space, "kind": asked.kind}
+    if asked.prefix:
+        parts.append("key >= %(first)s AND key < %(beyond)s")
+        values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}
+    for number, (field, texts) in enumerate(asked.fields.items()):
+        any_of = f"fields && %(any{number})s"
+        values[f"any{number}"] = [entry(field, text) for text in texts]
+        if "null" in texts:  # a field that is null has no entry, as one that is absent
+            begins = f"starts_with(each, %(begins{number})s)"
+            any_of = f"({any_of} OR NOT EXISTS (SELECT FROM unnest(fields) AS each WHERE {begins}))"
+            values[f"begins{number}"] = beginning(field)
+        parts.append(any_of)
+    return " AND ".join(parts), values

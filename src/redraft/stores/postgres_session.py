@@ -1,0 +1,135 @@
+"""Reader and Writer: what the two threads of a PostgreSQL database work with."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+
+from redraft.core.errors import StoreError
+from redraft.stores.postgres_database import Database, milliseconds
+from redraft.stores.postgres_faults import explained, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from redraft.stores.worker import Job
+
+
+class Reader:
+    """Answer what many tasks ask in one exchange with the server.
+
+    A connection that was lost since it was last used is opened anew, once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: psycopg.Connection | None = None
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for nobody: the server gives each its turn."""
+        return nullcontext()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Do the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        try:
+            self._do_again_if_lost(jobs)
+        except psycopg.Error as error:
+            if len(jobs) == 1 or self._connection is None:
+                raise explained(error, self._database.name) from error
+        else:
+            return
+        for job in jobs:
+            try:
+                self._do_again_if_lost([job])
+            except psycopg.Error as error:
+                job.error = explained(error, self._database.name)
+            except StoreError as error:
+                job.error = error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):  # what was committed is safe, and there is nothing else to lose
+                self._connection.close()
+            self._connection = None
+
+    def _do_again_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
+        was_open = self._connection is not None
+        try:
+            self._do(jobs)
+        except psycopg.Error:
+            if not was_open or self._connection is not None:
+                raise
+            self._do(jobs)
+
+    def _do(self, jobs: Sequence[Job[Any]]) -> None:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        try:
+            self._exchange(self._connection, jobs)
+        except BaseException as error:
+            if not isinstance(error, psycopg.Error) or _is_over(self._connection, error):
+                self.close()
+            raise
+
+    def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
+        with nullcontext() if len(jobs) == 1 else connection.pipeline():
+            run_together(connection, jobs)
+
+
+class Writer(Reader):
+    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+
+    def __init__(self, database: Database, wait: float) -> None:
+        super().__init__(database)
+        self._wait = f"SET LOCAL lock_timeout = '{milliseconds(wait)}'".encode()
+
+    def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
+        is_committing = False
+        try:
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                connection.execute(self._wait)
+                run_together(connection, jobs)
+                is_committing = True
+                connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if is_committing and connection.closed:
+                # What may have been done is not to be tried again.
+                raise unknown(error, self._database.name) from error
+            with suppress(psycopg.Error):  # a connection that is lost has nothing to take back
+                connection.execute("ROLLBACK")
+            raise
+
+
+def run_together(connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
+    """Let each job send what it asks, then each read what it got, until all have what they need.
+
+    An error of the database is that of them all; any other is the error of its job.
+    """
+    waiting: list[tuple[Job[Any], Any]] = [(job, job.do(cast("Any", connection))) for job in jobs]
+    while waiting:
+        waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
+
+
+def _goes_on(job: Job[Any], steps: Any) -> bool:
+    job.error = None
+    try:
+        next(steps)
+    except StopIteration as end:
+        job.result = end.value
+        return False
+    except psycopg.Error:
+        raise
+    except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+        job.error = error
+        return False
+    return True
+
+
+def _is_over(connection: psycopg.Connection, error: psycopg.Error) -> bool:
+    """Say if a connection is of no more use: it is lost, or its server is read-only now, or has no tables."""
+    return connection.closed or error.sqlstate in ("25006", "3F000", "42P01", "42703")

