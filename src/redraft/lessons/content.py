@@ -1,0 +1,87 @@
+"""What a lesson says: a failure, a partial success, a procedure that worked, or a decision.
+
+Each field has the heading that it stands under in a file. Reflexion Protocol, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from redraft.core.errors import ConfigError
+
+LessonKind = Literal["failure", "partial", "procedure", "decision"]
+
+
+def _under(heading: str, says: str) -> Any:
+    return field(metadata={"heading": heading, "says": says})
+
+
+class _Written:
+    """Refuse a reflection with an empty field: it would say nothing where the protocol asks for something."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for name in headings_of(type(self)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"{type(self).__name__}.{name} must be a text that says something.")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(_Written):
+    """Reflect on a task that failed, in five fields (3a)."""
+
+    kind: ClassVar[LessonKind] = "failure"
+    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _under("What went wrong?", "The point of failure: which step, tool, input.")
+    why: str = _under(
+        "Why did it go wrong?",
+        "The root cause: a wrong strategy, bad input, missing knowledge, a failure outside.",
+    )
+    do_differently: str = _under(
+        "What should I do differently?", "The correction, specific enough to be followed."
+    )
+    rule: str = _under("Tactical rule candidate", "One sentence that would have prevented it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(_Written):
+    """Reflect on a task that was done in part, in three fields (3b)."""
+
+    kind: ClassVar[LessonKind] = "partial"
+    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _under("What went wrong?", "What is missing or wrong, and at which step.")
+    do_differently: str = _under(
+        "What should I do differently?", "The correction, specific enough to be followed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure(_Written):
+    """Keep how a task was done well, in two fields (3c)."""
+
+    kind: ClassVar[LessonKind] = "procedure"
+    strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
+    why_it_worked: str = _under("Why it worked", "What made the difference.")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(_Written):
+    """Keep why a choice was made where there were several, in three fields (3d)."""
+
+    kind: ClassVar[LessonKind] = "decision"
+    decision: str = _under("What was the decision?", "The choice, as a fact.")
+    alternatives: str = _under("What alternatives existed?", "The other ways, and what spoke for them.")
+    why: str = _under("Why was this option chosen?", "The reason that decided.")
+
+
+Content: TypeAlias = Failure | Partial | Procedure | Decision
+
+KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, Partial, Procedure, Decision)}
+
+
+def headings_of(kind: type[Any]) -> dict[str, str]:
+    """Return the heading of each field of a kind of reflection, in order."""
+    return {one.name: one.metadata["heading"] for one in fields(kind)}
