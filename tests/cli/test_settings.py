@@ -16,12 +16,14 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
         "model": ("openai:x", "environment"),
         "reflection_model": ("fast", "redraft.toml"),
         "home": (".redraft", "default"),
+        "database_url": (None, "default"),
+        "project": (None, "default"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
     }
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[4]
+    assert "fast = openai:z" in shown[6]
 
 
 def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
@@ -29,6 +31,15 @@ def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", "")
     rows = {row["name"]: row for row in document(redraft("settings", "--json"))["settings"]}
     assert (rows["home"]["value"], rows["home"]["source"]) == ("", "environment")
+
+
+def test_the_password_of_a_database_is_not_shown(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@here/db")
+    for words in (("settings",), ("settings", "--json"), ("doctor", "--json")):
+        result = redraft(*words)
+        assert "postgresql://me@here/db" in result.stdout
+        assert "hush" not in result.stdout + result.stderr
 
 
 def test_a_file_that_is_wrong_is_an_error(monkeypatch, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
 from redraft import ConfigError
-from redraft.core.settings import load_settings, project_folder
+from redraft.core.settings import load_settings, project_folder, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +53,33 @@ def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected)
     if home is not None:
         monkeypatch.setenv("REDRAFT_HOME", home)
     assert load_settings(tmp_path).home == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"), [(None, None), ("", ""), ("postgresql://h/d", "postgresql://h/d")]
+)
+def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, url, expected):
+    if url is not None:
+        monkeypatch.setenv("REDRAFT_DATABASE_URL", url)
+    assert load_settings(tmp_path).database_url == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hush@host:5432/db", "postgresql://me@host:5432/db"),
+        ("postgresql://me:hu@sh/hu:sh@host/db?a=b", "postgresql://me@host/db?a=b"),
+        ("postgresql://:hu\nsh@/db", "postgresql://@/db"),
+        ("postgresql://host/db?password=hush&user=me", "postgresql://host/db?password=...&user=me"),
+        ("postgresql://host/db?user=me&sslPassword=hush", "postgresql://host/db?user=me&sslPassword=..."),
+        ("postgresql://me@host:1/db", "postgresql://me@host:1/db"),
+        ("", ""),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, shown):
+    assert without_password(url) == shown
+
+
+def test_the_url_of_a_database_is_not_in_what_settings_look_like(tmp_path, monkeypatch):
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@host/db")
+    assert "hush" not in repr(load_settings(tmp_path))

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft.core.settings import load_settings, project_folder
-from redraft.loop.keep import DATABASE, project_store
+from redraft.loop.keep import project_store
 from redraft.loop.kept_run import KeptRun
+from redraft.loop.place import project_place
 from redraft.loop.record import Process
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
@@ -16,7 +16,6 @@ from redraft.redact.environment import redactor_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import KeptStep
@@ -72,9 +71,9 @@ def read_runs(
     ]
 
 
-def place() -> Path:
-    """Return where the runs of this project are kept."""
-    return project_folder() / load_settings().home / DATABASE
+def place() -> str:
+    """Say where the runs of this project are kept."""
+    return str(project_place())
 
 
 def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:

@@ -18,7 +18,6 @@ from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from redraft.loop.record import RunRecord
 
@@ -79,7 +78,7 @@ def curve(record: RunRecord, longest: int | None = None) -> str:
     return sparkline([version.evaluation.overall_score for version in record.versions], longest)
 
 
-def no_runs(place: Path, *, filtered: bool) -> Text:
+def no_runs(place: str, *, filtered: bool) -> Text:
     """Say that there is nothing, where it was looked for, and what would change that."""
     if filtered:
         return Text(f"No run that is kept in {place} is like that.")

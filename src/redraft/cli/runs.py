@@ -36,7 +36,7 @@ def runs(
         check_filters(status, reason)
         found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
         if as_json:
-            emit_json({"database": str(place()), "runs": [row_document(record) for record in found]})
+            emit_json({"database": place(), "runs": [row_document(record) for record in found]})
             return
         console = CalmConsole()
         if found:

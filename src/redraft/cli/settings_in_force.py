@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.show import QUIET
-from redraft.core.settings import SETTINGS_FILE, Settings, in_environment, load_settings
+from redraft.core.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """Hold a setting with its value; `source` is the environment, the file's name or `default`."""
+    """Hold a setting with its value; `source` is the environment, the file's name or `default`.
+
+    The value of a URL is without the password.
+    """
 
     name: str
     value: Any
@@ -37,6 +40,8 @@ def settings_in_force() -> list[SettingInForce]:
             source = "environment"
         else:
             source = "default" if value == getattr(plain, setting.name) else SETTINGS_FILE
+        if setting.name == "database_url" and value:
+            value = without_password(value)
         found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["says"]))
     return found
 

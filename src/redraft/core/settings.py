@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from redraft.core.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
 
+_MEANS_SOMETHING_EMPTY = ("home", "database_url")
+"""An empty home keeps nothing; an empty URL is a mistake, and no reason to keep things elsewhere."""
 
-def _setting(variable: str, says: str, default: str | None = None) -> Any:
-    return field(default=default, metadata={"variable": variable, "says": says})
+
+def _setting(variable: str, says: str, default: str | None = None, *, shown: bool = True) -> Any:
+    return field(default=default, repr=shown, metadata={"variable": variable, "says": says})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,17 @@ class Settings:
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
     reflection_model: str | None = _setting("REDRAFT_REFLECTION_MODEL", "The model that judges, if another.")
     home: str = _setting("REDRAFT_HOME", "The folder for what is kept; empty keeps nothing.", ".redraft")
+    database_url: str | None = _setting(
+        "REDRAFT_DATABASE_URL",
+        "A PostgreSQL database to keep runs in, in place of a file in `home`: "
+        "`postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.",
+        shown=False,
+    )
+    project: str | None = _setting(
+        "REDRAFT_PROJECT",
+        "The name that sets this project's runs apart where several share a database or home. Without one "
+        "it is the folder; on PostgreSQL this machine's, so name what runs on several, or in containers.",
+    )
     models: dict[str, str] = field(
         default_factory=dict[str, str],
         metadata={"variable": None, "says": "Names of your own for models, such as `fast`."},
@@ -43,9 +58,15 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 
 def in_environment(name: str, variable: str | None) -> str | None:
-    """Return what the environment says of a setting; an empty value counts for `home` only: keep nothing."""
+    """Return what the environment says of a setting; an empty value counts only where it means something."""
     value = os.environ.get(variable) if variable else None
-    return value if value or name == "home" else None
+    return value if value or name in _MEANS_SOMETHING_EMPTY else None
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown: what stands where a password may stand is left out."""
+    url = re.sub(r"(?<=://)([^:@/]*):.*@", r"\1@", url, flags=re.DOTALL)
+    return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1...", url, flags=re.IGNORECASE)
 
 
 def project_folder(folder: Path | None = None) -> Path:

@@ -7,16 +7,15 @@ import logging
 from datetime import UTC, datetime
 from hashlib import sha256
 from os import urandom
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.core.settings import load_settings, project_folder
 from redraft.core.steps import direct, inner_step
 from redraft.evaluate.panel import Panel
 from redraft.loop.journal import Inside, Journalled
+from redraft.loop.place import Place, project_place
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
 from redraft.loop.tell import emitter
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("redraft")
 
-DATABASE = "redraft.db"
-
-_opened: dict[tuple[Path, str], Store] = {}
+_opened: dict[Place, Store] = {}
 
 
 def project_store() -> Store | None:
@@ -43,16 +40,11 @@ def project_store() -> Store | None:
 
     It is the same object each time, so that all runs of the process share its commits.
     """
-    home, project = load_settings().home, project_folder()
-    if not home:
+    place = project_place()
+    if place is None:
         return None
-    path = project / home / DATABASE
-    # A home that several projects share shows each of them its own runs only.
-    place = path, str(project) if Path(home).is_absolute() else ""
     if place not in _opened:
-        from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not kept needs it not)
-
-        _opened[place] = SqliteStore(*place)
+        _opened[place] = place.open()
     return _opened[place]
 
 

@@ -96,12 +96,15 @@ def _understood(url: str) -> tuple[str, str]:
         raise ConfigError(f"The URL of a PostgreSQL database must be {EXPECTED}; got {got}.")
     try:
         given = conninfo_to_dict(url)
-    except (psycopg.Error, UnicodeError):  # its text may hold a part of the password
-        given = {"host": "@"}
-    if any("@" in str(given.get(part, "")) for part in ("host", "port", "dbname")):
-        raise ConfigError(
-            f"The URL of a PostgreSQL database can't be understood: it must be {EXPECTED}."
-        ) from None
+    except (psycopg.Error, UnicodeError):  # whose text may hold a part of the password
+        given = None
+    # A password that is not encoded is taken for parts of these, and what is behind a NUL for nothing.
+    if (
+        given is None
+        or "\0" in url
+        or any("@" in str(given.get(part)) for part in ("host", "port", "dbname"))
+    ):
+        raise ConfigError(f"The URL of a PostgreSQL database can't be understood: it must be {EXPECTED}.")
     conninfo = make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "UTF8"})
     return conninfo, _name(given)
 
