@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _START = "import sys; sys.path[:0] = sys.argv[2:]; from redraft.sandbox.inside.serve import main; main()"
 _HEAD = struct.Struct(">Q")
-_CHUNK = 1 << 18
+_CHUNK = 1 << 14
+"""Bytes read at once: more than most answers have, and little enough to cost nothing where they are few."""
 _MOST_ANSWERED = 64 << 20
 
 
@@ -101,8 +102,8 @@ class Worker:
         talk = _Talk(self._to, self._from, said, answered)
         late = loop.call_later(seconds, talk.fail, LateError(f"no answer in {seconds:g} s"))
         loop.add_reader(self._from, talk.listen)
-        if not talk.speak():
-            loop.add_writer(self._to, talk.speak)
+        if waits := not talk.speak():
+            loop.add_writer(self._to, talk.speak_on)
         try:
             return await answered
         except (BrokenPipeError, EOFError):
@@ -110,7 +111,8 @@ class Worker:
         finally:
             late.cancel()
             loop.remove_reader(self._from)
-            loop.remove_writer(self._to)
+            if waits:
+                loop.remove_writer(self._to)
 
 
 class _Talk:
@@ -131,8 +133,12 @@ class _Talk:
             return False
         except BrokenPipeError as error:
             self.fail(error)
-        asyncio.get_running_loop().remove_writer(self._to)
         return True
+
+    def speak_on(self) -> None:
+        """Write what the pipe takes now that it takes more; then there is nothing more to wait for."""
+        if self.speak():
+            asyncio.get_running_loop().remove_writer(self._to)
 
     def listen(self) -> None:
         """Read what the pipe has."""
