@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
+from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.protocols import Evaluator, Generator, Reviser
+from redraft.core.version import Draft
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
+
+if TYPE_CHECKING:
+    from redraft.core.protocols import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +36,13 @@ class Parts:
     revise: Reviser
     signals: Signals = NO_JUDGE
     live: LiveRun | None = None
+
+    def through(self, step: Step) -> Parts:
+        """Return the same verbs, each of which is a step now."""
+        return Parts(
+            None if self.generate is None else partial(step, "generate", Draft, self.generate),
+            partial(step, "evaluate", ReflectionEvaluation, self.evaluate),
+            partial(step, "revise", Draft, self.revise),
+            self.signals,
+            self.live,
+        )

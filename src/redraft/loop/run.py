@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
-from redraft.core.calls import awaited
 from redraft.core.context import RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
@@ -21,27 +19,27 @@ from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
 from redraft.core.steps import direct, observed
-from redraft.core.task import Advice, prompt_of
+from redraft.core.task import prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.attempts import next_attempt
 from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.diagnose import diagnose
+from redraft.loop.guests import call_back, decision_of, note, observe, recalled
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter
-from redraft.loop.trying import trying
+from redraft.loop.trying import failed_once, trying
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
-    from redraft.core.protocols import Advisor, Step
+    from redraft.core.protocols import Step
     from redraft.core.task import Task
     from redraft.core.version import Output
     from redraft.loop.parts import Parts
     from redraft.loop.pattern import ReflectionPattern
 
-logger = logging.getLogger("redraft")
 _context = maker(RunContext)
 AUTO = ReflectionDecision.AUTO  # said often, and a member of an enumeration is five times as far as a name
 
@@ -49,9 +47,9 @@ last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", def
 """The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
 
 
-async def run_loop(
+def run_loop(
     task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None = None
-) -> ReflectionResult:
+) -> Awaitable[ReflectionResult]:
     """Run the loop to its end and return all that was made.
 
     Begins with `draft` where one is given. An error or a cancellation after the first output ends the run
@@ -60,30 +58,7 @@ async def run_loop(
     `get_history()`. An error before the first output is raised as it is, and so is the `ChangedRunError` of
     a journal that another program began.
     """
-    run = _Run(task, parts, pattern, step)
-    if pattern.on_event is not None:
-        run.emit(RunStarted(run.run_id, task))
-    error: BaseException | None = None
-    try:
-        reason = await run.redraft(draft)
-    except asyncio.CancelledError as cancelled:
-        if run.keep_pending(cancelled):
-            run.emit(RunFinished(run.run_id, run.finish(ConvergenceReason.CANCELLED, cancelled)))
-        raise
-    except ChangedRunError:
-        raise
-    except Exception as failure:
-        if not run.keep_pending(failure):
-            raise
-        stopped = failure.reason if isinstance(failure, UnfinishedError) else None
-        reason, error = stopped or ConvergenceReason.ERROR, failure
-    result = run.finish(reason, error)
-    await run.tell_advisors(result)
-    if pattern.on_event is not None:
-        run.emit(RunFinished(run.run_id, result))
-    if reason is ConvergenceReason.ERROR and pattern.on_failure == "raise":
-        raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
-    return result
+    return _Run(task, parts, pattern, step).run(draft)
 
 
 class _Run:
@@ -127,60 +102,108 @@ class _Run:
         self.notes: dict[str, str] = {}
         self.context = _context(task, self.run_id)
         self.emit = emitter(pattern.on_event)
-        # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
-        self.step = trying(step, pattern.retry, self.run_id, self.tally, self.emit)
+        self.step: Step | None = None
         self.step_once = step
         if parts.live is not None:
             parts.live.begin(self.run_id, self.tally, self.emit, self.notes)
-        if pattern.on_event is not None:
-            clock = timed.elapsed if timed else perf_counter
+        # Nearly all runs fail in nothing: of ten thousand alive at once, none should hold a coroutine and ten
+        # objects more for a step that does no more than to wait for a failure.
+        if step is not direct or pattern.on_event is not None or pattern.advisors:
+            self._go_through(step)
+
+    def _go_through(self, step: Step) -> None:
+        """Let every effect from now on be a step, tried again where that may help, watched by who listens."""
+        # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
+        self.step = trying(step, self.pattern.retry, self.run_id, self.tally, self.emit)
+        if self.pattern.on_event is not None:
+            clock = self.clock.elapsed if self.clock else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, clock)
             self.step_once = observed(step, self.emit, self.run_id, clock)
+        self.parts = self.parts.through(self.step)
 
-    async def redraft(self, draft: Draft | None) -> ConvergenceReason:
-        """Go round until a rule, a budget or a person says stop; return why.
+    async def run(self, draft: Draft | None) -> ReflectionResult:
+        """Go round until a rule, a budget or a person says stop; return all that was made.
 
         What only begins a step is no coroutine itself: each one more would be alive in every run under way.
         """
-        for advisor in self.pattern.advisors:
-            await self._take_advice(advisor)
+        callbacks = self.pattern.callbacks
+        reason: ConvergenceReason | None = None
+        error: BaseException | None = None
+        try:
+            if draft is not None or self.step is not None:
+                await self._begin(draft)
+            while reason is None:
+                try:
+                    if draft is None:
+                        draft = self._taken(await self._drafting())
+                        if callbacks is not None:
+                            await self._tell_of(draft)
+                    same = self._judged_before(draft.output)
+                    evaluation = (
+                        self._paid(await self._judging(draft.output)) if same is None else same.evaluation
+                    )
+                except Exception as failure:  # noqa: BLE001 (what may be tried again is for the step to say)
+                    self._try_again_after(failure)
+                    continue
+                version = self._keep(draft, evaluation, same)
+                reason = self._reason_to_stop(AUTO if callbacks is None else await self._decide(version))
+                draft = None
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (what was made is not lost)
+            reason, error = self._cut_short(raised), raised
+        result = self._finish(reason, error)
+        if self.pattern.advisors:
+            await observe(self.pattern.advisors, result, self.step_once)
+        if self.pattern.on_event is not None:
+            self.emit(RunFinished(self.run_id, result))
+        if reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
+            raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
+        return result
+
+    async def _begin(self, draft: Draft | None) -> None:
+        if self.pattern.on_event is not None:
+            self.emit(RunStarted(self.run_id, self.task))
+        if self.pattern.advisors:
+            step = self.step or self.step_once
+            advice = await recalled(self.pattern.advisors, self.task, step, self.notes)
+            self.context = replace(self.context, advice=advice)
         if draft is not None:
             self.pending = draft
             self.tally.add("generation", draft.usage)
-        while True:
-            if draft is None:
-                draft = await self._drafting()
-                self._take(draft)
-                if self.pattern.callbacks is not None:
-                    await self._tell_of(draft)
-            same = self._judged_before(draft.output)
-            if same is None:
-                evaluation = await self._judging(draft.output)
-                self.tally.add("evaluation", evaluation.usage)
-            else:
-                evaluation = same.evaluation
-            version = self._keep(draft, evaluation, same)
-            decision = AUTO if self.pattern.callbacks is None else await self._decide(version)
-            if reason := self._reason_to_stop(decision):
-                return reason
-            self._go_on()
-            draft = None
+
+    def _try_again_after(self, error: Exception) -> None:
+        """Go through steps from here on, the first of which has failed once; what is a step has its end."""
+        if self.step is not None:
+            raise error
+        self._go_through(failed_once(error))
+
+    def _cut_short(self, error: BaseException) -> ConvergenceReason:
+        """Keep what there is and say why the run ends; raises the error again where it is the caller's."""
+        if isinstance(error, ChangedRunError) or not self._keep_pending(error):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            self.emit(RunFinished(self.run_id, self._finish(ConvergenceReason.CANCELLED, error)))
+            raise error
+        stopped = error.reason if isinstance(error, UnfinishedError) else None
+        return stopped or ConvergenceReason.ERROR
 
     def _drafting(self) -> Awaitable[Draft]:
         """Begin the next draft: a fresh one, or a revision of the best so far."""
+        if self.context.attempt.number <= len(self.versions):
+            self._go_on()
         parts, context = self.parts, self.context
         attempt = context.attempt
         if attempt.mode != "revise" and parts.generate is not None:
-            return self.step("generate", Draft, parts.generate, prompt_of(self.task, context.advice), context)
+            return parts.generate(prompt_of(self.task, context.advice), context)
         if attempt.evaluation is None:
             raise AssertionError("a run without a generator starts from a draft")
-        return self.step("revise", Draft, parts.revise, attempt.previous, attempt.evaluation, context)
+        return parts.revise(attempt.previous, attempt.evaluation, context)
 
-    def _take(self, draft: Draft) -> None:
+    def _taken(self, draft: Draft) -> Draft:
         self.pending = draft
         self.tally.add("generation" if self.context.attempt.number == 1 else "revision", draft.usage)
         if draft.conversation is not None and self.parts.live is not None:
             self.parts.live.keep(draft.conversation.reflections)
+        return draft
 
     async def _tell_of(self, draft: Draft) -> None:
         number = self.context.attempt.number
@@ -202,16 +225,24 @@ class _Run:
         """Return the earlier version with the very same output, if that could be judged."""
         # A number is not its digits: only a text is its own key.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
-        number = self.seen.get(key)
-        if number is not None and self.versions[number - 1].evaluation.overall_score is not None:
-            return self.versions[number - 1]
-        self.seen[key] = len(self.versions) + 1
+        made = len(self.versions)
+        number = self.seen.setdefault(key, made + 1)
+        if number > made:
+            return None
+        before = self.versions[number - 1]
+        if before.evaluation.overall_score is not None:
+            return before
+        self.seen[key] = made + 1
         return None
 
     def _judging(self, output: Output) -> Awaitable[ReflectionEvaluation]:
         """Begin to judge."""
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
-        return self.step("evaluate", ReflectionEvaluation, self.parts.evaluate, copy_of(output), context)
+        return self.parts.evaluate(copy_of(output), context)
+
+    def _paid(self, evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
+        self.tally.add("evaluation", evaluation.usage)
+        return evaluation
 
     def _keep(
         self, draft: Draft, evaluation: ReflectionEvaluation, same: ReflectionVersion | None = None
@@ -237,8 +268,8 @@ class _Run:
         is_best = self.best is None or is_better(version, self.best)
         if is_best:
             self.best = version
-        for note in draft.notes:
-            self._note("draft_notes", f"Version {version.iteration}: {note}")
+        for said in draft.notes:
+            note(self.notes, "draft_notes", f"Version {version.iteration}: {said}")
         if self.pattern.on_event is not None:
             self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
@@ -270,53 +301,19 @@ class _Run:
 
     async def _decide(self, version: ReflectionVersion) -> ReflectionDecision:
         answer = await self._tell("on_reflection", version.evaluation, version.iteration)
-        try:
-            return AUTO if answer is None else ReflectionDecision(answer)
-        except ValueError:
-            self._ignored("callback", "on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
-            return AUTO
+        return decision_of(answer, self.notes)
 
-    async def _tell(self, name: str, *args: object) -> object:
-        """Call a callback; one that raises is logged, and the run goes on."""
-        callback: Callable[..., object] | None = getattr(self.pattern.callbacks, name, None)
-        if callback is None:
-            return None
-        try:
-            return await self.step_once(name, object, awaited(callback), *args)
-        except Exception as error:  # noqa: BLE001 (a person's code must not cost the run what it has made)
-            self._ignored("callback", name, f"{type(error).__name__}: {error}")
-            return None
+    def _tell(self, name: str, *args: object) -> Awaitable[object]:
+        return call_back(self.pattern.callbacks, name, self.step_once, self.notes, *args)
 
-    async def _take_advice(self, advisor: Advisor) -> None:
-        try:
-            advice = await self.step("recall", list[Advice], advisor.recall, self.task)
-            self.context = replace(self.context, advice=(*self.context.advice, *advice))
-        except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
-            self._ignored("advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
-
-    async def tell_advisors(self, result: ReflectionResult) -> None:
-        """Let those who gave advice learn from how the run went; one that raises is logged."""
-        for advisor in self.pattern.advisors:
-            try:
-                await self.step_once("observe", type(None), advisor.observe, result)
-            except Exception:
-                logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
-
-    def _ignored(self, kind: str, name: str, why: str) -> None:
-        logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
-        self._note(f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}.")
-
-    def _note(self, name: str, text: str) -> None:
-        self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
-
-    def keep_pending(self, error: BaseException) -> bool:
+    def _keep_pending(self, error: BaseException) -> bool:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
         if self.pending is not None:
             issue = Issue(f"Not judged: {type(error).__name__}: {error}")
             self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         return bool(self.versions)
 
-    def finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
+    def _finish(self, reason: ConvergenceReason, error: BaseException | None = None) -> ReflectionResult:
         """Make the result of what there is."""
         pattern, versions = self.pattern, self.versions
         best, final = self.best, versions[-1]
