@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from contextlib import ExitStack, suppress
-from queue import Empty, SimpleQueue
+from collections import deque
+from contextlib import suppress
+from queue import SimpleQueue
 from threading import RLock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 from redraft.core.errors import StoreError
@@ -80,7 +81,7 @@ class Worker:
 
     def __del__(self) -> None:
         if self._thread is not None:
-            self._thread.inbox.put(None)
+            self._thread.end()
 
     async def do(self, work: Callable[[Connection], T]) -> T:
         """Have something done; return or raise what it did."""
@@ -93,7 +94,7 @@ class Worker:
         with _handing_over:
             if self._thread is None:
                 self._thread = self._begin()
-            self._thread.inbox.put(job)
+            self._thread.take(job)
         return await job.waiter
 
     def _begin(self) -> _Thread:
@@ -112,7 +113,7 @@ class Worker:
         with _handing_over:
             thread, self._thread = self._thread, None
             if thread is not None:
-                thread.inbox.put(None)
+                thread.end()
         return thread
 
 
@@ -121,44 +122,56 @@ class _Thread(Thread):
 
     def __init__(self, name: str, session: Callable[[], Session]) -> None:
         super().__init__(name=name, daemon=True)
-        self.inbox: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._make = session
+        self._inbox: deque[Job[Any]] = deque()
+        self._bell: SimpleQueue[Literal["work", "end"]] = SimpleQueue()
+        self._about_to_ring: asyncio.AbstractEventLoop | None = None
         self.start()
         _threads.add(self)
+
+    def take(self, job: Job[Any]) -> None:
+        """Do a job, together with all that the tasks of its loop ask for before the loop goes round again.
+
+        To wake up for the first of them would be to share no wait with the others, and to take turns with
+        them at the interpreter's lock.
+        """
+        self._inbox.append(job)
+        if self._about_to_ring is not job.loop:
+            self._about_to_ring = job.loop
+            job.loop.call_soon(self._ring)
+
+    def _ring(self) -> None:
+        self._about_to_ring = None
+        self._bell.put("work")
+
+    def end(self) -> None:
+        """End when all that was asked for is done."""
+        self._bell.put("end")
 
     def run(self) -> None:
         session, more = self._make(), True
         while more:
-            more = self._serve(session)
+            more = self._bell.get() == "work"
+            while self._inbox:
+                self._serve(session)
         session.close()
         _threads.discard(self)
 
-    def _serve(self, session: Session) -> bool:
-        """Wait for jobs and do all there are; say if there may be more. In between, none is held on to."""
-        if (job := self.inbox.get()) is None:
-            return False
-        jobs = [job]
+    def _serve(self, session: Session) -> None:
+        """Do all jobs that there are. In between, none is held on to."""
+        jobs: list[Job[Any]] = []
         try:
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(session.turn())
-                finally:
-                    jobs += self._waiting()  # they had the same wait, also if it was in vain
+            with session.turn():
+                jobs = self._waiting()
                 session.work(jobs)
         except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+            jobs = jobs or self._waiting()  # they had the same wait, which was in vain
             for failed in jobs:
                 failed.error = error
         _tell(jobs)
-        return True
 
-    def _waiting(self) -> Iterable[Job[Any]]:
-        with suppress(Empty):
-            for _ in range(LARGEST_BATCH):
-                job = self.inbox.get_nowait()
-                if job is None:
-                    self.inbox.put(None)  # after these
-                    return
-                yield job
+    def _waiting(self) -> list[Job[Any]]:
+        return [self._inbox.popleft() for _ in range(min(len(self._inbox), LARGEST_BATCH))]
 
 
 def _tell(jobs: Iterable[Job[Any]]) -> None:
