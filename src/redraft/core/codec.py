@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from redraft.core.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import TypeAdapter
 
 T = TypeVar("T")
@@ -28,7 +30,8 @@ def to_json(value: Any) -> Any:
 
     An exception becomes its type and message; anything else without a JSON form becomes its `repr`.
     """
-    return _plain(value, tagged=False)
+    kind = value.__class__
+    return value if kind in _ITSELF else _form(kind, to_json)(value)
 
 
 def to_record(value: Any) -> Any:
@@ -37,65 +40,81 @@ def to_record(value: Any) -> Any:
     Fields that have their defaults are left out, for a record is written at every step of a run. A default
     of Redraft's own classes says that there is nothing, and must not change its meaning.
     """
-    return _plain(value, tagged=True)
-
-
-def _plain(value: Any, *, tagged: bool) -> Any:  # noqa: C901, PLR0911, PLR0912 (a case a line)
     kind = value.__class__
-    if kind in _ITSELF:
-        return value
-    if kind is dict:  # what data is mostly made of goes first
-        return _items(cast("dict[Any, Any]", value), tagged=tagged)
-    if kind is list:
-        return [_plain(item, tagged=tagged) for item in cast("list[Any]", value)]
-    if (own := _own_fields(kind)) is not None:
-        return {
-            name: _plain(item, tagged=tagged)
-            for name, default in own
-            if not ((item := getattr(value, name)) is default and tagged)
-        }
-    if isinstance(value, Enum):
-        return _plain(value.value, tagged=tagged)
-    if isinstance(value, float) and tagged and not isfinite(value):
-        return {TAG: "float", "value": str(value)}
-    if isinstance(value, str | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return _items(cast("Mapping[Any, Any]", value), tagged=tagged)
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item, tagged=tagged) for item in cast("list[Any]", value)]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, type):
-        return repr(cast("object", value))
-    if hasattr(value, "model_dump"):  # a pydantic model, recognised without importing pydantic
-        return _named(value, value.model_dump(mode="json"), tagged=tagged)
-    if isinstance(value, BaseException):
-        return {"type": kind.__name__, "message": str(value)}
-    if is_dataclass(value):
-        return _named(value, _adapter(kind).dump_python(value, mode="json"), tagged=tagged)
-    return repr(value)
-
-
-def _items(mapping: Mapping[Any, Any], *, tagged: bool) -> Any:
-    items = {str(key): _plain(item, tagged=tagged) for key, item in mapping.items()}
-    return {TAG: "object", "value": items} if tagged and TAG in items else items
+    return value if kind in _ITSELF else _form(kind, to_record)(value)
 
 
 _ITSELF = frozenset({str, int, bool, NoneType})
 
 
 @lru_cache
-def _own_fields(kind: type) -> tuple[tuple[str, object], ...] | None:
-    """Return the fields of a dataclass of Redraft's, each with its default; None for any other class."""
-    if not is_dataclass(kind) or not kind.__module__.startswith("redraft."):
-        return None
-    return tuple((field.name, field.default) for field in fields(kind))
+def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 (a case a line)
+    """Return what makes plain data of the values of a class; `plain` does so with what is in them."""
+    tagged = plain is to_record
+    if is_dataclass(kind) and kind.__module__.startswith("redraft."):
+        return _form_of_own(kind, plain)
+    if issubclass(kind, Enum):
+        return lambda value: plain(value.value)
+    if issubclass(kind, float):
+        return _finite if tagged else _same
+    if issubclass(kind, str | int):
+        return _same
+    if issubclass(kind, Mapping):
+        return partial(_items, plain)
+    if issubclass(kind, list | tuple | set | frozenset):
+        return lambda value: [item if item.__class__ in _ITSELF else plain(item) for item in value]
+    if issubclass(kind, datetime):
+        return datetime.isoformat
+    if issubclass(kind, type):
+        return repr
+    if issubclass(kind, BaseException):
+        return lambda value: {"type": kind.__name__, "message": str(value)}
+    if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
+        made = _dumped_model
+    elif is_dataclass(kind):
+        made = partial(_dumped_dataclass, kind)
+    else:
+        return repr
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return (lambda value: {TAG: name, "value": made(value)}) if tagged else made
 
 
-def _named(value: Any, data: Any, *, tagged: bool) -> Any:
-    kind: type = value.__class__
-    return {TAG: f"{kind.__module__}:{kind.__qualname__}", "value": data} if tagged else data
+def _form_of_own(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    left_out = plain is to_record
+    own = [(field.name, field.default if left_out else _NEVER) for field in fields(kind)]
+
+    def form(value: Any) -> dict[str, Any]:
+        return {
+            name: item if item.__class__ in _ITSELF else plain(item)
+            for name, default in own
+            if (item := getattr(value, name)) is not default
+        }
+
+    return form
+
+
+_NEVER = object()
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _finite(value: float) -> Any:
+    return value if isfinite(value) else {TAG: "float", "value": str(value)}
+
+
+def _items(plain: Callable[[Any], Any], mapping: Mapping[Any, Any]) -> Any:
+    items = {str(key): item if item.__class__ in _ITSELF else plain(item) for key, item in mapping.items()}
+    return {TAG: "object", "value": items} if TAG in items and plain is to_record else items
+
+
+def _dumped_model(value: Any) -> Any:
+    return value.model_dump(mode="json")
+
+
+def _dumped_dataclass(kind: type[Any], value: Any) -> Any:
+    return _adapter(kind).dump_python(value, mode="json")
 
 
 def from_json(kind: type[T], data: object) -> T:
