@@ -53,21 +53,24 @@ class PostgresStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        stored = await self._do(self._server.writer, partial(sql.put, self._space, *_new(record)))
+        row, fields = _new(record)
+        stored = await self._write(row.kind, row.key, partial(sql.put, self._space, row, fields))
         return stored.record()
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        work = partial(sql.put_if_absent, self._space, *_new(record))
-        stored, is_new = await self._do(self._server.writer, work)
+        row, fields = _new(record)
+        steps = partial(sql.put_if_absent, self._space, row, fields)
+        stored, is_new = await self._write(row.kind, row.key, steps)
         return stored.record(), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
         row, fields = _new(record)
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
-        work = partial(sql.replace, self._space, row._replace(revision=record.revision), fields, created_at)
-        stored = await self._do(self._server.writer, work)
+        changed = row._replace(revision=record.revision)
+        steps = partial(sql.replace, self._space, changed, fields, created_at)
+        stored = await self._write(row.kind, row.key, steps)
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
@@ -97,7 +100,7 @@ class PostgresStore:
         """Remove a record; say if there was one."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._do(self._server.writer, partial(sql.delete, self._space, kind, key))
+        return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
 
     async def near(
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
@@ -111,6 +114,9 @@ class PostgresStore:
         """Write what is still to be written, and let go of the connections."""
         await self._server.writer.stop()
         await self._server.reader.stop()
+
+    async def _write(self, kind: str, key: str, steps: Callable[[Connection], Steps[T]]) -> T:
+        return await self._do(self._server.writer, sql.Write((self._space, kind, key), steps))
 
     async def _do(self, worker: Worker, work: Callable[[Connection], Steps[T]]) -> T:
         try:

@@ -81,8 +81,9 @@ def milliseconds(seconds: float) -> str:
 
 
 def _version(connection: psycopg.Connection) -> int:
-    there = connection.execute("SELECT to_regclass('redraft_schema') IS NOT NULL").fetchone()
-    if there != (True,):
+    # Unlike to_regclass, this sees what was committed while the lock was waited for.
+    visible = "SELECT 1 FROM pg_class WHERE relname = 'redraft_schema' AND pg_table_is_visible(oid)"
+    if connection.execute(visible).fetchone() is None:
         return 0
     found = connection.execute("SELECT version FROM redraft_schema").fetchone()
     return found[0] if found else 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from redraft.stores.near import nearest, packed_question
 from redraft.stores.postgres_fields import beginning, entry
@@ -54,6 +54,17 @@ _MOST_DIMENSIONS = 16_000
 """What pgvector's type can hold."""
 _MARGIN = 1e-4
 """How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
+
+
+class Write(NamedTuple, Generic[T]):
+    """Hold the steps that write a record, and its space, kind and key, by which writes are put in order."""
+
+    place: tuple[str, str, str]
+    steps: Callable[[Connection], Steps[T]]
+
+    def __call__(self, connection: Connection) -> Steps[T]:
+        """Begin."""
+        return self.steps(connection)
 
 
 def put(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[Row]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from redraft.stores.postgres_records import Write
     from redraft.stores.worker import Job
 
 
@@ -93,7 +94,8 @@ class Writer(Reader):
             with connection.pipeline():
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
-                run_together(connection, jobs)
+                # In one order in all processes: then none waits for one that waits for it.
+                run_together(connection, sorted(jobs, key=_place))
                 is_committing = True
                 connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -113,6 +115,10 @@ def run_together(connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> No
     waiting: list[tuple[Job[Any], Any]] = [(job, job.do(cast("Any", connection))) for job in jobs]
     while waiting:
         waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
+
+
+def _place(job: Job[Any]) -> tuple[str, str, str]:
+    return cast("Write[Any]", job.do).place
 
 
 def _goes_on(job: Job[Any], steps: Any) -> bool:

@@ -1,0 +1,357 @@
+"""What a PostgreSQL store does beyond the protocol: how it keeps records, shares its work, and finds them."""
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from redraft.core.errors import MissingExtraError, StoreError
+from redraft.stores import postgres as module
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+from redraft.stores.migrate import scripts
+from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
+from store_faults import TESTS, run
+
+
+def note(key="a", **data):
+    return Record("note", key, data)
+
+
+@pytest.fixture
+def store(postgres):
+    store = PostgresStore(postgres.url)
+    yield store
+    asyncio.run(store.aclose())
+
+
+def test_data_is_kept_letter_by_letter(store, postgres):
+    data = {"z": 1.0, "a": 1e22, "nul": "\0", "high": "\ud83d", "é": [2**70, -0.0], "n": None}
+
+    async def main():
+        await store.put(Record("note", "a", data))
+        ((text, fields),) = postgres.ask("SELECT data, fields FROM redraft_records")
+        assert text == (
+            '{"z":1.0,"a":1e+22,"nul":"\\u0000","high":"\\ud83d","é":[1180591620717411303424,-0.0],"n":null}'
+        )
+        assert fields == ['"z":1.0', '"a":1e+22', '"nul":"\\u0000"', '"high":"\\ud83d"', '"é":#']
+        found = (await store.get("note", "a")).data
+        assert json.dumps(found) == json.dumps(data)
+
+    asyncio.run(main())
+
+
+def test_the_longest_names_can_be_indexed(postgres):
+    chance = Random(5)  # noqa: S311 (no secret)
+    long = ["".join(chance.choices("abcdefgh", k=length)) for length in (LONGEST_SPACE, 1000, 1000)]
+
+    async def main():
+        store = PostgresStore(postgres.url, long[0])
+        written = await store.put(Record(long[1], long[2], {long[1]: long[2], long[2]: 1}))
+        assert await store.find(long[1], where={long[1]: long[2]}) == [written]
+        assert await store.find(long[1], where={long[1]: long[2] + "a"}) == []
+        assert await store.find(long[1], where={long[1]: None}) == []
+        assert await store.find(long[1], where={long[1] + "a": None}) == [written]
+        await store.aclose()
+
+    asyncio.run(main())
+    with pytest.raises(StoreError, match=r"space .* \(501 bytes\) must have at most 500"):
+        PostgresStore(postgres.url, "x" * (LONGEST_SPACE + 1))
+
+
+def test_what_is_put_at_once_shares_transactions(store, postgres):
+    async def main():
+        await store.put(note("first"))
+        await asyncio.gather(*(store.put(note(str(number))) for number in range(200)))
+        ((transactions,),) = postgres.ask("SELECT count(DISTINCT xmin::text) FROM redraft_records")
+        assert transactions <= 10
+
+    asyncio.run(main())
+
+
+def test_one_that_the_database_refuses_fails_alone(store, postgres):
+    async def main():
+        await store.put(note("first"))
+        postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
+        keys = [str(number) for number in range(20)]
+        found = await asyncio.gather(
+            *(store.put(note(key)) for key in (*keys, "bad", "last")), return_exceptions=True
+        )
+        errors = [each for each in found if isinstance(each, StoreError)]
+        assert len(errors) == 1
+        assert "no_bad" in str(errors[0])
+        records = await store.find("note")
+        assert {record.key for record in records} == {*keys, "first", "last"}
+        assert {record.revision for record in records} == {1}
+
+    asyncio.run(main())
+
+
+def test_a_record_that_is_damaged_is_named(store, postgres):
+    async def main():
+        await asyncio.gather(*(store.put(note(key)) for key in "abc"))
+        postgres.ask("UPDATE redraft_records SET data = '{\"x\": ' WHERE key = 'b'")
+        one, error, other = await asyncio.gather(
+            *(store.get("note", key) for key in "abc"), return_exceptions=True
+        )
+        assert (one.key, other.key) == ("a", "c")
+        assert isinstance(error, StoreError)
+        assert "'note' 'b' is damaged" in str(error)
+
+    asyncio.run(main())
+
+
+def test_filters_are_indexed(store, postgres):
+    async def main():
+        for start in range(0, 3000, 1000):
+            await asyncio.gather(
+                *(
+                    store.put(note(f"{number}", name=f"agent {number}"))
+                    for number in range(start, start + 1000)
+                )
+            )
+        assert [record.key for record in await store.find("note", where={"name": "agent 77"})] == ["77"]
+
+    asyncio.run(main())
+    postgres.ask("ANALYZE redraft_records")
+    plan = postgres.ask(
+        "EXPLAIN SELECT key FROM redraft_records WHERE space = '' AND kind = 'note' "
+        """AND fields && ARRAY['"name":"agent 77"']"""
+    )
+    assert "redraft_records_fields" in str(plan)
+
+
+# Near
+
+
+@pytest.fixture(params=["pgvector", "without pgvector"])
+def extension(request, postgres, monkeypatch):
+    if request.param == "pgvector":
+        if not postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+            pytest.skip("The PostgreSQL server that was given has no pgvector.")
+    else:
+        monkeypatch.setattr("redraft.stores.postgres_records._PGVECTOR", "SELECT 1 WHERE false")
+    return request.param
+
+
+def vectors(count, dimensions):
+    chance = Random(3)  # noqa: S311 (no secret)
+    for number in range(count):
+        direction = [chance.gauss(0, 1) for _ in range(dimensions)]
+        if number % 3:  # many that are almost the same, in which float32 and float64 disagree
+            direction = [1 + each * 1e-6 for each in direction]
+        length = math.sqrt(sum(each * each for each in direction))
+        yield Record(
+            "note", f"{number:04}", {"third": number % 3}, vector=[each / length for each in direction]
+        )
+
+
+@pytest.mark.usefixtures("extension")
+@pytest.mark.parametrize("dimensions", [1, 8, 384])
+def test_near_says_what_the_store_in_memory_says(store, dimensions):
+    async def main():
+        memory = MemoryStore()
+        for record in vectors(300, dimensions):
+            await memory.put(record)
+        await asyncio.gather(*map(store.put, vectors(300, dimensions)))
+        for asked in ([1.0] * dimensions, [-3.0, *[0.5] * (dimensions - 1)], [1e-30] * dimensions):
+            for limit in (1, 5, 1000):
+                for where in (None, {"third": 0}):
+                    found, expected = [
+                        [(record.key, record.vector, similarity) for record, similarity in near]
+                        for near in await asyncio.gather(
+                            store.near("note", asked, where=where, limit=limit),
+                            memory.near("note", asked, where=where, limit=limit),
+                        )
+                    ]
+                    assert found == expected
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("extension")
+def test_near_takes_what_pgvector_can_not(store):
+    async def main():
+        await store.put(Record("huge", "a", {}, vector=[3e38] * 3))
+        await store.put(Record("huge", "b", {}, vector=[1.0, 1.0, 1.1]))
+        found = await store.near("huge", [3e38] * 3)
+        assert [(record.key, round(similarity, 3)) for record, similarity in found] == [
+            ("a", 1.0),
+            ("b", 0.999),
+        ]
+        await store.put(Record("long", "a", {}, vector=[1.0] * 20_000))
+        ((record, similarity),) = await store.near("long", [1.0] * 20_000)
+        assert (record.key, similarity) == ("a", 1.0)
+
+    asyncio.run(main())
+
+
+# The schema
+
+
+BEGIN = "from redraft.stores.postgres import PostgresStore\n"
+OPEN = """
+from store_faults import at_once
+
+async def main(process):
+    store = PostgresStore(sys.argv[2])
+    record, is_new = await store.put_if_absent(Record("note", "a", {"by": process}))
+    assert await store.get("note", "a") == record
+    os.write(1, f"{is_new}\\n".encode())
+    await store.aclose()
+
+import redraft.stores.postgres_session
+at_once(24, lambda process: asyncio.run(main(process)))
+"""
+
+
+def test_many_processes_begin_on_an_empty_database_at_once(postgres):
+    said = run(BEGIN + OPEN, postgres.url).split()
+    assert sorted(said) == ["False"] * 23 + ["True"]
+    assert postgres.ask("SELECT version FROM redraft_schema") == [(len(scripts("postgres")),)]
+
+
+def test_an_older_schema_is_brought_up_to_date(postgres, monkeypatch):
+    first = PostgresStore(postgres.url)
+    asyncio.run(first.put(note("old")))
+    asyncio.run(first.aclose())
+    more = (*scripts("postgres"), "ALTER TABLE redraft_records ADD COLUMN more integer;")
+    monkeypatch.setattr("redraft.stores.postgres_database.scripts", lambda _: more)
+    assert [record.key for record in asyncio.run(first.find("note"))] == ["old"]
+    asyncio.run(first.aclose())
+    assert postgres.ask("SELECT version, more FROM redraft_schema, redraft_records") == [(len(more), None)]
+
+
+def test_a_schema_of_a_newer_redraft_is_refused(store, postgres):
+    async def main():
+        await store.put(note())
+        await store.aclose()
+        postgres.ask("UPDATE redraft_schema SET version = 99")
+        assert len(scripts("postgres")) == 1
+        for call in (store.get("note", "a"), store.put(note())):
+            with pytest.raises(StoreError, match=r"has version 99 of the schema.*upgrade redraft"):
+                await call
+        postgres.ask("UPDATE redraft_schema SET version = 1")
+        assert (await store.get("note", "a")).revision == 1
+
+    asyncio.run(main())
+
+
+# Processes and threads
+
+
+def test_stores_of_one_database_share_their_connections(postgres):
+    async def main():
+        stores = [PostgresStore(postgres.url, f"space {number}") for number in range(50)]
+        await asyncio.gather(*(store.put(note()) for store in stores))
+        await asyncio.gather(*(store.get("note", "a") for store in stores))
+        ((connections,),) = postgres.ask(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'redraft' "
+            "AND query LIKE '%redraft_records%'"
+        )
+        assert connections <= 2
+        await stores[0].aclose()
+
+    asyncio.run(main())
+    assert not module._servers  # nothing holds on to what is forgotten
+
+
+ENDS = {
+    "open": "asyncio.run(store.put(Record('note', 'a', {})))",
+    "cancelled": """
+async def main():
+    task = asyncio.create_task(store.put(Record("note", "a", {})))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+asyncio.run(main())""",
+    "forgotten": """
+import gc, threading, time
+asyncio.run(store.put(Record("note", "a", {})))
+asyncio.run(store.get("note", "a"))
+assert threading.active_count() == 3
+del store
+gc.collect()
+for _ in range(500):
+    time.sleep(0.01)
+    if threading.active_count() == 1:
+        break
+assert threading.active_count() == 1, threading.enumerate()""",
+    "forked": """
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside threads
+async def main():
+    await asyncio.gather(*(store.put(Record("note", str(n), {})) for n in range(20)))
+    for n in range(20):
+        await store.delete("note", str(n))
+asyncio.run(main())
+child = os.fork()
+if child == 0:
+    asyncio.run(store.put(Record("note", "a", {})))
+    assert asyncio.run(store.get("note", "a"))
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(store.put(Record("note", "b", {})))
+assert asyncio.run(store.get("note", "a"))
+asyncio.run(store.delete("note", "b"))""",
+}
+
+
+@pytest.mark.parametrize("script", ENDS.values(), ids=ENDS)
+def test_a_process_ends_with_its_store_open(postgres, store, script):
+    assert run(f"{BEGIN}store = PostgresStore(sys.argv[2])\n{script}", postgres.url) == ""
+    assert [record.key for record in asyncio.run(store.find("note"))] == ["a"]
+
+
+WRITE_THE_SAME = """
+from dataclasses import replace
+from random import Random
+from store_faults import at_once
+
+async def write(store, chance):
+    for _ in range(20):
+        key, changed = chance.choice("abc"), None
+        while not changed:
+            record, _ = await store.put_if_absent(Record("count", key, {"n": 0}))
+            changed = await store.replace(replace(record, data={"n": record.data["n"] + 1}))
+        await asyncio.gather(*(store.put(Record("same", chance.choice("abcdefgh"), {})) for _ in range(8)))
+
+async def main(process):
+    store = PostgresStore(sys.argv[2])
+    await asyncio.gather(*(write(store, Random(f"{process}/{task}")) for task in range(3)))
+    await store.aclose()
+
+at_once(6, lambda process: asyncio.run(main(process)))
+"""
+
+
+def test_processes_that_write_the_same_records_lose_nothing(postgres, store):
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = postgres.ask(deadlocks)
+    run(BEGIN + WRITE_THE_SAME, postgres.url)
+    assert postgres.ask(deadlocks) == before
+    counts = asyncio.run(store.find("count"))
+    assert sum(record.data["n"] for record in counts) == 6 * 3 * 20
+    assert sum(record.revision for record in asyncio.run(store.find("same"))) == 6 * 3 * 20 * 8
+
+
+def test_without_the_extra_the_command_is_named():
+    script = """
+import sys
+sys.modules["psycopg"] = None
+from redraft import MissingExtraError
+from redraft.stores.postgres import PostgresStore
+try:
+    PostgresStore("postgresql://me:hush@host/db")
+except MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=TESTS
+    )
+    assert "pip install 'redraft[postgres]'" in done.stdout
+    assert MissingExtraError
