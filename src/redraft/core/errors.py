@@ -5,10 +5,13 @@ RedraftError
 │   └── MissingExtraError     an optional part is not installed; names the pip command
 ├── ModelError                the provider failed; says whether trying again can help
 ├── OutputError               a reply, draft or verdict came back but could not be used
-│   └── UnfinishedError       an agent ended, or was stopped, before it had an answer
+│   ├── UnfinishedError       an agent ended, or was stopped, before it had an answer
+│   └── RejectedOutputError   guardrails or a review refused what a task made, again and again
+├── EnsembleError             tasks of an ensemble failed; has all that was made
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
-│   └── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
+│   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
+│   └── LessonFileError       a file is no lesson that can be understood: file, line
 ├── SandboxError              code that is not ours was stopped, or could not be started safely
 │   ├── SandboxTimeoutError
 │   ├── SandboxMemoryError
@@ -22,6 +25,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redraft.core.conversation import Conversation
     from redraft.core.result import ConvergenceReason, ReflectionHistory
     from redraft.core.usage import TokenUsage
@@ -96,6 +101,31 @@ class UnfinishedError(OutputError):
         self.reason = reason
 
 
+class RejectedOutputError(OutputError):
+    """Carry the last output that guardrails or a review refused, and why."""
+
+    def __init__(
+        self, message: str, *, output: Any = None, why: str = "", usage: TokenUsage | None = None
+    ) -> None:
+        super().__init__(message, usage=usage)
+        self.output = output
+        self.why = why
+
+
+class EnsembleError(RedraftError):
+    """Carry what an ensemble made although tasks of it failed.
+
+    `result` is its `EnsembleResult`; `errors` says what each task that failed raised.
+    """
+
+    def __init__(
+        self, message: str, *, result: Any = None, errors: Mapping[Any, Exception] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.result = result
+        self.errors = errors or {}
+
+
 class ReflectionFailedError(RedraftError):
     """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it.
 
@@ -114,6 +144,16 @@ class StoreError(RedraftError):
 
 class ChangedRunError(StoreError):
     """Say what differs from the run that was recorded under this id; nothing was done."""
+
+
+class LessonFileError(StoreError):
+    """Say what is wrong with the file of a lesson, and on which line (from 1) if that is known."""
+
+    def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
+        place = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{place}: {message}")
+        self.file = file
+        self.line = line
 
 
 class SandboxError(RedraftError):

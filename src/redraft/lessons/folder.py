@@ -1,0 +1,213 @@
+"""LessonFolder: the files of an agent's lessons, which are the truth about them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.core.errors import LessonFileError, StoreError
+from redraft.lessons.markdown import parse, render
+from redraft.lessons.names import folder_name, short_title
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from redraft.lessons.lesson import Lesson
+
+REFLECTIONS = "reflections"
+ARCHIVE = "archive"
+ENDING = ".md"
+KEPT = 30
+"""How many active lessons an agent has; older ones go to the archive of their year."""
+MOST_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Name a file of a lesson, with what tells whether it was changed."""
+
+    id: str
+    path: Path
+    changed_ns: int
+    size: int
+    archived: bool = False
+
+
+class LessonFolder:
+    """Keep the lessons of one agent as files under `<path>/reflections/<agent>/`.
+
+    Every write is whole or not there, whatever is killed; many processes may write at once. `path` is the
+    folder for all agents (`memory`). Raises `StoreError` where a file can't be read or written.
+    Reflexion Protocol, section 4.
+    """
+
+    def __init__(self, path: Path, agent: str) -> None:
+        self.agent = agent
+        self.name = folder_name(agent)
+        self._folder = Path(path) / REFLECTIONS / self.name
+
+    def add(self, lesson: Lesson) -> Lesson:
+        """File a lesson under a name of its own, and return it with its id."""
+        stem = f"{lesson.day}-{short_title(lesson.summary)}"
+        text = render(lesson).encode()
+        with _naming(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for name in _free_names(stem):
+                if self._archived(name).exists():
+                    continue
+                with suppress(FileExistsError):
+                    _write_new(self._folder / f"{name}{ENDING}", text)
+                    return replace(lesson, id=f"{self.name}/{name}")
+        raise AssertionError("names never end")
+
+    def write(self, lesson: Lesson) -> Lesson:
+        """Put a lesson in the place of the file of its id."""
+        path = self.path_of(lesson.id)
+        with _naming(path):
+            temporary = _temporary(path)
+            try:
+                _write(temporary, render(lesson).encode())
+                temporary.chmod(path.stat().st_mode & 0o777)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return lesson
+
+    def read(self, lesson_id: str) -> Lesson:
+        """Return a lesson by its id; raises `LessonFileError` for a file that is none."""
+        return self.read_entry(_entry(lesson_id, self.path_of(lesson_id)))
+
+    def read_entry(self, entry: Entry) -> Lesson:
+        """Return the lesson of a file; raises `LessonFileError` for a file that is none."""
+        if entry.size > MOST_BYTES:
+            raise LessonFileError(f"{entry.size:,} bytes are no lesson.", file=entry.id)
+        if entry.path.is_symlink():  # it may lead anywhere
+            raise LessonFileError("It is a link, which is not followed.", file=entry.id)
+        with _naming(entry.path):
+            data = entry.path.read_bytes()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=entry.id) from error
+        return parse(text, entry.id, self.agent)
+
+    def entries(self) -> Iterator[Entry]:
+        """Name the files that are there, the archived ones last."""
+        for path in sorted(_files(self._folder)):
+            yield _entry(f"{self.name}/{path.stem}", path)
+        for path in sorted(self._folder.glob(f"{ARCHIVE}/[0-9][0-9][0-9][0-9]/*{ENDING}")):
+            yield _entry(f"{self.name}/{path.stem}", path, archived=True)
+
+    def path_of(self, lesson_id: str) -> Path:
+        """Return where the file of an id is; raises `LessonFileError` where there is none."""
+        folder, _, stem = lesson_id.partition("/")
+        if folder != self.name or not stem or "/" in stem or stem.startswith("."):
+            raise LessonFileError(f"{lesson_id!r} is no lesson of {self.agent!r}.", file=lesson_id)
+        for path in (self._folder / f"{stem}{ENDING}", self._archived(stem)):
+            if path.is_file() and not path.is_symlink():
+                return path
+        raise LessonFileError("There is no such lesson (any more).", file=lesson_id)
+
+    def archive(self, keep: int = KEPT) -> list[str]:
+        """Move the oldest lessons to the archive of their year, and return their ids; nothing is deleted.
+
+        `keep` stay of the active ones, as many of those in quarantine, and as many of all others. A file that
+        can't be read stays where it is.
+        """
+        entries = [entry for entry in self.entries() if not entry.archived]
+        moved: list[str] = []
+        if len(entries) <= keep:
+            return moved
+        by_status: dict[str, list[Entry]] = {}
+        for entry in entries:
+            with suppress(StoreError):
+                status = self.read_entry(entry).status
+                group = status if status in ("active", "quarantined") else "other"
+                by_status.setdefault(group, []).append(entry)
+        for group in by_status.values():
+            for entry in group[: max(0, len(group) - keep)]:  # names begin with the day
+                goal = self._archived(entry.path.stem)
+                with _naming(goal), suppress(FileNotFoundError):  # another process was quicker
+                    goal.parent.mkdir(parents=True, exist_ok=True)
+                    entry.path.rename(goal)
+                    moved.append(entry.id)
+        return moved
+
+    def _archived(self, stem: str) -> Path:
+        return self._folder / ARCHIVE / stem[:4] / f"{stem}{ENDING}"
+
+
+def agents_in(path: Path) -> list[str]:
+    """Return the names of the folders of the agents that have lessons under a path."""
+    try:
+        found = [
+            one.name for one in (Path(path) / REFLECTIONS).iterdir() if one.is_dir() and not one.is_symlink()
+        ]
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if not name.startswith("."))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return [one for one in folder.iterdir() if one.suffix == ENDING and not one.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
+def _entry(lesson_id: str, path: Path, *, archived: bool = False) -> Entry:
+    with _naming(path):
+        found = path.lstat()
+    return Entry(lesson_id, path, found.st_mtime_ns, found.st_size, archived)
+
+
+def _free_names(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f"{stem}-{number}"
+        number += 1
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Make a file that was not there, whole at once; raises `FileExistsError`."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        os.link(temporary, path)  # unlike a rename, it never takes the place of another's file
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Raise what the system says about a path as a `StoreError` that names it."""
+    try:
+        yield
+    except FileExistsError:  # part of the search for a free name
+        raise
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}.") from error

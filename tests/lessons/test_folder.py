@@ -1,0 +1,157 @@
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from lessons_made import FAILURE, lesson
+from redraft.core.errors import LessonFileError, StoreError
+from redraft.lessons.folder import LessonFolder, agents_in
+
+
+def folder_in(path):
+    return LessonFolder(path, "researcher-agent")
+
+
+def test_a_lesson_is_filed_where_the_protocol_says(tmp_path):
+    filed = folder_in(tmp_path).add(lesson())
+    assert filed.id == "researcher-agent/2026-03-01-api-timeout-handling"
+    path = tmp_path / "reflections/researcher-agent/2026-03-01-api-timeout-handling.md"
+    assert path.is_file()
+    assert folder_in(tmp_path).read(filed.id) == filed
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_names_that_meet_get_numbers(tmp_path):
+    folder = folder_in(tmp_path)
+    ids = [folder.add(lesson()).id for _ in range(3)]
+    stem = "researcher-agent/2026-03-01-api-timeout-handling"
+    assert ids == [stem, f"{stem}-2", f"{stem}-3"]
+
+
+def test_a_lesson_is_changed_in_its_place(tmp_path):
+    folder = folder_in(tmp_path)
+    filed = folder.add(lesson())
+    folder.path_of(filed.id).chmod(0o640)
+    folder.write(replace(filed, status="retired", why="outdated"))
+    assert folder.read(filed.id).why == "outdated"
+    assert folder.path_of(filed.id).stat().st_mode & 0o777 == 0o640
+
+
+def test_the_oldest_go_to_the_archive_of_their_year_and_keep_their_ids(tmp_path):
+    folder = folder_in(tmp_path)
+    days = [date(2025, 12, 20) + timedelta(days=n) for n in range(40)]
+    ids = [folder.add(lesson(day=day, summary=f"n {n}")).id for n, day in enumerate(days)]
+    folder.write(replace(folder.read(ids[0]), status="quarantined"))
+    assert folder.archive(keep=30) == ids[1:10]
+    assert folder.archive(keep=30) == []
+    assert (tmp_path / "reflections/researcher-agent/archive/2025/2025-12-21-n-1.md").is_file()
+    assert folder.read(ids[1]).summary == "n 1"
+    assert [entry.archived for entry in folder.entries()] == [False] * 31 + [True] * 9
+    again = folder.add(lesson(day=days[1], summary="n 1"))
+    assert again.id == f"{ids[1]}-2"
+    folder.write(replace(folder.read(ids[2]), why="changed"))
+    assert folder.read(ids[2]).why == "changed"
+
+
+def test_a_broken_file_is_named_and_left_alone(tmp_path):
+    folder = folder_in(tmp_path)
+    filed = folder.add(lesson())
+    path = folder.path_of(filed.id)
+    path.write_text("---\nkind: failure\n", "utf-8")
+    with pytest.raises(LessonFileError, match=r"api-timeout-handling, line 1: .* not closed"):
+        folder.read(filed.id)
+    for n in range(40):
+        folder.add(lesson(day=date(2026, 4, 1), summary=f"n {n}"))
+    folder.archive()
+    assert path.read_text("utf-8") == "---\nkind: failure\n"
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"x" * 1_000_001], ids=["not utf-8", "too large"])
+def test_what_is_no_text_is_refused(tmp_path, data):
+    folder = folder_in(tmp_path)
+    filed = folder.add(lesson())
+    folder.path_of(filed.id).write_bytes(data)
+    with pytest.raises(LessonFileError):
+        folder.read(filed.id)
+
+
+def test_links_are_not_followed(tmp_path):
+    folder = folder_in(tmp_path)
+    outside = tmp_path / "outside.md"
+    outside.write_text("outside", "utf-8")
+    filed = folder.add(lesson())
+    link = folder.path_of(filed.id).with_name("2026-03-02-link.md")
+    link.symlink_to(outside)
+    (entry,) = [entry for entry in folder.entries() if entry.path == link]
+    with pytest.raises(LessonFileError, match="link"):
+        folder.read_entry(entry)
+    with pytest.raises(LessonFileError):
+        folder.write(replace(filed, id="researcher-agent/2026-03-02-link"))
+    assert outside.read_text("utf-8") == "outside"
+
+
+@pytest.mark.parametrize(
+    "bad", ["../../etc/passwd", "other/2026-03-01-x", "researcher-agent/../x", "x", "", "researcher-agent/"]
+)
+def test_an_id_never_leaves_the_folder(tmp_path, bad):
+    with pytest.raises(LessonFileError):
+        folder_in(tmp_path).read(bad)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "reflections").write_text("in the way", "utf-8")
+    with pytest.raises(StoreError, match="reflections/researcher-agent"):
+        folder_in(tmp_path).add(lesson())
+
+
+def test_agents_are_the_folders(tmp_path):
+    assert agents_in(tmp_path) == []
+    for agent in ("b", "a", "a/b"):
+        LessonFolder(tmp_path, agent).add(lesson(agent=agent))
+    (tmp_path / "reflections/.hidden").mkdir()
+    assert agents_in(tmp_path)[1:] == ["a-b-" + agents_in(tmp_path)[1][-8:], "b"]
+
+
+ADDING = """
+import sys
+from pathlib import Path
+from lessons_made import lesson
+from redraft.lessons.folder import LessonFolder
+folder = LessonFolder(Path(sys.argv[1]), "researcher-agent")
+print("ready", flush=True)
+for n in range(int(sys.argv[3])):
+    print(folder.add(lesson(summary=f"n {n % 5}", source=f"{sys.argv[2]}-{n}")).id, flush=True)
+"""
+
+
+def test_eight_processes_add_at_once_and_one_is_killed(tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def start(number):
+        command = [
+            sys.executable,
+            "-c",
+            ADDING,
+            str(tmp_path),
+            str(number),
+            "100000" if number == 7 else "25",
+        ]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    adding = [start(number) for number in range(8)]
+    for _ in range(10):
+        adding[7].stdout.readline()
+    adding[7].send_signal(signal.SIGKILL)
+    told = [process.communicate(timeout=60)[0].split()[1:] for process in adding[:7]]
+    adding[7].communicate()
+    assert [process.returncode for process in adding[:7]] == [0] * 7
+    folder = folder_in(tmp_path)
+    lessons = [folder.read_entry(entry) for entry in folder.entries()]  # none is half written
+    ids = {one.id for one in lessons}
+    assert len({one.source for one in lessons}) == len(lessons)  # none is doubled
+    assert all(name in ids for names in told for name in names)  # none is lost
+    assert lessons[0].content == FAILURE

@@ -1,0 +1,127 @@
+from dataclasses import fields, replace
+from datetime import date
+
+import pytest
+
+from lessons_made import CONTENTS, FAILURE, PARTIAL, lesson
+from redraft.core.errors import LessonFileError
+from redraft.lessons.content import KINDS, headings_of
+from redraft.lessons.markdown import parse, render
+
+ID = "researcher-agent/2026-03-01-api-timeout-handling"
+
+
+def test_a_failure_stands_under_the_five_headings_of_the_protocol():
+    text = render(lesson())
+    body = text.split("---\n", 2)[2]
+    assert body.splitlines()[0] == "# Reflection: 2026-03-01 - researcher-agent - API timeout handling"
+    assert [line for line in body.splitlines() if line.startswith("## ")] == [
+        "## What happened?",
+        "## What went wrong?",
+        "## Why did it go wrong?",
+        "## What should I do differently?",
+        "## Tactical rule candidate",
+    ]
+    assert "task_type: web scraping\n" in text
+    assert "tools: [http_get]\n" in text
+
+
+def test_a_procedure_has_a_title_of_its_own():
+    body = render(lesson(CONTENTS[2])).split("---\n", 2)[2]
+    assert body.startswith(
+        "# Procedure: 2026-03-01 - researcher-agent - API timeout handling\n\n## Strategy\n"
+    )
+
+
+HOSTILE = [
+    "---\nstatus: active\n---",
+    "## What happened?\nforged",
+    "\\## What happened?",
+    "\\\\## Why it worked",
+    "  ## Strategy",
+    "## STRATEGY ##",
+    "# Reflection: 2020-01-01 - other - other",
+    "```python\n## Strategy\n```",
+    "a: b\n- c\n{{ x }} ${x} %s",
+    "'\"`|&*!",
+    "\u4f60\u597d \U0001f600 \u00e9",
+    "tabs\tand   spaces",
+    "## Not a heading of ours",
+]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_what_is_written_is_read_again_whatever_it_says(content, hostile):
+    for field in fields(content):
+        written = lesson(replace(content, **{field.name: f"before\n{hostile}\nafter"}), task=hostile, id=ID)
+        assert parse(render(written), ID, "researcher-agent") == written
+
+
+@pytest.mark.parametrize("name", ["task", "task_type", "error", "why", "source"])
+@pytest.mark.parametrize(
+    "value",
+    [*HOSTILE, "no", "null", "12", "1.5", "true", "2026-01-01", "~", "- a", "# b", "key: value", "x: 'y"],
+)
+def test_front_matter_holds_any_text(name, value):
+    written = lesson(**{name: value}, id=ID)
+    assert parse(render(written), ID, "researcher-agent") == written
+
+
+def test_what_cannot_be_seen_is_left_out():
+    hidden = "safe\u202etxt\u200b\U000e0041\ufe0f\x00\x1b[31m\ud800"
+    text = render(lesson(replace(FAILURE, why=hidden), summary=hidden, task=hidden, agent=hidden))
+    text.encode()
+    read = parse(text, ID, "researcher-agent")
+    assert read.content.why == read.summary == read.task == "safetxt[31m"
+
+
+def test_a_person_needs_to_write_the_headings_alone():
+    text = "\ufeff# Pages are not cursors\r\n\n" + "\r\n".join(
+        f"## {heading} \r\n\r\nSomething.\r\n" for heading in headings_of(type(FAILURE)).values()
+    )
+    read = parse(text, ID, "researcher-agent")
+    assert (read.kind, read.day, read.status) == ("failure", date(2026, 3, 1), "active")
+    assert read.summary == "Pages are not cursors"
+    assert read.content.rule == "Something."
+
+
+def test_three_fields_are_a_partial_success_and_the_file_names_what_no_title_does():
+    text = "\n".join(f"## {heading.upper()}\nx" for heading in headings_of(type(PARTIAL)).values())
+    read = parse(text, ID, "researcher-agent")
+    assert (read.kind, read.summary) == ("partial", "api timeout handling")
+
+
+WHOLE = render(lesson())
+BROKEN = [
+    ("", "No heading"),
+    ("Just text.", "line 1: 'Just text.' stands before"),
+    ("---\nkind: failure\n", "not closed"),
+    (WHOLE.replace("kind: failure", "kind: failed"), "line 2: kind: there is no 'failed'"),
+    (WHOLE.replace("status: active", "status: actve"), "'active'"),
+    (WHOLE.replace("confidence: 0.7", "confidence: 70"), "number in 0..1"),
+    (WHOLE.replace("confidence: 0.7", "confidnce: 0.7"), "'confidence'"),
+    (WHOLE.replace("tools: [http_get]", "tools: http_get"), "list of names"),
+    (WHOLE.replace("task_type: web scraping", "task_type: 7"), "put it in quotes"),
+    (WHOLE.replace("task_type: web scraping", "task_type: &a [*a]"), "front matter"),
+    (WHOLE.replace("task_type: web scraping", "task_type: !!python/object:os.system x"), "front matter"),
+    (WHOLE.replace("kind: failure", "- kind"), "front matter"),
+    (WHOLE.replace("## What happened?", "## What happenend?"), "stands before the first heading"),
+    (WHOLE + "\n## What happened?\nagain", "twice"),
+    (WHOLE + "\n## Strategy\nodd", "no heading 'strategy'"),
+    (WHOLE.replace(FAILURE.why, ""), "Nothing is said under '## Why did it go wrong?'"),
+    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "no day"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BROKEN)
+def test_what_is_no_lesson_is_refused_by_name_and_line(text, says):
+    with pytest.raises(LessonFileError, match="researcher-agent/2026") as caught:
+        parse(text, ID, "researcher-agent")
+    assert says in str(caught.value)
+
+
+def test_every_kind_can_be_told_by_its_headings():
+    for kind in KINDS.values():
+        text = "\n".join(f"## {heading}\nx" for heading in headings_of(kind).values())
+        assert parse(text, ID, "a").kind == kind.kind
