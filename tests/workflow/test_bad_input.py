@@ -85,9 +85,9 @@ FILES = {
     "aliases that explode": (
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
             f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
-        ), None, None, None, "aliases stand for more than",
+        ), 6, None, None, "aliases stand for more than",
     ),
-    "an alias in itself": ("name: &a [*a]", None, None, None, "refers to what it stands in"),
+    "an alias in itself": ("name: &a [*a]", 1, None, None, "refers to what it stands in"),
     "parameters missing": (params("max_iterations: 2"), 5, "n", "with.generator", "'generator' is missing"),
     "evaluator missing": (params(GENERATOR), 5, "n", "with.evaluator", "'evaluator' is missing"),
     "unknown parameter": (params(LOOP + "max_iteration: 2"), 8, "n", "with.max_iteration", "did you mean 'max_iterations'"),
