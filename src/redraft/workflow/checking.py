@@ -53,6 +53,7 @@ class _Check:
         self.source = source
         self.bench = bench
         self.names = [node.name for node in spec.nodes]
+        self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
 
     def all(self) -> None:
@@ -67,7 +68,7 @@ class _Check:
         self.source.fail(way, what)
 
     def node(self, node: Node, way: Way) -> None:
-        if self.names.count(node.name) > 1 and self.names.index(node.name) != way[1]:
+        if self.first[node.name] != way[1]:
             self.fail((*way, "name"), f"there are two nodes named {node.name!r}; give each a name of its own")
         if node.name == END:
             self.fail((*way, "name"), f"{END!r} is what ends a workflow; give the node another name")
@@ -109,7 +110,7 @@ class _Check:
             self.target(node.on_error, (*way, "on_error"), ON_ERROR)
 
     def target(self, name: str, way: Way, others: tuple[str, ...] = ()) -> None:
-        if name != END and name not in self.names:
+        if name != END and name not in self.first:
             known = [*others, *self.names, END]
             self.fail(way, f"there is no node {name!r} to go to; {nearest(name, known)}")
 
