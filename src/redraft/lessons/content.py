@@ -1,7 +1,4 @@
-"""What a lesson says: a failure, a partial success, a procedure that worked, or a decision.
-
-Each field has the heading that it stands under in a file. Reflexion Protocol, section 3.
-"""
+"""What a lesson says: a failure, a partial success, a procedure that worked, or a decision."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Written):
-    """Reflect on a task that failed, in five fields (3a)."""
+    """Reflect on a task that failed, in five fields. Reflexion Protocol, section 3a."""
 
     kind: ClassVar[LessonKind] = "failure"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
