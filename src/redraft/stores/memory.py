@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redraft.stores.near import nearest
 from redraft.stores.question import Question, matches, question
-from redraft.stores.row import Row, check_name, microseconds, row_of
+from redraft.stores.row import Row, check_name, microseconds, row_and_copy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,27 +30,27 @@ class MemoryStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        row = row_of(record)
+        row, copy = row_and_copy(record)
         with self._lock:
-            return self._write(row, self._rows.get((row.kind, row.key))).record()
+            return self._write(row, self._rows.get((row.kind, row.key))).record(copy)
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        row = row_of(record)
+        row, copy = row_and_copy(record)
         with self._lock:
             stored = self._rows.get((row.kind, row.key))
-            return (stored or self._write(row, None)).record(), stored is None
+            return (stored.record(), False) if stored else (self._write(row, None).record(copy), True)
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
-        row = row_of(record)
+        row, copy = row_and_copy(record)
         with self._lock:
             stored = self._rows.get((row.kind, row.key))
             if stored is None or stored.revision != record.revision:
                 return None
             if record.created_at is not None and stored.created_at != microseconds(record.created_at):
                 return None  # it was deleted, and another one stored under its key
-            return self._write(row, stored).record()
+            return self._write(row, stored).record(copy)
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redraft.core.errors import StoreError
+from redraft.core.made import maker
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 1000
 """Bytes of a kind, a key or a space: what every database can index."""
 
+_record = maker(Record)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = frozenset({str, int, bool, type(None)})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -38,15 +40,22 @@ class Row(NamedTuple):
     created_at: int = 0
     updated_at: int = 0
 
-    def record(self) -> Record:
-        """Return the record, all of it new; raises `StoreError` if its data are damaged."""
+    def record(self, data: Mapping[str, Any] | None = None) -> Record:
+        """Return the record, all of it new; raises `StoreError` if its data are damaged.
+
+        `data` is what they are as JSON, where that has been read already and is nobody else's.
+        """
         try:
-            data = json.loads(self.data)
+            if data is None:
+                data = cast("dict[str, Any]", json.loads(self.data))
             vector = None if self.vector is None else unpacked(self.vector)
         except (ValueError, RecursionError, struct.error) as error:
             raise StoreError(f"The record {self.kind!r} {self.key!r} is damaged: {error}.") from error
-        times = (_EPOCH + timedelta(microseconds=at) for at in (self.created_at, self.updated_at))
-        return Record(self.kind, self.key, data, self.schema_version, vector, self.revision, *times)
+        created = _EPOCH + timedelta(microseconds=self.created_at)
+        updated = _EPOCH + timedelta(microseconds=self.updated_at)
+        return _record(
+            self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated
+        )
 
 
 def microseconds(time: datetime) -> int:
@@ -56,13 +65,18 @@ def microseconds(time: datetime) -> int:
 
 def row_of(record: Record) -> Row:
     """Return what is to be stored of a record; raises `StoreError` that names what can't be."""
+    return row_and_copy(record)[0]
+
+
+def row_and_copy(record: Record) -> tuple[Row, dict[str, Any]]:
+    """Return what `row_of` does, and a copy of the data as they will be read: to know one is to have both."""
     check_name("kind", record.kind)
     check_name("key", record.key)
     try:
         _check_version(record.schema_version)
-        text = _text_of(_named_fields(record.data))
+        text, copy = _text_and_copy(_named_fields(record.data))
         vector = None if record.vector is None else packed(record.vector)
-        return Row(record.kind, record.key, text, record.schema_version, vector)
+        return Row(record.kind, record.key, text, record.schema_version, vector), copy
     except (TypeError, ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         reason = "data is nested too deeply, or holds itself" if deep else error
@@ -83,20 +97,24 @@ def _named_fields(data: object) -> dict[str, Any]:
 
 def json_text(value: Any) -> str:
     """Return JSON that any database can hold: a lone surrogate, which UTF-8 has not, becomes its escape."""
-    return _ENCODER.encode(value).encode("utf-8", "backslashreplace").decode()
+    text = _ENCODER.encode(value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _text_of(data: dict[str, Any]) -> str:
-    """Return data as JSON text; raises `TypeError` with the place of what would be read as something else."""
+def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return data as JSON text and as that will be read.
+
+    Raises `TypeError` with the place of what would be read as something else.
+    """
     try:
         text = json_text(data)
-        if json.loads(text) == data:  # most do, and reading takes less time than looking at each value
-            return text
+        copy = json.loads(text)
     except (TypeError, ValueError) as error:
         raise TypeError(f"data{_fault(data) or f': {error}'}") from error
-    if fault := _fault(data):
+    # Most are equal, and to see that takes less time than to look at each value.
+    if copy != data and (fault := _fault(data)):
         raise TypeError(f"data{fault}")
-    return text
+    return text, copy
 
 
 def _fault(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from redraft.core.errors import StoreError
 from redraft.stores import sqlite_records as sql
 from redraft.stores.question import question
-from redraft.stores.row import check_name, microseconds, row_of
+from redraft.stores.row import check_name, microseconds, row_and_copy
 from redraft.stores.sqlite_faults import explained
 from redraft.stores.sqlite_sessions import Reader, Writer
 from redraft.stores.worker import Worker
@@ -43,21 +43,22 @@ class SqliteStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        stored = await self._do(self._writer, partial(sql.put, self._space, row_of(record)))
-        return stored.record()
+        row, copy = row_and_copy(record)
+        return (await self._do(self._writer, partial(sql.put, self._space, row))).record(copy)
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        work = partial(sql.put_if_absent, self._space, row_of(record))
-        stored, is_new = await self._do(self._writer, work)
-        return stored.record(), is_new
+        row, copy = row_and_copy(record)
+        stored, is_new = await self._do(self._writer, partial(sql.put_if_absent, self._space, row))
+        return stored.record(copy if is_new else None), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
-        row = row_of(record)._replace(revision=record.revision, created_at=created_at)
+        row, copy = row_and_copy(record)
+        row = row._replace(revision=record.revision, created_at=created_at)
         stored = await self._do(self._writer, partial(sql.replace, self._space, row))
-        return None if stored is None else stored.record()
+        return None if stored is None else stored.record(copy)
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""
