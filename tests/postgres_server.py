@@ -39,14 +39,14 @@ class Server:
                 raise CannotRunError("PostgreSQL refuses to run as root, and there is no user 'nobody'")
             self.folder.chmod(0o755)
         self._programs = programs or self._copied()
-        self._data = self.folder / "data"
-        self._data.mkdir(0o700)
+        self.data = self.folder / "data"
+        self.data.mkdir(0o700)
         if self._user is not None:
-            os.chown(self._data, self._user.pw_uid, self._user.pw_gid)
+            os.chown(self.data, self._user.pw_uid, self._user.pw_gid)
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         self._process: subprocess.Popen[bytes] | None = None
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
-        made = self._run("initdb", "-D", self._data, *options)
+        made = self._run("initdb", "-D", self.data, *options)
         if made.wait():
             raise CannotRunError(f"initdb failed: {self.log()}")
 
@@ -55,10 +55,10 @@ class Server:
         return f"postgresql://{login}@/{database}?host={quote(str(self.folder), safe='')}"
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start, and wait until it answers. It ends with the thread that starts it, whatever befalls that."""
         for _ in range(5):
             self._process = self._run(
-                "postgres", "-D", self._data, "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off"
+                "postgres", "-D", self.data, "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off"
             )
             while self._process.poll() is None:
                 with suppress(psycopg.OperationalError), closing(psycopg.connect(self.url())):
@@ -123,9 +123,9 @@ class Place:
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
-        self._schema = f"redraft_test_{uuid4().hex[:12]}"
-        self.ask(f"CREATE SCHEMA {self._schema}", server_url)
-        self.url = with_schema(server_url, self._schema)
+        self.schema = f"redraft_test_{uuid4().hex[:12]}"
+        self.ask(f"CREATE SCHEMA {self.schema}", server_url)
+        self.url = with_schema(server_url, self.schema)
 
     def ask(self, sql: str, url: str = "") -> list[tuple[object, ...]]:
         """Run SQL; return the rows of what returns some."""
@@ -134,4 +134,4 @@ class Place:
             return cursor.fetchall() if cursor.description else []
 
     def drop(self) -> None:
-        self.ask(f"DROP SCHEMA {self._schema} CASCADE", self._server_url)
+        self.ask(f"DROP SCHEMA {self.schema} CASCADE", self._server_url)

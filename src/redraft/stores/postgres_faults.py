@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
@@ -20,19 +21,19 @@ _SAYS = {
     "53300": "has no connection to spare: raise max_connections, or use fewer processes",
     "54000": "can't hold so much in one record",
     "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
+    "57P01": "is stopping: try again when it is back",
+    "57P02": "has crashed: try again when it is back",
     "57P03": "is starting or stopping: try again in a moment",
 }
 _AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
 _TEXTS = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
-    "no pg_hba.conf entry": "28000",
-    "authentication failed": "28000",
-    "role": "28000",
-    "database": "3D000",
-    "too many clients": "53300",
-    "starting up": "57P03",
-    "shutting down": "57P03",
+    'no pg_hba.conf entry|pg_hba.conf rejects|authentication failed|role ".*" ': "28000",
+    'database ".*" does not exist': "3D000",
+    "permission denied": "42501",
+    "too many clients|too many connections|remaining connection slots": "53300",
+    "starting up|shutting down|recovery mode|accepting connections": "57P03",
 }
 """What the server says where libpq gives no code: while one connects."""
 
@@ -42,9 +43,9 @@ def explained(error: Error, name: str) -> StoreError:
     said = " ".join(str(error).split())
     state = error.sqlstate
     if state is None:
-        # What comes behind is what the server said; before it stand names that may hold any word.
-        fatal = said.partition("FATAL: ")[2]
-        state = next((code for text, code in _TEXTS.items() if text in fatal), "")
+        # Before this stand names, which may hold any word.
+        answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
+        state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
     says = _SAYS.get(state, "can't be used" if state else _AWAY)
     return StoreError(f"The PostgreSQL database {name} {says} ({said}).")
 

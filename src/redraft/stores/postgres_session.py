@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -12,11 +12,14 @@ from redraft.stores.postgres_database import Database, milliseconds
 from redraft.stores.postgres_faults import explained, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
     from contextlib import AbstractContextManager
 
     from redraft.stores.postgres_records import Write
     from redraft.stores.worker import Job
+
+_STALE = frozenset({"25006", "3F000", "42P01", "42703"})
+"""States in which another connection may do better: the server is read-only now, or the tables are gone."""
 
 
 class Reader:
@@ -28,6 +31,7 @@ class Reader:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: psycopg.Connection | None = None
+        self._is_lost = False
 
     def turn(self) -> AbstractContextManager[None]:
         """Wait for nobody: the server gives each its turn."""
@@ -58,26 +62,28 @@ class Reader:
             self._connection = None
 
     def _do_again_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
-        was_open = self._connection is not None
+        before = self._connection
         try:
             self._do(jobs)
         except psycopg.Error:
-            if not was_open or self._connection is not None:
+            if before is None or not self._is_lost:
                 raise
             self._do(jobs)
 
     def _do(self, jobs: Sequence[Job[Any]]) -> None:
+        self._is_lost = False
         if self._connection is None:
             self._connection = self._database.connect()
         try:
             self._exchange(self._connection, jobs)
         except BaseException as error:
-            if not isinstance(error, psycopg.Error) or _is_over(self._connection, error):
+            self._is_lost = self._connection.closed
+            if self._is_lost or not isinstance(error, psycopg.Error) or error.sqlstate in _STALE:
                 self.close()
             raise
 
     def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
-        with nullcontext() if len(jobs) == 1 else connection.pipeline():
+        with nullcontext() if len(jobs) == 1 else _pipeline(connection):
             run_together(connection, jobs)
 
 
@@ -91,7 +97,7 @@ class Writer(Reader):
     def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
         is_committing = False
         try:
-            with connection.pipeline():
+            with _pipeline(connection):
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
                 # In one order in all processes: then none waits for one that waits for it.
@@ -105,6 +111,22 @@ class Writer(Reader):
             with suppress(psycopg.Error):  # a connection that is lost has nothing to take back
                 connection.execute("ROLLBACK")
             raise
+
+
+@contextmanager
+def _pipeline(connection: psycopg.Connection) -> Generator[None]:
+    """Send each statement without waiting for the answer to the one before."""
+    failed: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                yield
+            except psycopg.Error as error:  # raised in there, psycopg would log what follows from it
+                failed = error
+    except psycopg.Error as error:
+        failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def run_together(connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
@@ -134,8 +156,3 @@ def _goes_on(job: Job[Any], steps: Any) -> bool:
         job.error = error
         return False
     return True
-
-
-def _is_over(connection: psycopg.Connection, error: psycopg.Error) -> bool:
-    """Say if a connection is of no more use: it is lost, or its server is read-only now, or has no tables."""
-    return connection.closed or error.sqlstate in ("25006", "3F000", "42P01", "42703")
