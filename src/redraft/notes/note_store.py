@@ -1,0 +1,277 @@
+"""NoteStore: every revision of every note, in any store, and how the runs with each did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import ConfigError
+from redraft.core.task import Task
+from redraft.notes.identity import TaskIdentity
+from redraft.notes.injection import note_block, tokens_of
+from redraft.notes.note import Note, NotedTask, NoteUse, Rollback
+from redraft.notes.standing import checked_version, rolled_back, switched, why_of, with_revision
+from redraft.notes.trial import LATEST_USES, may_replace, verdict
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from redraft.notes.config import Trial
+    from redraft.notes.reflection import TaskReflection
+    from redraft.stores.base import Store
+
+NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
+"""The kinds of the records."""
+
+
+class NoteStore:
+    """Keep the notes on tasks in a `Store`: a `ReflectionStore`, and the `Notebook` of an ensemble.
+
+    Every revision stays, with the run that it came from and what the runs with it scored. It is safe under as
+    many tasks, threads and processes at once as its store is: two runs of a task at once give two revisions.
+    Texts are kept as they come, so who writes them withholds the secrets. All methods raise `StoreError`
+    where the store can't be read or written.
+    """
+
+    keeps_revisions = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of files and connections; the next use opens anew."""
+        await self._store.aclose()
+
+    async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
+        """Keep a reflection as the next revision and put it in force, with the run count that it has."""
+        note = await self._written(task_identity, partial(_note, reflection), "")
+        standing = await self._stored_standing(task_identity)
+        in_force = None if standing is None else standing.in_force
+        # Whoever stores by hand means what comes after the note in force, whatever that is.
+        await self._change(
+            task_identity,
+            lambda noted: with_revision(noted, replace(note, based_on=in_force)),
+            NotedTask(task_identity, ""),
+        )
+
+    async def retrieve(self, task_identity: str, /) -> TaskReflection | None:
+        """Return what is put before a task now: the reflection of its `current` note."""
+        note = await self.current(task_identity)
+        return None if note is None else note.reflection
+
+    async def current(self, identity: str, /) -> Note | None:
+        """Return the note in force: the newest, or what a trial or a rollback chose; None while off."""
+        noted = await self._stored_standing(identity)
+        if noted is None or noted.off or noted.in_force is None:
+            return None
+        return await self.revision(identity, noted.in_force)
+
+    async def revision(self, identity: str, version: int, /) -> Note | None:
+        """Return one revision, in force or not; None where there is none."""
+        record = await self._store.get(NOTE, _note_key(identity, version))
+        return None if record is None else from_record(Note, record.data)
+
+    async def revisions(self, identity: str, /) -> list[Note]:
+        """Return all revisions, the first one first."""
+        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/")
+        return [from_record(Note, record.data) for record in records]
+
+    async def append(
+        self,
+        task: Task,
+        reflection: TaskReflection,
+        /,
+        *,
+        run_id: str = "",
+        based_on: int | None = None,
+        name: str = "",
+        trial: Trial | None = None,
+    ) -> tuple[Note, bool]:
+        """Keep what an accepted run taught as the next revision; return it, and whether it is the first.
+
+        `task` is the definition as it was written, for its description is what the notes are kept under; a
+        `name` is for people. The revision's number is its run count. `based_on` is the version that was in
+        force when the run began, for a control run, too. The revision comes into force unless `trial` holds
+        the present one (write down the run with `used` before: it counts), notes are off, or what it is
+        based on was rolled back meanwhile. Once more for the same `run_id`, of a run that was resumed, gives
+        what is there.
+        """
+        identity = TaskIdentity.of(task)
+        counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
+        note = await self._written(identity, counted, run_id)
+        free = None if trial is None else await self._replaceable(identity, trial)
+
+        def changed(noted: NotedTask) -> NotedTask:
+            defined = replace(noted, description=task.description, expected_output=task.expected_output)
+            held = trial is not None and noted.in_force is not None and noted.in_force != free
+            return with_revision(replace(defined, name=name or noted.name), note, held=held)
+
+        await self._change(identity, changed, NotedTask(identity, task.description))
+        return note, note.version == 1
+
+    async def used(self, identity: str, use: NoteUse, /) -> None:
+        """Write down what a run was given and how well it did, in place of what was said of it before."""
+        await self._store.put(Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use)))
+
+    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:
+        """Return what the runs of a task were given, the earliest first; `latest` bounds how many."""
+        records = await self._store.find(
+            NOTE_USE, prefix=f"{_key(identity)}/", newest_first=True, limit=latest
+        )
+        return sorted((from_record(NoteUse, record.data) for record in records), key=attrgetter("at"))
+
+    async def noted(self, identity: str, /) -> NotedTask | None:
+        """Tell how the notes on a task stand; None where there are none."""
+        noted = await self._stored_standing(identity)
+        return None if noted is None else _shown(noted)
+
+    async def tasks(self) -> list[NotedTask]:
+        """Return all tasks that have notes, those with the latest change first."""
+        records = await self._store.find(NOTED_TASK)
+        records.sort(key=attrgetter("updated_at"), reverse=True)
+        return [_shown(from_record(NotedTask, record.data)) for record in records]
+
+    async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
+        """Put an older version in force, or none, as a person does; tell how the notes stand then.
+
+        It stays in force until the next accepted run has a note that is based on it; none stays until a
+        person switches notes on again. Nothing is deleted. Raises `ConfigError` for a version that there is
+        not.
+        """
+
+        def changed(noted: NotedTask) -> NotedTask:
+            chosen = None if version is None else checked_version(noted, version)
+            return rolled_back(noted, chosen, why)
+
+        return _shown(await self._change(identity, changed))
+
+    async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
+        """Switch the notes on a task off, or on again as they were; tell how they stand then.
+
+        While they are off, revisions are kept and none is in force. Raises `ConfigError` where there are
+        none.
+        """
+        return _shown(await self._change(identity, partial(switched, off=off, why=why)))
+
+    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
+        """Roll the note in force back if the trial shows that it hurts; return that to one caller only.
+
+        The control takes over: no note at all, as if notes were switched off, or the previous one.
+        """
+        noted = await self.noted(identity)
+        if noted is None or noted.in_force is None:
+            return None
+        uses = await self.uses(identity, latest=LATEST_USES)
+        found = verdict(trial, noted, uses, await self._previous(identity, noted.in_force))
+        if found is None:
+            return None
+        judged, done = noted, False
+
+        def changed(noted: NotedTask) -> NotedTask:
+            nonlocal done
+            done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
+            return rolled_back(noted, found.to, why_of(found)) if done else noted
+
+        await self._change(identity, changed)
+        return found if done else None
+
+    async def _replaceable(self, identity: str, trial: Trial) -> int | None:
+        """Return the version in force if a newer one may take its place."""
+        noted = await self.noted(identity)
+        if noted is None or noted.in_force is None:
+            return None
+        uses = await self.uses(identity, latest=LATEST_USES)
+        previous = await self._previous(identity, noted.in_force)
+        return noted.in_force if may_replace(trial, noted, uses, previous) else None
+
+    async def _previous(self, identity: str, version: int) -> int | None:
+        note = await self.revision(identity, version)
+        return None if note is None else note.based_on
+
+    async def _written(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
+        """Write a note under the first number that is free, unless its run has one already.
+
+        All numbers up to the count are looked through at once, those above one by one: so a run that two
+        processes go on with at once has one note, too.
+        """
+        standing = await self._stored_standing(identity)
+        version = 0 if standing is None else standing.run_count
+        if run_id:
+            prefix = f"{_key(identity)}/"
+            if found := await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id}, limit=1):
+                return from_record(Note, found[0].data)
+        while True:
+            version += 1
+            note = numbered(version)
+            record = Record(NOTE, _note_key(identity, version), to_record(note))
+            stored, is_new = await self._store.put_if_absent(record)
+            if is_new:
+                return note
+            if run_id and stored.data.get("run_id") == run_id:
+                return from_record(Note, stored.data)
+
+    async def _stored_standing(self, identity: str) -> NotedTask | None:
+        record = await self._store.get(NOTED_TASK, _key(identity))
+        return None if record is None else from_record(NotedTask, record.data)
+
+    async def _change(
+        self, identity: str, change: Callable[[NotedTask], NotedTask], new: NotedTask | None = None
+    ) -> NotedTask:
+        """Change how the notes on a task stand, however many others do; a `new` one begins where none is."""
+        key = _key(identity)
+        while True:
+            record = await self._store.get(NOTED_TASK, key)
+            if record is None:
+                if new is None:
+                    raise ConfigError(f"There are no notes on the task {identity!r}.")
+                record, _ = await self._store.put_if_absent(Record(NOTED_TASK, key, to_record(new)))
+            noted = from_record(NotedTask, record.data)
+            changed = change(noted)
+            if changed == noted or await self._store.replace(replace(record, data=to_record(changed))):
+                return changed
+
+
+def _key(identity: str) -> str:
+    # An identity of a program's own may hold the slash that sets versions apart.
+    return quote(identity, safe="", errors="surrogatepass")
+
+
+def _note_key(identity: str, version: int) -> str:
+    return f"{_key(identity)}/{version:08}"
+
+
+def _note(
+    reflection: TaskReflection,
+    version: int,
+    *,
+    task: Task | None = None,
+    run_id: str = "",
+    based_on: int | None = None,
+) -> Note:
+    kept = reflection if task is None else replace(reflection, run_count=version)
+    return Note(version, kept, run_id, based_on, note_tokens(reflection, task))
+
+
+def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
+    """Estimate what a note costs in a prompt, before any input is filled in."""
+    return tokens_of(note_block(reflection, task or Task(""), {}))
+
+
+def _shown(noted: NotedTask) -> NotedTask:
+    # What was in force is remembered while notes are off, and is not in force.
+    return replace(noted, in_force=None) if noted.off else noted

@@ -1,0 +1,311 @@
+"""Notes in every store: what is in force, what is kept, and many runs at once."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from redraft.core.errors import ConfigError
+from redraft.core.task import Task
+from redraft.notes.config import Trial
+from redraft.notes.identity import TaskIdentity
+from redraft.notes.in_memory import InMemoryReflectionStore
+from redraft.notes.note import Note, NotedTask, NoteUse
+from redraft.notes.postgres import PostgresReflectionStore
+from redraft.notes.project_notes import project_notes
+from redraft.notes.reflection import TaskReflection
+from redraft.notes.sqlite import SqliteReflectionStore
+
+TASK = Task("Write about {topic}.", "A report.")
+IDENTITY = TaskIdentity.of(TASK)
+TOKENS = 100
+START = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def said(text, **fields):
+    return TaskReflection(text, "A short report.", ("It was long.",), ("Say less.",), START, **fields)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def notes(request, tmp_path):
+    if request.param == "memory":
+        made = InMemoryReflectionStore()
+    elif request.param == "sqlite":
+        made = SqliteReflectionStore(tmp_path / "redraft.db")
+    else:
+        made = PostgresReflectionStore(request.getfixturevalue("postgres").url)
+    yield made
+    asyncio.run(made.aclose())
+
+
+def use(number, version=None, arm="note", score=None):
+    return NoteUse(f"run {number}", version, arm, score, START + timedelta(seconds=number))
+
+
+async def append(notes, text, run_id="", based_on=None, **options):
+    note, _ = await notes.append(TASK, said(text), run_id=run_id, based_on=based_on, **options)
+    return note.version
+
+
+async def in_force(notes):
+    note = await notes.current(IDENTITY)
+    return None if note is None else note.version
+
+
+def test_the_two_methods_of_the_specification(notes):
+    async def main():
+        assert await notes.retrieve("a") is None
+        first, later = said("one", run_count=3), said("two \ud800 \x00", run_count=4)
+        await notes.store("a", first)
+        assert await notes.retrieve("a") == first
+        await notes.store("a", later)
+        assert await notes.retrieve("a") == later
+        await notes.store("a/00000001", first)  # an identity of one's own stays apart, whatever it holds
+        assert [note.reflection for note in await notes.revisions("a")] == [first, later]
+        assert await notes.retrieve("b") is None
+
+    asyncio.run(main())
+
+
+def test_every_run_makes_a_revision_and_the_store_counts_them(notes):
+    async def main():
+        assert await notes.append(TASK, said("one", run_count=7), run_id="r1", name="report") == (
+            Note(1, said("one"), "r1", None, tokens=TOKENS),
+            True,
+        )
+        second, is_first = await notes.append(TASK, said("two"), run_id="r2", based_on=1)
+        assert (second.reflection.run_count, second.based_on, is_first) == (2, 1, False)
+        assert await notes.retrieve(IDENTITY) == said("two", run_count=2)
+        assert await notes.revision(IDENTITY, 1) == Note(1, said("one"), "r1", None, tokens=TOKENS)
+        assert await notes.revision(IDENTITY, 3) is None
+        assert [note.version for note in await notes.revisions(IDENTITY)] == [1, 2]
+        stands = NotedTask(IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2)
+        assert await notes.noted(IDENTITY) == stands
+        assert await notes.tasks() == [stands]
+        assert await notes.noted("another") is None
+
+    asyncio.run(main())
+
+
+def test_a_run_that_is_resumed_is_not_counted_twice(notes):
+    async def main():
+        first = await notes.append(TASK, said("one"), run_id="r1")
+        await append(notes, "two", "r2", 1)
+        assert await notes.append(TASK, said("other"), run_id="r1") == first
+        assert await asyncio.gather(*(append(notes, f"{n}", "r3", 2) for n in range(8))) == [3] * 8
+        assert [note.run_id for note in await notes.revisions(IDENTITY)] == ["r1", "r2", "r3"]
+        assert (await notes.noted(IDENTITY)).run_count == 3
+
+    asyncio.run(main())
+
+
+def test_a_process_that_ended_between_two_writes_leaves_nothing_half_done(notes):
+    async def main():
+        await append(notes, "one", "r1")
+        # What `append` writes first: the revision without its count.
+        await notes._written(IDENTITY, lambda version: Note(version, said("two"), "r2", 1), "r2")
+        assert (await notes.noted(IDENTITY)).run_count == 1
+        assert await append(notes, "three", "r3", 1) == 3
+        assert await append(notes, "two", "r2", 1) == 2
+        assert (await notes.noted(IDENTITY)).run_count == 3
+        assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+def test_what_a_person_rolled_back_to_stays_until_a_run_with_it_has_a_note(notes):
+    async def main():
+        for number in range(1, 6):
+            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
+        noted = await notes.rollback(IDENTITY, 2)
+        assert (noted.in_force, noted.since, noted.off) == (2, 6, False)
+        assert noted.why_off == "rolled back from version 5"
+        assert await append(notes, "a run that began before", "r6", 5) == 6
+        assert await in_force(notes) == 2
+        assert await append(notes, "the next", "r7", 2) == 7
+        assert await in_force(notes) == 7
+        assert await append(notes, "the one after", "r8", 7) == 8
+        assert await in_force(notes) == 8
+        assert (await notes.noted(IDENTITY)).why_off == ""
+        for version in (0, 9):
+            with pytest.raises(ConfigError, match=f"no version {version} .* versions 1 to 8"):
+                await notes.rollback(IDENTITY, version)
+        with pytest.raises(ConfigError, match="no notes on the task 'another'"):
+            await notes.rollback("another", 1)
+
+    asyncio.run(main())
+
+
+def test_while_notes_are_off_none_is_given_and_all_are_kept(notes):
+    async def main():
+        await append(notes, "one", "r1")
+        assert await notes.switch(IDENTITY, off=True, why="they are wrong") == NotedTask(
+            IDENTITY, TASK.description, TASK.expected_output, "", 1, None, off=True, why_off="they are wrong"
+        )
+        assert await notes.retrieve(IDENTITY) is None
+        assert await append(notes, "two", "r2") == 2
+        assert await in_force(notes) is None
+        assert (await notes.switch(IDENTITY, off=False)).in_force == 1
+        assert await in_force(notes) == 1
+        noted = await notes.rollback(IDENTITY, None)
+        assert (noted.off, noted.in_force) == (True, None)
+        assert (await notes.switch(IDENTITY, off=False)).in_force == 2  # the newest, where none was left
+        await notes.switch(IDENTITY, off=True)
+        assert (await notes.rollback(IDENTITY, 1)).off is False
+        assert await in_force(notes) == 1
+
+    asyncio.run(main())
+
+
+def test_uses_are_one_for_each_run_and_in_the_order_of_time(notes):
+    async def main():
+        for each in (use(2, 1, score=0.5), use(1), use(3, None, "control", 0.25), use(2, 1, score=0.75)):
+            await notes.used(IDENTITY, each)
+        await notes.used("another", use(9))
+        expected = [use(1), use(2, 1, score=0.75), use(3, None, "control", 0.25)]
+        assert await notes.uses(IDENTITY) == expected
+        assert len(await notes.uses(IDENTITY, latest=2)) == 2
+
+    asyncio.run(main())
+
+
+def test_a_trial_holds_a_note_until_enough_runs_with_it_were_scored(notes):
+    async def main():
+        trial = Trial(min_runs=2)
+        assert await append(notes, "one", "r1", trial=trial) == 1
+        held = []
+        for number in range(2, 7):
+            version = await in_force(notes)
+            await notes.used(IDENTITY, use(number, version, score=0.5))
+            await append(notes, f"v{number}", f"r{number}", version, trial=trial)
+            held.append(await in_force(notes))
+        assert held == [1, 3, 3, 5, 5]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("against", "versions", "to", "told"),
+    [
+        ("none", (1, None), None, "without notes"),
+        ("previous", (2, 1), 1, "with version 1"),
+    ],
+)
+def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, told):
+    async def main():
+        trial = Trial(against=against)
+        await append(notes, "one", "r1")
+        if against == "previous":
+            await append(notes, "two", "r2", 1)
+        for number in range(12):
+            await notes.used(IDENTITY, use(number, versions[0], score=0.2 + number % 2 / 10))
+            await notes.used(IDENTITY, use(number + 20, versions[1], "control", 0.8 + number % 2 / 10))
+        done = await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(4)))
+        (rollback,) = [each for each in done if each is not None]
+        assert (rollback.version, rollback.to, rollback.without_runs) == (versions[0], to, 10)
+        assert rollback.effect == pytest.approx(-0.6)
+        noted = await notes.noted(IDENTITY)
+        assert (noted.in_force, noted.off, noted.since) == (to, to is None, versions[0] + 1)
+        assert told in noted.why_off
+        assert "-0.6" in noted.why_off or "0.60 lower" in noted.why_off
+        assert await notes.settle(IDENTITY, trial) is None
+        if to is None:
+            assert await append(notes, "later", "r9") == 2
+            assert await in_force(notes) is None  # until a person says so
+            assert (await notes.switch(IDENTITY, off=False)).in_force == 2
+        else:
+            assert await append(notes, "later", "r9", to) == 3
+            assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+def test_settling_without_notes_or_a_verdict_changes_nothing(notes):
+    async def main():
+        assert await notes.settle(IDENTITY, Trial()) is None
+        await append(notes, "one", "r1")
+        before = await notes.noted(IDENTITY)
+        assert await notes.settle(IDENTITY, Trial()) is None
+        assert await notes.noted(IDENTITY) == before
+
+    asyncio.run(main())
+
+
+def test_64_runs_at_once_are_64_revisions(notes):
+    async def main():
+        await append(notes, "before")
+        made = await asyncio.gather(*(append(notes, f"n{n}", f"r{n}", 1) for n in range(64)))
+        assert sorted(made) == list(range(2, 66))
+        assert {note.run_id for note in (await notes.revisions(IDENTITY))[1:]} == {f"r{n}" for n in range(64)}
+        noted = await notes.noted(IDENTITY)
+        assert (noted.run_count, noted.in_force) == (65, 65)
+        assert (await notes.retrieve(IDENTITY)).run_count == 65
+
+    asyncio.run(main())
+
+
+RUNS = """
+import asyncio, sys
+from redraft.core.task import Task
+from redraft.notes.{module} import {name}
+from redraft.notes.reflection import TaskReflection
+
+async def main(place, process):
+    async with {name}(place) as notes:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        await asyncio.gather(*(
+            notes.append(Task("Write."), TaskReflection.of_first_run("So.", ""), run_id=f"{{process}}/{{n}}")
+            for n in range(16)
+        ))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SqliteReflectionStore", "PostgresReflectionStore"])
+def test_64_runs_of_4_processes_are_64_revisions(name, tmp_path, request):
+    sqlite = name.startswith("Sqlite")
+    place = str(tmp_path / "redraft.db") if sqlite else request.getfixturevalue("postgres").url
+    script = RUNS.format(module="sqlite" if sqlite else "postgres", name=name)
+    argv = [sys.executable, "-W", "error", "-c", script, place]
+    pipe = subprocess.PIPE
+    children = [subprocess.Popen([*argv, str(n)], stdin=pipe, stdout=pipe, text=True) for n in range(4)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=60)
+        assert child.returncode == 0
+
+    async def main():
+        async with (SqliteReflectionStore if sqlite else PostgresReflectionStore)(place) as notes:
+            identity = TaskIdentity.of("Write.")
+            noted, revisions = await notes.noted(identity), await notes.revisions(identity)
+            assert (noted.run_count, noted.in_force) == (64, 64)
+            assert [note.version for note in revisions] == list(range(1, 65))
+            assert [note.reflection.run_count for note in revisions] == list(range(1, 65))
+            assert {note.run_id for note in revisions} == {f"{p}/{n}" for p in range(4) for n in range(16)}
+
+    asyncio.run(main())
+
+
+def test_the_notes_of_a_project_are_in_the_database_of_its_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".kept")
+
+    async def main():
+        async with project_notes() as notes:
+            await append(notes, "one")
+        async with project_notes() as notes:
+            assert await in_force(notes) == 1
+
+    asyncio.run(main())
+    assert Path(".kept/redraft.db").is_file()
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    assert isinstance(project_notes(), InMemoryReflectionStore)
