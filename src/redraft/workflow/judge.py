@@ -10,7 +10,7 @@ from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.ask import ask
 from redraft.text.fence import fenced
 from redraft.text.json_reply import json_of
-from redraft.text.schema import Schema
+from redraft.text.schema import Schema, SchemaResult
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.made import FailedAttempt, Made
@@ -52,13 +52,14 @@ def check_evaluator(evaluator: Evaluator) -> None:
             raise ConfigError(f"{key!r} is not for an evaluator of the type {evaluator.type!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Judge:
-    """Judge outputs as an evaluator of a file says."""
+    """Judge outputs as an evaluator of a file says. `found` is what its schema said of the last candidate."""
 
     evaluator: Evaluator
     bench: Bench
     schema: Schema | None
+    found: SchemaResult | None = None
 
     @classmethod
     def of(cls, evaluator: Evaluator, bench: Bench) -> Judge:
@@ -69,7 +70,10 @@ class Judge:
 
     def candidate(self, value: Any) -> Any:
         """Return an output as it is judged and kept: for a schema, JSON read out of text, and coerced."""
-        return value if self.schema is None else self.schema.check(value).value
+        if self.schema is None:
+            return value
+        self.found = self.schema.check(value)
+        return self.found.value
 
     async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
         """Judge a candidate; one that code can't judge is not valid, one that a model can't has no score.
@@ -79,7 +83,10 @@ class Judge:
         if isinstance(output, FailedAttempt):
             return verdict(0.0, valid=False, errors=[output.message])
         if self.schema is not None:
-            found = self.schema.check(output)
+            found = self.found
+            # One out of the journal was not looked at yet. To `==`, 1 and True are the same, to a schema not.
+            if found is None or repr(found.value) != repr(output):
+                found = self.schema.check(output)
             errors = [problem.as_dict() for problem in found.errors]
             return verdict(found.score, valid=found.valid, errors=errors, suggestions=found.suggestions)
         return await (self._asked if self.evaluator.type == "llm" else self._run)(output, scope)
