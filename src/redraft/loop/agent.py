@@ -67,7 +67,7 @@ class Agent:
         named = model if isinstance(model, str) else settings.model if model is None else type(model).__name__
         self._origin = Origin("agent", name, named or "")
         self._system_prompt = system_prompt
-        self._performer = _performer(self._model, system_prompt, tools) if tools else None
+        self._performer = performer_with(self._model, system_prompt, tools) if tools else None
         self._set_pattern(pattern)
 
     def _set_pattern(self, pattern: ReflectionPattern | None) -> None:
@@ -208,9 +208,10 @@ class Agent:
         return parts_of_model(pattern, self._model, self._system_prompt, judges, live)
 
 
-def _performer(
+def performer_with(
     model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
 ) -> Performer:
+    """Make what acts with tools; raises `MissingExtraError` where the part for it is not installed."""
     try:
         from redraft.loop.acting.make import performer_of  # noqa: PLC0415 (only who acts pays for it)
     except ImportError as error:

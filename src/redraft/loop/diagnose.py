@@ -73,8 +73,10 @@ def diagnose(
         found["quality_regression"] = (
             f"Version {worse.iteration} was worse than an earlier one; the best one was gone back to."
         )
-    blind = versions[-1].evaluation.unjudged
-    if blind or versions[-1].evaluation.overall_score is None:
+    last = versions[-1].evaluation
+    blind = last.unjudged
+    # Where nothing is there to judge, what was made is satisfactory without a score.
+    if blind or (last.overall_score is None and not last.satisfactory):
         what = ", ".join(blind) or "the output"
         found["unjudged"] = f"Could not be judged in the last version: {what}."
     if signals.judged:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 RUN = "run"
 """The kind of the records of runs."""
 
-Surface = Literal["agent", "function", "reflected", "command", "workflow"]
+Surface = Literal["agent", "function", "reflected", "command", "workflow", "task"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Say what began a run, so that it can be resumed: an agent, a function, or a command with arguments."""
+    """Say what began a run, so that it can be resumed: an agent, a function, a command, a task."""
 
     surface: Surface = "function"
     name: str = ""

@@ -1,0 +1,76 @@
+"""Keeping: the ids under which an ensemble's runs are kept, and what is done but once under one."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import StoreError
+from redraft.core.steps import direct
+from redraft.core.task import Task as Asked
+from redraft.loop.journal import Journalled
+from redraft.loop.keep import kept_step, new_run_id
+from redraft.stores.base import Record, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft.core.protocols import Step
+
+R = TypeVar("R")
+
+logger = logging.getLogger("redraft")
+
+DONE = "ensemble_step"
+"""The kind of the records of what was done around the runs of an ensemble's tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Keep one run of an ensemble, or one task of it, under a run id; without a `store`, nowhere.
+
+    `resumes` says that the id was given, so that something may be there already.
+    """
+
+    run_id: str
+    store: Store | None = None
+    resumes: bool = False
+
+    def part(self, number: int) -> Keeping:
+        """Return the keeping of a part: its id follows from this one's."""
+        return Keeping(f"{self.run_id}.{number}", self.store, self.resumes)
+
+    def step(self) -> Step:
+        """Return the step of the run that has this id."""
+        return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
+
+    async def once(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
+        """Return what `fn` came to under this id before, or call it and write that down.
+
+        What raises is not written down. Raises `StoreError` where an id was given and nothing can be read;
+        what can't be written costs nobody an answer.
+        """
+        if self.store is None:
+            return await fn()
+        key = f"{self.run_id}/{name}"
+        if self.resumes and (record := await self.store.get(DONE, key)) is not None:
+            return from_record(returns, record.data["value"])
+        value: Any = await fn()
+        try:
+            await self.store.put_if_absent(Record(DONE, key, {"value": to_record(value)}))
+        except StoreError as error:
+            logger.warning("What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
+        return value
+
+
+def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:
+    """Say how a run of an ensemble is kept, by the rules for every run.
+
+    Raises `ConfigError` for an id that can't be one, or without a store.
+    """
+    step = kept_step(keep, run_id, Asked(f"the ensemble {name}"))
+    if isinstance(step, Journalled):
+        return Keeping(step.run_id, step.store, step.resumes)
+    return Keeping(new_run_id())
