@@ -35,15 +35,20 @@ def bounded(reflection: TaskReflection, given: ReflectionInput) -> TaskReflectio
     bounds. Raises `OutputError` for a refined text that lost most of its content or a placeholder of the
     description.
     """
-    settled = replace(
+    whole = settled(reflection, given)
+    refuse_loss(whole, given)
+    return _cut(whole, given)
+
+
+def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return a reflection with nothing blank in it: what is not said is as the task has it."""
+    return replace(
         reflection,
         refined_description=_own(reflection.refined_description, given.task.description),
         refined_expected_output=_own(reflection.refined_expected_output, given.task.expected_output),
         observations=_items(reflection.observations),
         suggestions=_items(reflection.suggestions),
     )
-    refuse_loss(settled, given)
-    return _cut(settled, given)
 
 
 def size_of(reflection: TaskReflection, task: Task) -> int:
