@@ -125,7 +125,9 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
     if isinstance(verdict, bool):
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
-        score = _in_range(float(verdict))
+        score = float(verdict)
+        if not 0.0 <= score <= 1.0:  # which NaN is not, either
+            raise _out_of_range(score)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
         if value.overall_score is not None:
@@ -138,8 +140,10 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
             f"the verdict is {_short(value)}; expected a bool, a number in 0..1, (verdict, reason), "
             "a dict with 'valid' or 'score', or a ReflectionEvaluation"
         )
-    issues = (issue_of(str(reason)),) if reason and not satisfactory else ()
-    return ReflectionEvaluation(score, {}, satisfactory, issues)
+    evaluation = ReflectionEvaluation(score, {}, satisfactory)
+    if reason and not satisfactory:
+        evaluation.issues = (issue_of(str(reason)),)  # not as an argument: these need no looking at
+    return evaluation
 
 
 def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> ReflectionEvaluation:
@@ -160,14 +164,15 @@ def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> Reflec
 def _score_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         raise OutputError(f"the score is {_short(value)}; expected a number in 0..1")
-    return _in_range(float(value))
-
-
-def _in_range(score: float) -> float:
-    if not 0.0 <= score <= 1.0:  # which NaN is not, either
-        hint = "; divide by 100?" if 1 < score <= 100 else ""  # noqa: PLR2004 (a percentage)
-        raise OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
+    score = float(value)
+    if not 0.0 <= score <= 1.0:
+        raise _out_of_range(score)
     return score
+
+
+def _out_of_range(score: float) -> OutputError:
+    hint = "; divide by 100?" if 1 < score <= 100 else ""  # noqa: PLR2004 (a percentage)
+    return OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -34,8 +34,6 @@ def caller(
     fn: Callable[..., Any], verb: str, given: int
 ) -> tuple[Callable[..., Awaitable[Any]], Signature | None]:
     """Return `fn` as an async callable, and what it asks for besides what it is given, if it does."""
-    if not callable(fn):
-        raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
     signature = signature_of(fn, verb, given)
     call = fn if signature.is_async else partial(_in_thread, fn)
     return call, signature if signature.positional or signature.keywords else None
@@ -92,8 +90,9 @@ def value_of(kind: str, run: RunContext) -> Any:
 
 
 # Closures made for each run share their code, and with it their parameters: inspecting once is enough, unless
-# the annotations differ. Bounded, since code that is made at run time would pile up.
-_signatures: dict[tuple[CodeType, int], tuple[dict[str, Any], Signature]] = {}
+# the annotations differ. By the code's id, since its hash is one of all that it holds; and with the code, so
+# that no other gets that id. Bounded, since code that is made at run time would pile up.
+_signatures: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Signature]] = {}
 REMEMBERED = 1024
 
 SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, evaluation)"}
@@ -103,13 +102,13 @@ def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
     """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
     if not isinstance(fn, FunctionType) or (fn.__dict__ and _says_otherwise(fn)):
         return _inspect(fn, verb, given)
-    key = fn.__code__, given
+    key = id(fn.__code__), given
     known = _signatures.get(key)
-    if known is None or (known[0] is not fn.__annotations__ and known[0] != fn.__annotations__):
+    if known is None or (known[1] is not fn.__annotations__ and known[1] != fn.__annotations__):
         if len(_signatures) >= REMEMBERED:
             _signatures.clear()
-        known = _signatures[key] = fn.__annotations__, _inspect(fn, verb, given)
-    return known[1]
+        known = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, given)
+    return known[2]
 
 
 def _says_otherwise(fn: Callable[..., Any]) -> bool:
@@ -118,6 +117,8 @@ def _says_otherwise(fn: Callable[..., Any]) -> bool:
 
 
 def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+    if not callable(fn):
+        raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature takes what it is given

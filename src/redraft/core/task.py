@@ -51,6 +51,8 @@ def advice_text(advice: Sequence[Advice]) -> str:
 
 def prompt_of(task: Task, advice: Sequence[Advice] = ()) -> str:
     """Render what a generator is asked: advice and context, notes on the task, the task, what is expected."""
+    if not (advice or task.context or task.expected_output):  # as most tasks are
+        return task.description
     notes = [one.text for one in advice if one.is_note]
     parts: list[str] = []
     if others := [one for one in advice if not one.is_note]:

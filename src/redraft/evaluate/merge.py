@@ -46,7 +46,7 @@ def merge(
         elif score < criterion.threshold or not agreed:
             unmet.append(criterion)
     overall = weighted_mean(criteria, scores)
-    parts = (*found.values(), judged) if judged else tuple(found.values())
+    parts = (*found.values(), judged) if judged else found.values()
     said: list[Issue] = []
     suggestions: list[str] = []
     usage = NOTHING_USED
@@ -55,9 +55,10 @@ def merge(
         said += part.issues
         suggestions += part.suggestions
         usage += part.usage
-        confidence = min(confidence, part.confidence)
+        if part.confidence < confidence:
+            confidence = part.confidence
     issues = unique_issues(said)
-    complaining = {issue.criterion for issue in issues}
+    complaining = {issue.criterion for issue in issues} if unmet else ()
     for criterion in unmet:
         if criterion.name not in complaining:
             issues += (shortfall(criterion, scores[criterion.name]),)
@@ -78,10 +79,10 @@ def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, flo
     """Return the mean of the known scores by weight; None where nothing that counts is known."""
     total = weights = 0.0
     for criterion in criteria:
-        score = scores.get(criterion.name)
+        score, weight = scores.get(criterion.name), criterion.weight
         if score is not None:
-            total += criterion.weight * score
-            weights += criterion.weight
+            total += weight * score
+            weights += weight
     # Rounded, so that three scores of 0.7 reach a threshold of 0.7.
     return round(total / weights, 12) if weights else None
 

@@ -21,7 +21,9 @@ SKIPPED = ReflectionEvaluation(None)
 
 def failed(*issues: Issue) -> ReflectionEvaluation:
     """Say that the criterion is not met, and why."""
-    return ReflectionEvaluation(0.0, {}, False, issues)  # noqa: FBT003 (a name costs as much as the rest)
+    evaluation = ReflectionEvaluation(0.0, {})
+    evaluation.issues = issues  # not as an argument: these need no looking at
+    return evaluation
 
 
 def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:

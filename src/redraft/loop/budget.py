@@ -70,7 +70,10 @@ class Tally:
 
     def total(self) -> TokenUsage:
         """Return what all roles used together."""
-        return sum(self.by_role.values(), NOTHING_USED)
+        total = NOTHING_USED
+        for used in self.by_role.values():
+            total += used
+        return total
 
     def seconds(self) -> float:
         """Return the seconds since the run began."""

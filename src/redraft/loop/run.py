@@ -155,7 +155,7 @@ class _Run:
             await observe(self.pattern.advisors, result, self.step_once)
         if self.pattern.on_event is not None:
             self.emit(RunFinished(self.run_id, result))
-        if reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
+        if error is not None and reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
             raise ReflectionFailedError(f"The run ended in an error: {error}", result.history) from error
         return result
 
@@ -222,7 +222,9 @@ class _Run:
         )
 
     def _judged_before(self, output: Output) -> ReflectionVersion | None:
-        """Return the earlier version with the very same output, if that could be judged."""
+        """Return the earlier version with the very same output, if that could be judged, and still holds."""
+        if not self.parts.output_alone:
+            return None
         # A number is not its digits: only a text is its own key.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
         made = len(self.versions)
@@ -286,7 +288,9 @@ class _Run:
     def _reason_to_stop(self, decision: ReflectionDecision) -> ConvergenceReason | None:
         pattern, versions, reason = self.pattern, self.versions, None
         if decision is AUTO:
-            reason = reason_of(pattern.stop(versions))
+            reason = pattern.stop(versions)
+            if reason is not None:
+                reason = reason_of(reason)
         elif decision is ReflectionDecision.ACCEPT:
             self.versions = (*versions[:-1], replace(versions[-1], accepted=True))
             return ConvergenceReason.USER_ACCEPTED
@@ -320,7 +324,8 @@ class _Run:
         # The best by score was kept on the way; a callback's choice and the other selections look back.
         if best is None or final.accepted or pattern.best_version_selection != "highest_score":
             best = select(versions, pattern.best_version_selection)
-        diagnostics = diagnose(versions, reason, self.parts.signals) | self.notes
+        diagnostics = diagnose(versions, reason, self.parts.signals)
+        diagnostics.update(self.notes)
         usage = self.tally.total()
         if pattern.budget_usd is not None and usage.cost_usd is None:
             diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."

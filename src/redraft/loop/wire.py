@@ -88,7 +88,10 @@ def run_functions(
     if until is not None:
         chosen = replace(chosen, until=until)
     asked = task_of(task, chosen)
-    parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
+    generate, evaluate, revise = hands
+    parts = parts_of_functions(
+        chosen, asked.task_type, generate, evaluate, revise, has_draft=draft is not None
+    )
     if step is None:
         return run_loop(asked, parts, chosen, direct, given_draft(draft))
     from redraft.loop.keep import run_kept  # noqa: PLC0415 (only a run with a journal needs it)

@@ -100,6 +100,8 @@ def _at(value: Any, place: Sequence[str | int]) -> Any:
 
 def pointer(path: Sequence[str | int]) -> str:
     """Render a path as a JSON pointer (RFC 6901)."""
+    if not path:
+        return ""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
