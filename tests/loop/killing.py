@@ -27,6 +27,7 @@ from redraft.core.answer import answer
 from redraft.core.codec import to_json
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs
+from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
 
 REVISIONS = {"point": 1, "random": 3, "shared": 2, "warm": 1}
@@ -45,11 +46,11 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class WatchedStore(SqliteStore):
+class Watched:
     """A store with a point before and after each write."""
 
-    def __init__(self, path, killer):
-        super().__init__(path)
+    def __init__(self, place, killer):
+        super().__init__(place)
         self.killer = killer
 
     async def put(self, record):
@@ -65,12 +66,27 @@ class WatchedStore(SqliteStore):
         return stored
 
 
+class WatchedStore(Watched, SqliteStore):
+    """A file that is watched."""
+
+
+class WatchedDatabase(Watched, PostgresStore):
+    """A PostgreSQL database that is watched."""
+
+
+def watched(folder, point=0):
+    """Return the store of the runs: in the folder, or in the database of KILLING_DATABASE."""
+    url = os.environ.get("KILLING_DATABASE")
+    return WatchedDatabase(url, Killer(point)) if url else WatchedStore(folder / "redraft.db", Killer(point))
+
+
 class Program:
     """A run with model calls inside steps, a judge asked twice at once, and a person who is asked."""
 
     def __init__(self, folder, run_id, point=0):
         self.folder, self.run_id = folder, run_id
-        self.killer = Killer(point)
+        self.store = watched(folder, point)
+        self.killer = self.store.killer
 
     async def effect(self, name):
         """Do something that is paid for: it is in the log from its beginning."""
@@ -110,7 +126,6 @@ class Program:
                 await program.effect(f"person {iteration}")
                 return Decision.CONTINUE
 
-        store = WatchedStore(self.folder / "redraft.db", self.killer)
         try:
             result = await reflect(
                 "Count.",
@@ -118,10 +133,10 @@ class Program:
                 evaluate=self.evaluate,
                 revise=self.revise,
                 pattern=ReflectionPattern(max_iterations=revisions, callbacks=Person()),
-                step=Journalled(store, self.run_id),
+                step=Journalled(self.store, self.run_id),
             )
         finally:
-            await store.aclose()
+            await self.store.aclose()
         versions = [to_json(version) for version in result.history.versions]
         return [versions, str(result.convergence_reason), to_json(result.token_usage), result.execution_time]
 
@@ -212,7 +227,7 @@ def main(folder, kills, seed):
     wrong += more + two_at_once(folder)
 
     async def kept():
-        store = SqliteStore(folder / "redraft.db")
+        store = watched(folder)
         found = await Runs(store).find(limit=10_000)
         await store.aclose()
         return found

@@ -34,12 +34,12 @@ _COLUMNS = ", ".join(Row._fields)
 _ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
 _STORED = "RETURNING revision, created_at, updated_at"
 _CHANGE = """
-SET data = %(data)s, fields = %(fields)s, schema_version = %(schema_version)s, vector = %(vector)s,
+SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
     revision = records.revision + 1, updated_at = %(updated_at)s"""
 _INSERT = f"""
 INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
 VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, 1, %(created_at)s,
-    %(updated_at)s, %(fields)s)
+    %(updated_at)s, %(fields)b)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
 _PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
 _PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
