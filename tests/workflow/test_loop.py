@@ -284,3 +284,38 @@ def test_a_loop_in_another_language():
         evaluator={"type": "custom", "language": "prolog", "run": "valid :- output(O), O = _{n: N}, N >= 2."},
     )
     assert value["reflection_iteration"] in (2, 3)
+
+
+def judged_by(prompt):
+    return {"type": "llm", "model": "gpt-4", "prompt": prompt}
+
+
+FEEDING = {"run": "return {'hint': 'more'}"}
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "corrector", "asked"),
+    [
+        (judged_by("Is it good?"), None, 1),
+        (judged_by("Is {{ state.reflection_output }} good for {{ state.n }}?"), None, 1),
+        (judged_by("Is {{ state.reflection_output }} good?"), FEEDING, 1),
+        (judged_by("Is it good for {{ state.n }}?"), {**FEEDING, "apply": "replace"}, 2),
+        (judged_by("Is it good for {{ state.hint or '' }}?"), FEEDING, 3),
+        (judged_by("Attempt {{ state.reflection_iteration }}: is it good?"), None, 3),
+        (judged_by("Is it better than {{ state.reflection_best }}?"), None, 3),
+        (judged_by("All of {{ state | tojson }}"), None, 3),
+    ],
+)
+def test_a_judge_is_asked_again_about_the_same_output_where_it_sees_more(evaluator, corrector, asked):
+    model = ScriptedModel(['{"valid": false, "score": 0.1}'] * 3)
+    params = {"generator": {"action": "make"}, "evaluator": evaluator, "corrector": corrector}
+    state, given = {"n": 2, "hint": None}, {key: value for key, value in params.items() if value}
+    value = act("reflection.loop", state, {"make": making("same")}, {"gpt-4": model}, **given)
+    assert len(value["reflection_history"]) == 3
+    assert len(model.requests) == asked
+
+
+@pytest.mark.parametrize("name", ["reflection_iteration", "state['reflection_iteration']"])
+def test_code_that_judges_is_asked_again_about_the_same_output(name):
+    value = ran(making("same"), scoring(f"{name} == 3"))
+    assert [entry["valid"] for entry in value["reflection_history"]] == [False, False, True]

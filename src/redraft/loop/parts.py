@@ -28,7 +28,8 @@ class Judges:
 class Parts:
     """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too.
 
-    `live` is for verbs that must know how the run stands while they are at work.
+    `live` is for verbs that must know how the run stands while they are at work. `output_alone` says that
+    judging looks at nothing but the output: then the same output is not judged again.
     """
 
     generate: Generator | None
@@ -36,6 +37,7 @@ class Parts:
     revise: Reviser
     signals: Signals = NO_JUDGE
     live: LiveRun | None = None
+    output_alone: bool = True
 
     def through(self, step: Step) -> Parts:
         """Return the same verbs, each of which is a step now."""
@@ -45,4 +47,5 @@ class Parts:
             partial(step, "revise", Draft, self.revise),
             self.signals,
             self.live,
+            self.output_alone,
         )

@@ -26,7 +26,7 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.code import make
 from redraft.workflow.correct import is_candidate, unwrapped
 from redraft.workflow.judge import Judge
-from redraft.workflow.loop_state import current, loop_state, outcome
+from redraft.workflow.loop_state import DOCUMENTED, current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
 from redraft.workflow.scope import Scope, template
@@ -65,9 +65,8 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     task = Task(attempt.describe())
     origin = Origin("workflow", bench.name)
     step = kept_step(bench.keep, None, task)
-    result = await run_kept(
-        task, Parts(attempt.generate, attempt.evaluate, attempt.revise), pattern, step, None, origin
-    )
+    parts = Parts(attempt.generate, attempt.evaluate, attempt.revise, output_alone=sees_output_alone(given))
+    result = await run_kept(task, parts, pattern, step, None, origin)
     if result.error is not None and result.convergence_reason is ConvergenceReason.ERROR:
         raise _charged(result.error, result.token_usage)
     values = outcome(result, pattern.best_version_selection)
@@ -176,7 +175,28 @@ class Attempts:
 
 FEEDBACK = "reflection_feedback"
 """The key of the state with what was wrong, as a text: for generators that run again."""
+CHANGING = frozenset((*DOCUMENTED, FEEDBACK))
+"""What of the state is another in each attempt."""
 TOLD_BY = tuple(f"state.{name}" for name in (FEEDBACK, "reflection_errors", "reflection_history"))
+
+
+def sees_output_alone(given: LoopParams) -> bool:
+    """Say whether the evaluator would say the same of the same output in a later attempt.
+
+    Code sees the whole state. A judge's prompt shows what it reads: of that, feedback may change anything.
+    """
+    evaluator, corrector = given.evaluator, given.corrector
+    if evaluator.type != "llm":
+        return evaluator.type == "schema"
+    feeds = corrector is not None and (
+        corrector.apply == "feedback" or (corrector.apply == "auto" and corrector.run is not None)
+    )
+    told = template(str(evaluator.prompt)).paths | template(evaluator.model or "").paths
+    return all(
+        path[:2] == ("state", "reflection_output") or (not feeds and path[1:] and path[1] not in CHANGING)
+        for path in told
+        if path[0] == "state"
+    )
 
 
 def asking_to_mend(generator: Maker) -> Maker:
