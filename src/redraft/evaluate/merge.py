@@ -55,8 +55,7 @@ def merge(
         said += part.issues
         suggestions += part.suggestions
         usage += part.usage
-        if part.confidence < confidence:
-            confidence = part.confidence
+        confidence = min(confidence, part.confidence)
     issues = unique_issues(said)
     complaining = {issue.criterion for issue in issues} if unmet else ()
     for criterion in unmet:
