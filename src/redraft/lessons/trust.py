@@ -1,0 +1,93 @@
+"""What no lesson may say: an instruction to drop the rules, a command, an address, a check to be left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from redraft.text.invisible import without_invisible
+
+if TYPE_CHECKING:
+    from redraft.lessons.content import Content
+
+LONGEST = 2_000
+"""Characters of a field. What needs more is no lesson but a text of its own, with room to hide things in."""
+
+_FEW = r"(?:\s+\S+){0,4}?\s+"
+_RULES = r"(?:instructions?|rules?|guidelines?|polic(?:y|ies)|guardrails?|restrictions?|safeguards?)\b"
+_CHECKS = (
+    r"(?:tests?|checks?|checking|validations?|verifications?|linters?|linting|assertions?|reviews?|approvals?"
+    r"|confirmations?|authentication|authorization|permissions?|safety|security|ci|hooks?)\b"
+)
+_NOT_SAID = r"(?<!never )(?<!not )(?<!n't )(?<!n\u2019t )"
+
+_DROPS_RULES = (
+    rf"\b(?:ignore|disregard|forget|override|overrule|bypass|circumvent)\b{_FEW}{_RULES}",
+    r"\b(?:forget|ignore|new|real|hidden)(?:\s+\w+)?\s+system prompt\b",
+    r"\b(?:you are now|from now on,? you|developer mode|jailbreak\w*)\b",
+    r"\bact as (?:root|admin|an? unrestricted)\b",
+    r"\bdo not (?:tell|inform|mention (?:this|it) to) the (?:user|operator)\b",
+)
+_DROPS_CHECKS = (
+    rf"{_NOT_SAID}\b(?:skip|disable|bypass|suppress|deactivate)\b{_FEW}{_CHECKS}",
+    rf"{_NOT_SAID}\b(?:turn(?:ing)? off|switch(?:ing)? off|comment(?:ing)? out)\b{_FEW}{_CHECKS}",
+    rf"\bwithout\s+(?:running|asking for|waiting for)\s+(?:\S+\s+)?{_CHECKS}",
+)
+_ADDRESSES = (
+    r"\b[a-z][a-z0-9+.-]{1,20}://\S",
+    r"\bwww\.\S",
+    r"\b(?:mailto|javascript|data):\S",
+)
+_COMMANDS = (
+    r"\brm\s+-[a-z]*[rf]",
+    r"\bsudo\s+\S",
+    r"\b(?:curl|wget)\s+(?:-|\S+\s*\|)",
+    r"\|\s*(?:ba|z)?sh\b",
+    r"\bchmod\s+[0-7+]",
+    r"\b(?:pip|npm|apt|brew)\s+install\s",
+    r"\bgit\s+(?:push|reset|clean)\b",
+    r"--no-verify\b",
+    r"\bpowershell\b",
+    r"\bos\.system\b",
+    r"\bsubprocess\.",
+    r"\b(?:eval|exec)\s*\(",
+    r"\$\([^)]",
+    r"\bbase64\s+-d",
+    r"\bnc\s+-",
+    r"\bdrop\s+table\s+(?!of\b)",
+    r"\bdelete\s+from\s+\w+\s*;",
+    r">\s*/(?:dev|etc|bin|usr)/",
+)
+
+# Each is what a published attack on the memory of agents does, or what a person would have to vouch for.
+_REFUSED = {
+    what: re.compile("|".join(patterns), re.IGNORECASE)
+    for what, patterns in {
+        "an instruction to drop the rules": _DROPS_RULES,
+        "an instruction to leave out a check": _DROPS_CHECKS,
+        "an address": _ADDRESSES,
+        "a command": _COMMANDS,
+    }.items()
+}
+
+
+def refused(text: str) -> str:
+    """Say what in a text no lesson may hold; empty where there is nothing.
+
+    Characters that can't be seen don't hide it, and a line break is a space.
+    """
+    if len(text) > LONGEST:
+        return f"{len(text):,} characters, where {LONGEST:,} are enough"
+    seen = " ".join(without_invisible(text).split())
+    return next((what for what, pattern in _REFUSED.items() if pattern.search(seen)), "")
+
+
+def refused_fields(content: Content) -> dict[str, str]:
+    """Say of each field of a reflection that can't be kept why."""
+    found: dict[str, str] = {}
+    for one in fields(content):
+        value: Any = getattr(content, one.name)
+        if why := refused(value):
+            found[one.name] = why
+    return found
