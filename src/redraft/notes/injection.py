@@ -24,12 +24,13 @@ _END = "---"
 
 # What begins or ends a part of a text: a heading, a line of nothing but rules (which also makes a heading of
 # the line above), a fence, and the HTML that does the same. Any white space may stand before it.
-_RULE = r"[-=*_\u2010-\u2015\u2500-\u257f]"
+_SIGNS = r"\-=*_\u2010-\u2015\u2500-\u257f"
 _STRUCTURE = re.compile(
-    r"^(?! {4})[^\S\n]*+"
-    rf"(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|{_RULE}(?:{_RULE}|[^\S\n])*+$)",
+    rf"^(?! {{4}})[^\S\n]*+(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
     re.MULTILINE,
 )
+# Behind the dash of a list, more dashes are a rule however far away they stand.
+_LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
 _INDENT = "    "
 
 
@@ -60,7 +61,7 @@ def tokens_of(block: str) -> int:
 
 
 def _listed(items: Iterable[str]) -> str:
-    texts = (_contained(item) for item in items)
+    texts = (_contained(_LEADING_RULES.sub("", plain(item))) for item in items)
     return "\n".join("- " + text.replace("\n", "\n  ") for text in texts if text)
 
 

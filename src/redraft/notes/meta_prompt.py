@@ -94,9 +94,9 @@ def _prior(prior: TaskReflection) -> str:
     rendered = _without_middle(_rendered(prior), MOST_SAID)
     runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
     return (
-        f"## Notes in Force (run {prior.run_count})\n"
-        f"{runs} led to these notes, and your answer takes their place: carry over what still helps, mend or "
-        f"drop what does not.\n{fenced(rendered, 'notes')}"
+        f"## Note in Force (run {prior.run_count})\n"
+        f"{runs} led to this note, and your answer takes its place: carry over what still helps, mend or "
+        f"drop what does not.\n{fenced(rendered, 'note in force')}"
     )
 
 
@@ -126,7 +126,7 @@ def _limits(given: ReflectionInput) -> str:
     most = given.max_tokens
     rules = [
         f"Write at most {most:,} tokens altogether{_in_characters(most)}.",
-        "Leave a section blank where the original is best as it is.",
+        "A section that is left blank means the original text.",
         "Say what holds for every run of this task, not what only this output was about.",
     ]
     if estimate_tokens(given.task.description + given.task.expected_output) > most:
