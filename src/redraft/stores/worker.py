@@ -149,16 +149,18 @@ class _Thread(Thread):
         self._bell.put("end")
 
     def run(self) -> None:
-        session, more = self._make(), True
-        while more:
-            more = self._bell.get() == "work"
-            while self._inbox:
+        session = self._make()
+        # What its loop has not rung for yet is not taken: there is more to come.
+        while self._bell.get() == "work":
+            if self._inbox:
                 self._serve(session)
+        while self._inbox:
+            self._serve(session)
         session.close()
         _threads.discard(self)
 
     def _serve(self, session: Session) -> None:
-        """Do all jobs that there are. In between, none is held on to."""
+        """Do the jobs that there are. In between, none is held on to."""
         jobs: list[Job[Any]] = []
         try:
             with session.turn():
@@ -171,7 +173,10 @@ class _Thread(Thread):
         _tell(jobs)
 
     def _waiting(self) -> list[Job[Any]]:
-        return [self._inbox.popleft() for _ in range(min(len(self._inbox), LARGEST_BATCH))]
+        jobs = [self._inbox.popleft() for _ in range(min(len(self._inbox), LARGEST_BATCH))]
+        if len(jobs) == LARGEST_BATCH:
+            self._bell.put("work")  # for the rest
+        return jobs
 
 
 def _tell(jobs: Iterable[Job[Any]]) -> None:
