@@ -10,60 +10,65 @@ from redraft.stores.question import after_all_with
 from redraft.stores.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from sqlite3 import Connection
 
     from redraft.stores.base import Record
     from redraft.stores.question import Question
 
 _COLUMNS = ", ".join(Row._fields)
-_ONE = "space = :space AND kind = :kind AND key = :key"
-_STORED = "RETURNING revision, created_at, updated_at"
-_CHANGE = """
-SET data = :data, schema_version = :schema_version, vector = :vector,
-    revision = revision + 1, updated_at = :now"""
+_ONE = "space = ? AND kind = ? AND key = ?"
+_STORED = "RETURNING revision, created_at"
+# Values go by their places: to look for each by its name takes as long as to write the row.
 _INSERT = f"""
-INSERT INTO records (space, {_COLUMNS})
-VALUES (:space, :kind, :key, :data, :schema_version, :vector, 1, :now, :now)
+INSERT INTO records (space, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
-_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
-_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
+_PUT = f"""{_INSERT} UPDATE
+SET data = excluded.data, schema_version = excluded.schema_version, vector = excluded.vector,
+    revision = revision + 1, updated_at = excluded.updated_at {_STORED}"""
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING"
 _REPLACE = f"""
-UPDATE records {_CHANGE}
-WHERE {_ONE} AND revision = :revision AND :created_at IN (0, created_at) {_STORED}"""
+UPDATE records
+SET data = ?, schema_version = ?, vector = ?, revision = revision + 1, updated_at = ?
+WHERE {_ONE} AND revision = ? AND ? IN (0, created_at) {_STORED}"""  # noqa: S608 (made of constants)
 _GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
 
 def put(space: str, row: Row, connection: Connection) -> Row:
     """Store a row in any case."""
-    (stored,) = _write(connection, _PUT, space, row)
-    return stored
+    now = _now()
+    ((revision, created_at),) = connection.execute(_PUT, (space, *row[:5], now, now)).fetchall()
+    return Row(*row[:5], revision, created_at, now)
 
 
 def put_if_absent(space: str, row: Row, connection: Connection) -> tuple[Row, bool]:
     """Store a row unless there is one; return the one that is stored, and whether it is this."""
-    if stored := _write(connection, _PUT_IF_ABSENT, space, row):
-        return stored[0], True
-    (row,) = _rows(connection, _GET, {"space": space, "kind": row.kind, "key": row.key})
+    now = _now()
+    if connection.execute(_PUT_IF_ABSENT, (space, *row[:5], now, now)).rowcount:
+        return Row(*row[:5], 1, now, now), True
+    (row,) = _rows(connection, _GET, (space, row.kind, row.key))
     return row, False
 
 
 def replace(space: str, row: Row, connection: Connection) -> Row | None:
     """Store a row if the stored one has its revision and, unless 0, its time of creation."""
-    stored = _write(connection, _REPLACE, space, row)
-    return stored[0] if stored else None
+    now = _now()
+    given = (row.data, row.schema_version, row.vector, now)
+    asked = (space, row.kind, row.key, row.revision, row.created_at)
+    stored = connection.execute(_REPLACE, (*given, *asked)).fetchall()
+    return Row(*row[:5], *stored[0], updated_at=now) if stored else None
 
 
 def get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
     """Return the record with a key."""
-    rows = _rows(connection, _GET, {"space": space, "kind": kind, "key": key})
+    rows = _rows(connection, _GET, (space, kind, key))
     return rows[0].record() if rows else None
 
 
 def delete(space: str, kind: str, key: str, connection: Connection) -> bool:
     """Remove a row; say if there was one."""
-    return bool(connection.execute(_DELETE, {"space": space, "kind": kind, "key": key}).fetchall())
+    return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
 
 
 def find(space: str, asked: Question, connection: Connection) -> list[Record]:
@@ -94,14 +99,11 @@ def near(
     return [(record, each) for record, each in zip(records, similarities, strict=True) if record is not None]
 
 
-def _write(connection: Connection, sql: str, space: str, row: Row) -> list[Row]:
-    """Run a statement that writes at most one row, and return that as it is stored."""
-    values = {"space": space, "now": time_ns() // 1000, **row._asdict()}
-    # What was given, and what the database made of it: revision, created_at and updated_at.
-    return [Row(*row[:5], *stored) for stored in connection.execute(sql, values).fetchall()]
+def _now() -> int:
+    return time_ns() // 1000
 
 
-def _rows(connection: Connection, sql: str, values: Mapping[str, Any] | Sequence[Any]) -> list[Row]:
+def _rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[Row]:
     return [Row(*row) for row in connection.execute(sql, values).fetchall()]
 
 
