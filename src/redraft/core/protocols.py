@@ -51,6 +51,15 @@ class ChatModel(Protocol):
     async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
 
 
+class Embedder(Protocol):
+    """Turn texts into vectors that are near where the texts mean the like: one row a text, of unit length.
+
+    Raises `ModelError` when a provider failed, and `OutputError` for rows that can't be used.
+    """
+
+    async def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]: ...
+
+
 class Advisor(Protocol):
     """Give advice before a run, and learn from how it went."""
 

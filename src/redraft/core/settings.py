@@ -26,6 +26,10 @@ class Settings:
 
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
     reflection_model: str | None = _setting("REDRAFT_REFLECTION_MODEL", "The model that judges, if another.")
+    embedder: str | None = _setting(
+        "REDRAFT_EMBEDDER",
+        "What finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text alone.",
+    )
     home: str = _setting("REDRAFT_HOME", "The folder for what is kept; empty keeps nothing.", ".redraft")
     database_url: str | None = _setting(
         "REDRAFT_DATABASE_URL",

@@ -37,7 +37,7 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     weights, a missing key (with the variable that holds it) and aliases that lead to themselves;
     `MissingExtraError` for a provider whose client is not installed.
     """
-    full = _resolved(name, aliases or {})
+    full = resolved(name, aliases or {})
     provider, colon, model = full.partition(":")
     if not colon:
         raise ConfigError(
@@ -109,7 +109,8 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _resolved(name: str, aliases: Mapping[str, str]) -> str:
+def resolved(name: str, aliases: Mapping[str, str]) -> str:
+    """Return the name that is left when no alias is; raises `ConfigError` where they lead to themselves."""
     way = [name]
     while (target := aliases.get(way[-1])) is not None:
         if target in way:

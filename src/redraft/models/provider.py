@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from redraft.core.chat import ChatReply
@@ -14,14 +14,17 @@ from redraft.models.nearest import EXTRAS, nearest
 from redraft.models.parse import alternatives_of, parsed_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from pydantic_ai.exceptions import AgentRunError
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.openai import OpenAIChatModelSettings
+    from pydantic_ai.providers import Provider
 
     from redraft.core.chat import ChatRequest
+
+T = TypeVar("T")
 
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
@@ -76,7 +79,7 @@ class ProviderModel:
         opened = _opened.setdefault(asyncio.get_running_loop(), {})
         if self.name not in opened:
             model, self._fresh = self._fresh or _model_named(self.name), None
-            opened[self.name] = _Open(model, _closed_with_its_loop(model))
+            opened[self.name] = _Open(model, closed_with_its_loop(model))
             await anext(opened[self.name].closing)
         return opened[self.name].model
 
@@ -151,20 +154,29 @@ class _Open(NamedTuple):
 _opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKeyDictionary()
 
 
-async def _closed_with_its_loop(model: Model) -> AsyncGenerator[None]:
-    """Close a model's client when the event loop ends: a loop that does runs its generators to their end."""
+async def closed_with_its_loop(client: Model | Provider[Any]) -> AsyncGenerator[None]:
+    """Close a client when the event loop ends: a loop that does runs its generators to their end."""
     try:
         yield
     finally:
-        async with model:  # leaving a model closes its client
+        async with client:  # leaving a model, or a provider, closes its client
             pass
 
 
 def _model_named(name: str) -> Model:
+    def infer() -> Model:
+        from pydantic_ai.models import infer_model  # noqa: PLC0415 (loaded by now)
+
+        return infer_model(name)
+
+    return named(name, infer)
+
+
+def named(name: str, infer: Callable[[], T]) -> T:
+    """Return what Pydantic AI has under a name; raises `ConfigError` that says what is missing."""
     provider = name.partition(":")[0]
     try:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 (0.3 s, on first use)
-        from pydantic_ai.models import infer_model  # noqa: PLC0415 (likewise)
         from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415 (likewise)
     except ImportError as error:
         raise MissingExtraError(
@@ -172,7 +184,7 @@ def _model_named(name: str) -> Model:
         ) from error
     try:
         infer_provider_class(provider)
-        return infer_model(name)
+        return infer()
     except ImportError as error:
         raise _missing(name, str(error)) from error
     except UserError as error:

@@ -1,0 +1,1 @@
+"""all-MiniLM-L6-v2: the vocabulary that its weights read by, and where both come from."""
