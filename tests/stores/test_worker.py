@@ -72,12 +72,12 @@ def test_what_waits_is_done_in_one_go_and_in_order(worker, log, gate):
 
 def test_what_a_loop_asks_for_in_one_round_is_not_torn_apart_by_a_thread_that_is_at_work(worker, log, gate):
     async def ask(number):
-        time.sleep(0.02)  # noqa: ASYNC251 (the round takes its time: the thread ends what it does before)
+        time.sleep(0.04)  # noqa: ASYNC251 (the round takes its time: the thread ends what it does before)
         return await worker.do(lambda _: number)
 
     async def main():
         gate.set()
-        before = asyncio.create_task(worker.do(lambda _: time.sleep(0.03)))
+        before = asyncio.create_task(worker.do(lambda _: time.sleep(0.06)))
         await asyncio.sleep(0.01)
         assert await asyncio.gather(*map(ask, range(3))) == [0, 1, 2]
         await before
