@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion as QualityCriterion
     from redraft.core.errors import ChangedRunError as ChangedRunError
     from redraft.core.errors import ConfigError as ConfigError
+    from redraft.core.errors import EnsembleError as EnsembleError
     from redraft.core.errors import MissingExtraError as MissingExtraError
     from redraft.core.errors import ModelError as ModelError
     from redraft.core.errors import OutputError as OutputError
     from redraft.core.errors import RedraftError as RedraftError
     from redraft.core.errors import ReflectionFailedError as ReflectionFailedError
+    from redraft.core.errors import RejectedOutputError as RejectedOutputError
     from redraft.core.errors import SandboxError as SandboxError
     from redraft.core.errors import StoreError as StoreError
     from redraft.core.errors import UnfinishedError as UnfinishedError
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from redraft.core.steps import observed as observed
     from redraft.core.steps import retried as retried
     from redraft.core.task import Advice as Advice
-    from redraft.core.task import Task as Task
     from redraft.core.usage import TokenUsage as TokenUsage
     from redraft.core.version import Draft as Draft
     from redraft.core.version import ReflectionVersion as ReflectionVersion
@@ -62,6 +63,29 @@ if TYPE_CHECKING:
     from redraft.loop.stream import RunStream as RunStream
     from redraft.models.cassette import Cassette as Cassette
     from redraft.models.scripted import ScriptedModel as ScriptedModel
+    from redraft.notes.config import ReflectionConfig as ReflectionConfig
+    from redraft.notes.config import Trial as Trial
+    from redraft.notes.ensemble import Ensemble as Ensemble
+    from redraft.notes.ensemble_events import EnsembleEvent as EnsembleEvent
+    from redraft.notes.ensemble_events import EnsembleFinished as EnsembleFinished
+    from redraft.notes.ensemble_events import TaskFailed as TaskFailed
+    from redraft.notes.ensemble_events import TaskFinished as TaskFinished
+    from redraft.notes.ensemble_events import TaskStarted as TaskStarted
+    from redraft.notes.events import TaskReflectedEvent as TaskReflectedEvent
+    from redraft.notes.identity import TaskIdentity as TaskIdentity
+    from redraft.notes.in_memory import InMemoryReflectionStore as InMemoryReflectionStore
+    from redraft.notes.llm_strategy import LlmReflectionStrategy as LlmReflectionStrategy
+    from redraft.notes.postgres import PostgresReflectionStore as PostgresReflectionStore
+    from redraft.notes.reflection import TaskReflection as TaskReflection
+    from redraft.notes.result import EnsembleResult as EnsembleResult
+    from redraft.notes.result import TaskResult as TaskResult
+    from redraft.notes.sqlite import SqliteReflectionStore as SqliteReflectionStore
+    from redraft.notes.store import ReflectionStore as ReflectionStore
+    from redraft.notes.strategy import ReflectionInput as ReflectionInput
+    from redraft.notes.strategy import ReflectionStrategy as ReflectionStrategy
+    from redraft.notes.stream import EnsembleStream as EnsembleStream
+    from redraft.notes.task import Task as Task
+    from redraft.notes.task import TaskContext as TaskContext
     from redraft.stores.base import Record as Record
     from redraft.stores.base import Store as Store
     from redraft.stores.memory import MemoryStore as MemoryStore
@@ -75,11 +99,13 @@ _PLACES = {
     "core.errors": (
         "ChangedRunError",
         "ConfigError",
+        "EnsembleError",
         "MissingExtraError",
         "ModelError",
         "OutputError",
         "RedraftError",
         "ReflectionFailedError",
+        "RejectedOutputError",
         "SandboxError",
         "StoreError",
         "UnfinishedError",
@@ -99,7 +125,7 @@ _PLACES = {
     "core.reflection": ("Reflection",),
     "core.result": ("ConvergenceReason", "ReflectionHistory", "ReflectionResult"),
     "core.steps": ("Retry", "direct", "observed", "retried"),
-    "core.task": ("Advice", "Task"),
+    "core.task": ("Advice",),
     "core.usage": ("TokenUsage",),
     "core.version": ("Draft", "ReflectionVersion"),
     "loop.agent": ("Agent",),
@@ -112,6 +138,27 @@ _PLACES = {
     "loop.stream": ("RunStream",),
     "models.cassette": ("Cassette",),
     "models.scripted": ("ScriptedModel",),
+    "notes.config": ("ReflectionConfig", "Trial"),
+    "notes.ensemble": ("Ensemble",),
+    "notes.ensemble_events": (
+        "EnsembleEvent",
+        "EnsembleFinished",
+        "TaskFailed",
+        "TaskFinished",
+        "TaskStarted",
+    ),
+    "notes.events": ("TaskReflectedEvent",),
+    "notes.identity": ("TaskIdentity",),
+    "notes.in_memory": ("InMemoryReflectionStore",),
+    "notes.llm_strategy": ("LlmReflectionStrategy",),
+    "notes.postgres": ("PostgresReflectionStore",),
+    "notes.reflection": ("TaskReflection",),
+    "notes.result": ("EnsembleResult", "TaskResult"),
+    "notes.sqlite": ("SqliteReflectionStore",),
+    "notes.store": ("ReflectionStore",),
+    "notes.strategy": ("ReflectionInput", "ReflectionStrategy"),
+    "notes.stream": ("EnsembleStream",),
+    "notes.task": ("Task", "TaskContext"),
     "stores.base": ("Record", "Store"),
     "stores.memory": ("MemoryStore",),
     "stores.sqlite": ("SqliteStore",),

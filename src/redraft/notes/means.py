@@ -11,7 +11,6 @@ from redraft.core.errors import ConfigError
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.feedback import render_feedback
 from redraft.core.protocols import ChatModel
-from redraft.loop.acting.performer import Performer
 from redraft.loop.agent import performer_with
 from redraft.loop.parts import Judges, Parts
 from redraft.loop.pattern import ReflectionPattern
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from redraft.core.result import ConvergenceReason
     from redraft.core.settings import Settings
     from redraft.core.version import Output, ReflectionVersion
+    from redraft.loop.acting.performer import Performer  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.check import check_count, check_list
 from redraft.core.criterion import QualityCriterion
@@ -12,8 +12,10 @@ from redraft.core.errors import ConfigError
 from redraft.core.protocols import ChatModel
 from redraft.core.task import Task as Asked
 from redraft.core.version import Output
-from redraft.loop.pattern import ReflectionPattern
 from redraft.notes.config import ReflectionConfig
+
+if TYPE_CHECKING:
+    from redraft.loop.pattern import ReflectionPattern  # noqa: TC004 (a task is no reason to load the loop)
 
 
 @dataclass(frozen=True, slots=True)
