@@ -14,7 +14,7 @@ def test_it_says_what_is_here(monkeypatch):
     assert result.exit_code == 0
     assert found["keys"]["OPENAI_API_KEY"] is True
     assert found["keys"]["ANTHROPIC_API_KEY"] is False
-    assert found["extras"].keys() == {"openai", "anthropic", "google", "local", "embed"}
+    assert found["extras"].keys() == {"openai", "anthropic", "google", "local", "embed", "postgres"}
     assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
     assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
     assert secret not in result.output
@@ -50,3 +50,19 @@ def test_without_a_jail_it_says_what_is_missing(monkeypatch):
     monkeypatch.setattr("redraft.cli.examine.ProcessJail.__call__", refuse)
     text = redraft("doctor").stdout
     assert "no  Python source  This machine has no jail; it lacks Landlock." in text
+
+
+def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert document(redraft("doctor", "--json"))["store"] is None
+    assert "nowhere" in redraft("doctor").stdout
+    monkeypatch.setenv("REDRAFT_HOME", "kept")
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["place"], store["answers"]) == (str(tmp_path / "kept" / "redraft.db"), True)
+    assert not (tmp_path / "kept").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "redraft.db").write_text(
+        "no database, and long enough to be looked at as if it were"
+    )
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["answers"], "is no SQLite database" in store["why"]) == (False, True)

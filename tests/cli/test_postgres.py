@@ -81,6 +81,8 @@ def test_a_run_is_kept_shown_and_exported(redraft, server, postgres):
         "aaa",
     ]
     assert redraft("resume", "last").stdout == "aaa\n"
+    store = json.loads(redraft("doctor", "--json").stdout)["store"]
+    assert (store["place"], store["answers"]) == (listed["database"], True)
     assert len(server.asked) == 1
     assert postgres.ask("SELECT count(*) FROM redraft_records WHERE kind = 'run'") == [(1,)]
 
@@ -118,7 +120,7 @@ def test_a_run_that_was_killed_is_taken_up_where_it_stopped(redraft, server):
 @pytest.mark.parametrize(
     ("url", "code", "says"),
     [
-        ("", 2, "The setting `database_url` (REDRAFT_DATABASE_URL) is wrong."),
+        ("", 2, "The setting `database_url` (REDRAFT_DATABASE_URL): The URL"),
         (f"mysql://me:{HIDDEN}@host/db", 2, "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
         (f"postgresql://me:{HIDDEN}@localhost:1/db", 2, "'db' on localhost:1 can't be reached"),
     ],
@@ -127,6 +129,9 @@ def test_a_database_that_can_not_be_used_is_named(redraft, url, code, says):
     done = redraft("runs", REDRAFT_DATABASE_URL=url)
     assert done.returncode == code
     assert says in done.stderr
+    store = json.loads(redraft("doctor", "--json", REDRAFT_DATABASE_URL=url).stdout)["store"]
+    assert not store["answers"]
+    assert says in store["why"]
 
 
 def test_a_run_goes_on_where_the_server_is_away(redraft, server):

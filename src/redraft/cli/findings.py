@@ -26,6 +26,8 @@ def findings_text(found: Findings) -> RenderableType:
     """Render an examination, a paragraph a subject."""
     extras = [(name, there, "" if there else _install(name)) for name, there in found.extras.items()]
     keys = [(name, there, "") for name, there in found.keys.items()]
+    store = found.store
+    kept = [] if store is None else [(store.place, store.answers, store.why)]
     return Group(
         Text(f"redraft {found.redraft}, Python {found.python}, {found.platform}"),
         *_section("Extras", _rows(extras)),
@@ -33,6 +35,7 @@ def findings_text(found: Findings) -> RenderableType:
         *_section(
             "Jail for code that is not ours", _rows((jail.name, jail.works, jail.why) for jail in found.jail)
         ),
+        *_section("Where runs are kept", _rows(kept or [("nowhere", False, "the setting `home` is empty")])),
         *_section("Settings", settings_rows(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )

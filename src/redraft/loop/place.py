@@ -42,7 +42,7 @@ class Place:
         try:
             return PostgresStore(self.database, self.space)
         except ConfigError as error:
-            error.args = (f"The setting `database_url` (REDRAFT_DATABASE_URL) is wrong. {error}",)
+            error.args = (f"The setting `database_url` (REDRAFT_DATABASE_URL): {error}",)
             raise
 
 
