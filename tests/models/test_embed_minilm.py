@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from math import fsum, hypot
@@ -95,7 +96,23 @@ def test_the_loop_goes_on_and_a_cancelled_call_ends(embedder):
 def test_embedders_share_the_loaded_weights_and_their_name(embedder):
     other = MiniLMEmbedder()
     assert other.name == embedder.name == "local:minilm@8199be6f699a"
-    assert other._engine is embedder._engine
+    run_sync(other(["x"]))
+    assert sum(key == (os.getpid(), 1) for key in embed_minilm._engines) == 1
+
+
+def test_a_forked_child_has_a_thread_of_its_own():
+    needs.minilm()
+    code = (
+        "import os\n"
+        "from redraft.core.sync import run_sync\n"
+        "from redraft.models.embed_minilm import MiniLMEmbedder\n"
+        "embedder = MiniLMEmbedder()\n"
+        "before = run_sync(embedder(['x']))\n"
+        "if (child := os.fork()) == 0:\n"
+        "    os._exit(0 if run_sync(embedder(['x'])) == before else 3)\n"
+        "assert os.waitpid(child, 0)[1] == 0"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=30)
 
 
 def test_nothing_of_the_package_is_imported(embedder):

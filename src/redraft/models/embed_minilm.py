@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -47,14 +48,15 @@ class MiniLMEmbedder:
             raise ConfigError(f"MiniLMEmbedder: threads must be at least 1, got {threads!r}.")
         weights_file()
         self.name = f"{NAME}@{WEIGHTS_SHA256[:12]}"
-        self._engine = _engines.setdefault(threads, _Engine(threads))
+        self._threads = threads
 
     async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
         """Return the unit vectors of `texts`."""
+        engine = _engine_of(self._threads)
         stop = threading.Event()
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._engine.pool, self._engine.embed, list(texts), stop)
+            return await loop.run_in_executor(engine.pool, engine.embed, list(texts), stop)
         finally:
             stop.set()
 
@@ -147,7 +149,13 @@ class _Engine:
         return runtime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
 
 
-_engines: dict[int, _Engine] = {}
+_engines: dict[tuple[int, int], _Engine] = {}
+
+
+def _engine_of(threads: int) -> _Engine:
+    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
+    key = os.getpid(), threads
+    return _engines.get(key) or _engines.setdefault(key, _Engine(threads))
 
 
 def _checked(path: Path, sha256: str) -> bytes:
