@@ -38,13 +38,13 @@ class Sections:
 
 
 def sections_of(reply: str, *, cut_off: bool = False) -> Sections:
-    """Read a reply to the reflection prompt; raises `OutputError` where it has no marker at all.
+    """Read a reply to the reflection prompt.
 
     A section begins with its marker at the beginning of a line. Of the markers that stand there, those count
     with which most sections are found in their documented order, the earliest of them; any other is content
     of the section in which it stands. A fence around all of it and what stands before the first marker are
-    left out. A reply that was `cut_off` ends within its last section: a text that is not whole counts as
-    missing, of a list the last item.
+    left out. Of a reply that was `cut_off` within a list, the last item is left out. Raises `OutputError`
+    where there is no marker at all, and where a refined text was cut off.
     """
     lines = plain(reply).split("\n")
     places = _places(lines)
@@ -53,20 +53,26 @@ def sections_of(reply: str, *, cut_off: bool = False) -> Sections:
             f"None of the markers {', '.join(f'{name}:' for name in MARKERS)} begins a line of the reply, "
             f"which has {len(reply):,} characters: it can't be read as a reflection."
         )
-    del lines[_end(lines, min(places.values())) :]
+    last = list(places)[-1] if cut_off else ""
+    if last in MARKERS[:2]:
+        raise OutputError(
+            f"The reply was cut off in the section {last}: the model's limit of tokens is too low."
+        )
+    del lines[_end(lines, places) :]
     ends = sorted([*places.values(), len(lines)])
     found: dict[str, list[str]] = {}
     for name, start in places.items():
         end = ends[ends.index(start) + 1]
-        found[name] = [_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]]
-    last = MARKERS[max(map(MARKERS.index, places))] if cut_off else ""
-    texts = ["" if name == last else _text(found.get(name, [])) for name in MARKERS[:2]]
-    lists = [_items(found.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]]
-    return Sections(texts[0], texts[1], lists[0], lists[1])
+        found[name] = _unfenced([_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]])
+    description, expected = (_text(found.get(name, [])) for name in MARKERS[:2])
+    observed, suggested = (
+        _items(found.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]
+    )
+    return Sections(description, expected, observed, suggested)
 
 
 def _places(lines: list[str]) -> dict[str, int]:
-    """Return the line of each marker that counts."""
+    """Return the line of each marker that counts, in their order."""
     marked = [
         (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
     ]
@@ -86,19 +92,25 @@ def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> di
     return found if len(found) == len(names) else {}
 
 
-def _end(lines: list[str], first: int) -> int:
+def _end(lines: list[str], places: dict[str, int]) -> int:
     """Say where the reply ends: at the fence that closes one opened above the first marker, if any."""
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
-    above = sum(number < first for number in fences)
+    above = sum(number < min(places.values()) for number in fences)
     # Fences come in pairs: an odd number above leaves one open, and then an even number in all closes it.
-    return fences[-1] if above % 2 and len(fences) % 2 == 0 else len(lines)
+    closed = above % 2 and len(fences) % 2 == 0 and fences[-1] > max(places.values())
+    return fences[-1] if closed else len(lines)
+
+
+def _unfenced(lines: list[str]) -> list[str]:
+    """Return a section without blank lines and rules around it, and without a fence around all of it."""
+    said = [number for number, line in enumerate(lines) if line.strip() and not _RULE.fullmatch(line)]
+    inner = lines[said[0] : said[-1] + 1] if said else []
+    fences = [number for number, line in enumerate(inner) if _FENCE.fullmatch(line)]
+    return inner[1:-1] if fences == [0, len(inner) - 1] else inner
 
 
 def _text(lines: list[str]) -> str:
-    end = len(lines)
-    while end and (not lines[end - 1].strip() or _RULE.fullmatch(lines[end - 1])):
-        end -= 1
-    text = "\n".join(lines[:end]).strip()
+    text = "\n".join(lines).strip()
     return "" if _says_nothing(text) else text
 
 

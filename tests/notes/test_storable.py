@@ -1,0 +1,65 @@
+import pytest
+
+from redraft.core.errors import OutputError
+from redraft.core.task import Task
+from redraft.notes.reflection import TaskReflection
+from redraft.notes.storable import redacted, storable
+from redraft.notes.strategy import ReflectionInput
+
+SECRET = "correct-horse-" + "battery-staple-77"
+LOGIN = "Connect as admin with password: " + "Tr0ub4dor" + "&3xyz"
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch):
+    monkeypatch.setenv("REDRAFT_TEST_API_KEY", SECRET)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_no_text_of_a_reflection_keeps_a_secret(place):
+    parts = ["d", "e", ("o",), ("s",)]
+    parts[place] = f"use {SECRET} now" if place < 2 else ("first", f"use {SECRET} now")
+    kept = redacted(TaskReflection(*parts))
+    assert SECRET not in repr(kept)
+    assert repr(kept).count("[withheld: ") == 1
+    assert redacted(kept) == kept
+
+
+def test_what_is_no_secret_stays():
+    reflection = TaskReflection(
+        "Log in with {user} and password={password}", "e", ("o",), ("s",), run_count=3
+    )
+    assert redacted(reflection) == reflection
+
+
+def test_a_text_that_is_the_tasks_own_is_withheld_too():
+    kept = storable(TaskReflection("", ""), ReflectionInput(Task(LOGIN), "out"))
+    assert kept.refined_description == "Connect as admin with password: [withheld: password]"
+
+
+def test_no_cut_leaves_half_of_a_secret():
+    key = "\n".join(
+        ["-----BEGIN " + "PRIVATE KEY-----", *["MIIEvQIBADANBgkq" * 4] * 40, "-----END " + "PRIVATE KEY-----"]
+    )
+    given = ReflectionInput(Task("d"), "out", max_tokens=100)
+    kept = storable(TaskReflection(f"Use this key:\n{key}\nand no other.", "e"), given)
+    assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
+
+
+def test_a_placeholder_that_was_withheld_is_a_loss():
+    given = ReflectionInput(Task("About {topic}"), "out")
+    with pytest.raises(OutputError, match="lost"):
+        storable(TaskReflection("About it", "e"), given)
+
+
+@pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])
+def test_what_is_no_reflection_is_refused(answer):
+    with pytest.raises(OutputError, match="must return a TaskReflection, got"):
+        storable(answer, ReflectionInput(Task("d"), "out"))
+
+
+def test_what_can_not_be_made_clean_is_refused_without_its_value(monkeypatch):
+    monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "kept" not in text)
+    with pytest.raises(OutputError, match="holds a secret that could not be withheld") as caught:
+        redacted(TaskReflection("d", "e", (), ("kept value",)))
+    assert "value" not in str(caught.value)
