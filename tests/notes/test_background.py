@@ -1,0 +1,161 @@
+"""Reflections that nobody waits for: in processes of their own, which end in each way that there is."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ensembles import better, thinking
+from redraft import Ensemble, InMemoryReflectionStore, ReflectionConfig, Task, TaskIdentity
+from redraft.notes.background import Background
+
+TESTS = Path(__file__).parents[1]
+BEGIN = """
+import asyncio, sys, time, threading
+from redraft import *
+path, seconds = sys.argv[1], float(sys.argv[2])
+async def slow(given):
+    await asyncio.sleep(seconds)
+    await asyncio.to_thread(time.sleep, 0.01)  # what name look-ups do: an executor must still take it
+    return TaskReflection.of_first_run("Better.", "")
+def sluggish(given):
+    time.sleep(seconds)
+    return TaskReflection.of_first_run("Better.", "")
+def ensemble(strategy):
+    task = Task("Say it.", handler=lambda ctx: "said", reflect=ReflectionConfig(strategy=strategy))
+    return Ensemble(tasks=[task], reflection_store=SqliteReflectionStore(path), keep=False)
+"""
+
+
+def notes_in(path):
+    """How many notes a process left behind."""
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+        return connection.execute("select count(*) from records where kind = 'note'").fetchone()[0]
+
+
+def run(script, path, seconds=0.3):
+    argv = [sys.executable, "-W", "error", "-c", BEGIN + script, str(path), str(seconds)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=_environment(), check=False)
+
+
+def _environment():
+    return {**os.environ, "REDRAFT_HOME": ""}
+
+
+@pytest.mark.parametrize("strategy", ["slow", "sluggish"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print(asyncio.run(ensemble({strategy}).run(wait_for_reflections=False)).output)",
+        "print(ensemble({strategy}).run_sync(wait_for_reflections=False).output)",
+        "print(ensemble({strategy}).run_sync(wait_for_reflections=False).output); sys.exit(0)",
+        """
+async def main():
+    runs = [ensemble({strategy}).run(wait_for_reflections=False) for _ in range(1)]
+    print((await asyncio.gather(*runs))[0].output)
+thread = threading.Thread(target=asyncio.run, args=(main(),))
+thread.start(); thread.join()""",
+    ],
+    ids=["asyncio", "sync", "exit", "thread"],
+)
+def test_a_process_that_ends_normally_finishes_them(script, strategy, tmp_path):
+    path = tmp_path / "notes.db"
+    done = run(script.format(strategy=strategy), path)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "said\n")
+    assert notes_in(path) == 1
+
+
+def test_a_process_that_ends_in_an_error_finishes_them_too(tmp_path):
+    path = tmp_path / "notes.db"
+    done = run("ensemble(slow).run_sync(wait_for_reflections=False); raise SystemExit('bad end')", path)
+    assert (done.returncode, done.stderr) == (1, "bad end\n")
+    assert notes_in(path) == 1
+
+
+@pytest.mark.parametrize("strategy", ["slow", "sluggish"])
+def test_an_interrupt_ends_the_wait_with_what_is_stored_intact(strategy, tmp_path):
+    path = tmp_path / "notes.db"
+    assert run("ensemble(slow).run_sync()", path, 0).returncode == 0
+    script = f"ensemble({strategy}).run_sync(wait_for_reflections=False); print('answered', flush=True)"
+    argv = [sys.executable, "-c", BEGIN + script, str(path), "60"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=_environment()) as process:  # fmt: skip
+        try:
+            assert process.stdout.readline() == "answered\n"
+            time.sleep(0.3)  # it has reached its end by then; an interrupt before that is no different
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert time.monotonic() - began < 15
+    assert "KeyboardInterrupt" in said
+    assert notes_in(path) == 1
+
+
+def test_a_forked_child_does_not_wait_for_what_its_parent_has_under_way(tmp_path):
+    script = """
+import os
+ensemble(slow).run_sync(wait_for_reflections=False)
+import multiprocessing
+child = multiprocessing.get_context("fork").Process(target=print, args=("child",))
+child.start(); child.join(10); print(child.exitcode)"""
+    path = tmp_path / "notes.db"
+    done = run(script, path, 0.5)
+    assert done.stdout == "child\n0\n"
+    assert notes_in(path) == 1
+
+
+def test_the_answer_does_not_wait_and_drain_does():
+    gate, told = threading.Event(), []
+
+    def waits(given):
+        assert gate.wait(10)
+        return better(given)
+
+    async def main():
+        store = InMemoryReflectionStore()
+        task = Task("Say it.", reflect=ReflectionConfig(strategy=waits))
+        ensemble = Ensemble(thinking("said"), [task], store, told.append)
+        results = [await ensemble.run(wait_for_reflections=False) for _ in range(2)]
+        assert [one.output for one in results] == ["said", "said"]
+        assert results[0][task].reflection is None
+        assert "background" in results[0][task].no_reflection
+        with pytest.raises(TimeoutError):  # who gives up waiting does not give up what is waited for
+            await asyncio.wait_for(ensemble.drain(), 0.05)
+        assert told == []
+        gate.set()
+        await ensemble.drain()
+        await ensemble.drain()
+        assert sorted(event.reflection.run_count for event in told) == [1, 2]
+        assert (await store.retrieve(TaskIdentity.of(task))).run_count == 2
+
+    asyncio.run(main())
+
+
+def test_a_thread_serves_all_jobs_and_ends_with_the_last():
+    background, threads = Background(), set()
+
+    async def job():
+        threads.add(threading.current_thread())
+        await asyncio.sleep(0.01)
+
+    for _ in range(2):
+        threads.clear()
+        for future in [background.start(job()) for _ in range(20)]:
+            future.result(10)
+        background.finish()
+        [thread] = threads
+        thread.join(10)
+        assert not thread.is_alive()

@@ -1,0 +1,132 @@
+"""Ensembles under a run id: what was done is not done again."""
+
+import asyncio
+
+import pytest
+
+from ensembles import BETTER, asked, reflections, thinking, warnings
+from redraft import (
+    ChangedRunError,
+    ConfigError,
+    Ensemble,
+    EnsembleError,
+    InMemoryReflectionStore,
+    Journalled,
+    MemoryStore,
+    Runs,
+    StoreError,
+    Task,
+    TaskIdentity,
+    reflect,
+)
+
+
+def test_the_same_call_again_gives_finished_tasks_again_without_a_call():
+    model, told, reviews = thinking("said", "OBSERVATIONS:\n- It went well"), [], []
+    store, notes = MemoryStore(), InMemoryReflectionStore()
+    first = Task("Say {it}.", reflect=True, review=reviews.append)
+    ensemble = Ensemble(model, [first, Task("B")], notes, told.append, keep=store)
+    once = ensemble.run_sync({"it": "x"}, run_id="mine")
+    again = ensemble.run_sync({"it": "x"}, run_id="mine")
+    assert (once.output, again.output) == ("said", "said")
+    assert (len(asked(model)), len(reflections(model)), len(reviews), len(told)) == (2, 1, 1, 1)
+    assert again[first].reflection == once[first].reflection
+    assert (once.run_id, [one.run_id for one in once.results]) == ("mine", ["mine.1", "mine.2"])
+    assert len(asyncio.run(notes.revisions(TaskIdentity.of(first)))) == 1
+    assert sorted(run.run_id for run in asyncio.run(Runs(store).find())) == ["mine.1", "mine.2"]
+    with pytest.raises(EnsembleError, match="was for another task") as caught:
+        ensemble.run_sync({"it": "other"}, run_id="mine")
+    assert isinstance(caught.value.errors[first], ChangedRunError)
+
+
+def test_a_run_that_failed_goes_on_where_it_failed():
+    model, store, works = thinking("said"), MemoryStore(), []
+
+    def handler(ctx):
+        if not works:
+            raise ValueError("not yet")
+        return "works"
+
+    first, second = Task("First", reflect=BETTER), Task("Second", handler=handler)
+    ensemble = Ensemble(model, [first, second], InMemoryReflectionStore(), keep=store)
+    with pytest.raises(EnsembleError, match="not yet"):
+        ensemble.run_sync(run_id="mine")
+    works.append(1)
+    result = ensemble.run_sync(run_id="mine")
+    assert list(result.outputs.values()) == ["said", "works"]
+    assert len(asked(model)) == 1
+    assert result[first].reflection.run_count == 1
+
+
+def test_a_resumed_run_has_the_note_that_it_had():
+    model, store, fails = thinking("said"), MemoryStore(), [1]
+
+    def guard(output):
+        if fails:
+            raise RuntimeError("killed here")
+
+    task = Task("Say it.", reflect=BETTER, guardrails=[guard])
+    ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=store)
+    with pytest.raises(EnsembleError):
+        ensemble.run_sync(run_id="first")
+    fails.clear()
+    ensemble.run_sync(run_id="second")
+    resumed = ensemble.run_sync(run_id="first")
+    assert resumed[task].note is None
+    assert resumed[task].reflection.run_count == 2
+    assert len(asked(model)) == 2
+
+
+def test_refused_attempts_have_ids_of_their_own_and_are_not_made_again():
+    answers = iter(["no", "yes"])
+    model, task = (
+        thinking(lambda _request: next(answers)),
+        Task("A", guardrails=[lambda output: output == "yes"]),
+    )
+    ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=MemoryStore())
+    for _ in range(2):
+        result = ensemble.run_sync(run_id="mine")
+        assert (result.output, result.results[0].attempts) == ("yes", 2)
+        assert result.results[0].result.run_id == "mine.1.2"
+    assert len(model.requests) == 2
+
+
+def test_an_id_needs_a_store():
+    ensemble = Ensemble(thinking(), [Task("A")], InMemoryReflectionStore(), keep=False)
+    with pytest.raises(ConfigError, match="can't be resumed"):
+        ensemble.run_sync(run_id="mine")
+
+
+def test_an_ensemble_inside_a_journalled_step_is_found_again_when_that_is_resumed():
+    model, store, fails = thinking("said"), MemoryStore(), [1]
+    ensemble = Ensemble(model, [Task("A", reflect=BETTER)], InMemoryReflectionStore())
+
+    async def generate(prompt):
+        result = await ensemble.run()
+        if fails:
+            fails.clear()
+            raise ValueError("killed after the ensemble")
+        return result.output
+
+    async def main():
+        return await reflect(
+            "Outer", generate=generate, evaluate=lambda output: True, step=Journalled(store, "outer")
+        )
+
+    with pytest.raises(ValueError, match="killed"):
+        asyncio.run(main())
+    result = asyncio.run(main())
+    assert (result.best_output, len(asked(model))) == ("said", 1)
+
+
+def test_a_store_that_fails_costs_no_answer_without_an_id_and_raises_with_one(caplog):
+    async def fails(self, *_, **__):
+        raise StoreError("the disk is full")
+
+    down = type("Down", (MemoryStore,), dict.fromkeys(("get", "find", "put", "put_if_absent"), fails))()
+    task = Task("A", guardrails=[lambda output: True], reflect=BETTER)
+    ensemble = Ensemble(thinking("said"), [task], InMemoryReflectionStore(), keep=down)
+    assert ensemble.run_sync().output == "said"
+    assert all("the disk is full" in warning for warning in warnings(caplog))
+    with pytest.raises(EnsembleError, match="StoreError: the disk is full"):
+        ensemble.run_sync(run_id="mine")

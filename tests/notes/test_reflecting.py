@@ -1,0 +1,276 @@
+import asyncio
+import logging
+
+import pytest
+
+from ensembles import BETTER, asked, better, is_reflection, thinking, warnings
+from redraft import (
+    Ensemble,
+    InMemoryReflectionStore,
+    MemoryStore,
+    ModelError,
+    QualityCriterion,
+    ReflectionConfig,
+    ScriptedModel,
+    StoreError,
+    Task,
+    TaskIdentity,
+    TaskReflection,
+    Trial,
+)
+from redraft.notes.note_store import NoteStore
+
+PRIOR = TaskReflection.of_first_run("Say it well.", "", ["before"])
+EXACT = QualityCriterion("exact", evaluator="regex", evaluator_config={"pattern": "^good$"})
+
+
+def fails(given):
+    raise ValueError("no idea")
+
+
+async def down(request):
+    raise ModelError("the model is down")
+
+
+class Broken(NoteStore):
+    """A store that can't do some things."""
+
+    def __init__(self, *broken):
+        super().__init__(MemoryStore())
+        self.broken = broken
+
+    async def current(self, identity, /):
+        if "current" in self.broken:
+            raise StoreError("the store is down")
+        return await super().current(identity)
+
+    async def append(self, task, reflection, /, **more):
+        if "append" in self.broken:
+            raise StoreError("the store is down")
+        return await super().append(task, reflection, **more)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (ReflectionConfig(strategy=fails), "ValueError: no idea"),
+        (ReflectionConfig(strategy=lambda given: None), "returned None, which is no TaskReflection"),
+        (ReflectionConfig(strategy=lambda given: "better"), "returned 'better', which is no TaskReflection"),
+        (ReflectionConfig(strategy=lambda given: TaskReflection("Lost.", "")), "lost {it}"),
+        (ReflectionConfig(model=ScriptedModel(down)), "the model is down"),
+        (ReflectionConfig(model=ScriptedModel(["no marker in this"])), "marker"),
+        (ReflectionConfig(model=ScriptedModel([""])), "marker"),
+    ],
+)
+def test_a_reflection_that_fails_leaves_everything_as_it_was(config, said, caplog):
+    store, told, identity = InMemoryReflectionStore(), [], TaskIdentity.of("Say {it}.")
+    asyncio.run(store.store(identity, PRIOR))
+    task = Task("Say {it}.", reflect=config, name="say")
+    result = Ensemble(thinking("said"), [task], store, told.append).run_sync({"it": "hello"})
+    assert result.output == "said"
+    assert result[task].reflection is None
+    assert said in result[task].no_reflection
+    [warning] = warnings(caplog)
+    assert "'say'" in warning
+    assert said in warning
+    assert told == []
+    assert asyncio.run(store.retrieve(identity)) == PRIOR
+
+
+def test_a_store_that_can_not_keep_the_note_costs_one_warning(caplog):
+    task = Task("Say it.", reflect=BETTER)
+    result = Ensemble(thinking("said"), [task], Broken("append")).run_sync()
+    assert (result.output, result[task].reflection) == ("said", None)
+    [warning] = warnings(caplog)
+    assert "'Say it.': the store is down" in warning
+
+
+def test_a_store_that_can_not_be_read_lets_the_run_go_without_its_note(caplog):
+    model = thinking("said")
+    result = Ensemble(model, [Task("Say it.", reflect=BETTER)], Broken("current")).run_sync()
+    assert (result.output, asked(model)) == ("said", ["Say it."])
+    without, unlearnt = warnings(caplog)
+    assert "'Say it.' runs without its note" in without
+    assert "No note was made on the task 'Say it.': the store is down" in unlearnt
+
+
+def test_without_any_model_one_warning_says_which_are_missing(caplog):
+    task = Task("Fetch", handler=lambda ctx: "fetched", reflect=True)
+    result = Ensemble(tasks=[task], reflection_store=InMemoryReflectionStore()).run_sync()
+    assert result.output == "fetched"
+    [warning] = warnings(caplog)
+    for name in ("'Fetch'", "ReflectionConfig.model", "Task.model", "the ensemble's model", "REDRAFT_MODEL"):
+        assert name in warning
+
+
+@pytest.mark.parametrize("given", [("config", "task", "ensemble"), ("task", "ensemble"), ("ensemble",)])
+def test_a_model_is_found_in_three_steps(given):
+    models = {name: thinking() for name in given}
+    task = Task(
+        "Research AI trends in 2025",
+        handler=lambda ctx: "made",
+        model=models.get("task"),
+        reflect=ReflectionConfig(model=models.get("config")),
+    )
+    Ensemble(models["ensemble"], [task], InMemoryReflectionStore()).run_sync()
+    assert {name: len(model.requests) for name, model in models.items()} == dict.fromkeys(given, 0) | {
+        given[0]: 1
+    }
+
+
+def test_a_model_whose_failure_passes_is_asked_again():
+    failures = [ModelError("busy", retryable=True, retry_after=0.0)]
+
+    def reply(request):
+        if failures:
+            raise failures.pop()
+        return "OBSERVATIONS:\n- It went well"
+
+    task = Task("Say it.", reflect=True)
+    result = Ensemble(thinking("said", reply), [task], InMemoryReflectionStore()).run_sync()
+    assert result[task].reflection.observations == ("It went well",)
+    assert result[task].usage.failed_requests == 1
+
+
+def test_a_strategy_may_be_async_and_sees_what_there_is():
+    seen = []
+
+    async def look(given):
+        seen.append(given)
+        return better(given)
+
+    task = Task("Say {it}.", "{it}", criteria=[EXACT], reflect=ReflectionConfig(strategy=look, max_tokens=99))
+    ensemble = Ensemble(ScriptedModel(["good", "bad"]), [task], InMemoryReflectionStore())
+    for _ in range(2):
+        ensemble.run_sync({"it": "hello"})
+    first, second = seen
+    assert (first.task.description, first.task.expected_output) == ("Say {it}.", "{it}")
+    assert (first.task_output, first.prior_reflection, first.max_tokens) == ("good", None, 99)
+    assert (first.evaluation.overall_score, second.evaluation.overall_score) == (1.0, 0.0)
+    assert second.prior_reflection.refined_description == "Say {it}. Well."
+
+
+def test_secrets_are_not_kept():
+    key = "sk-" + "proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+    def leaks(given):
+        return TaskReflection.of_first_run(f"Say it with {key}", "", [key], [])
+
+    store, told = InMemoryReflectionStore(), []
+    Ensemble(
+        thinking(), [Task("Say it.", reflect=ReflectionConfig(strategy=leaks))], store, told.append
+    ).run_sync()
+    kept = asyncio.run(store.retrieve(TaskIdentity.of("Say it.")))
+    assert key not in str(kept)
+    assert key not in str(told)
+    assert kept.refined_description.startswith("Say it with ")
+
+
+def test_each_listener_is_called_whatever_another_raises(caplog):
+    told = []
+
+    def raises(event):
+        raise RuntimeError("listener down")
+
+    async def hears(event):
+        told.append(event.version)
+
+    task = Task("Say it.", reflect=BETTER)
+    listeners = [raises, hears, lambda event: told.append(event.run_id)]
+    result = Ensemble(thinking("said"), [task], InMemoryReflectionStore(), listeners).run_sync()
+    assert told == [1, result[task].run_id]
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "listener down" in record.exc_text
+
+
+def test_a_listener_whose_call_is_async_is_awaited():
+    told = []
+
+    class Listener:
+        async def __call__(self, event):
+            told.append(event.version)
+
+    Ensemble(thinking("x"), [Task("A", reflect=BETTER)], InMemoryReflectionStore(), Listener()).run_sync()
+    assert told == [1]
+
+
+def test_what_a_run_was_given_is_written_down_with_its_first_score():
+    store = InMemoryReflectionStore()
+    task = Task("Say it.", criteria=[EXACT], reflect=BETTER, review=lambda output: output != "bad")
+    ensemble = Ensemble(ScriptedModel(["bad", "good", "good"]), [task], store)
+    for _ in range(2):
+        ensemble.run_sync()
+    uses = asyncio.run(store.uses(TaskIdentity.of(task)))
+    assert [(use.version, use.arm, use.score) for use in uses] == [(None, "none", 0.0), (1, "note", 1.0)]
+
+
+def test_a_trial_lets_runs_go_without_and_takes_away_a_note_that_hurts():
+    store, told = InMemoryReflectionStore(), []
+    model = ScriptedModel(
+        lambda request: "bad" if "Improvement Notes" in request.messages[-1].content else "good"
+    )
+    config = ReflectionConfig(strategy=better, trial=Trial(share=0.5, min_runs=1))
+    task = Task("Say it.", criteria=[EXACT], reflect=config)
+    ensemble = Ensemble(model, [task], store, told.append, keep=MemoryStore())
+    arms = [ensemble.run_sync(run_id=f"run-{number}").results[0].arm for number in range(40)]
+    assert {"control", "note"} <= set(arms)
+    [event] = [event for event in told if event.rollback is not None]
+    assert event.rollback.effect < 0
+    assert event.rollback.to is None
+    assert set(arms[told.index(event) + 1 :]) == {"none"}
+
+
+def test_a_control_run_against_the_previous_note_is_given_that():
+    model = ScriptedModel(lambda request: "good")
+    config = ReflectionConfig(strategy=better, trial=Trial(share=0.5, min_runs=1, against="previous"))
+    task = Task("Say it.", criteria=[EXACT], reflect=config)
+    ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=MemoryStore())
+    runs = (ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(50))
+    given = {(one.arm, one.note) for one in runs}
+    assert {arm for arm, _ in given} >= {"note", "control"}
+    assert ("none", None) in given  # the first
+    assert all(note is not None for arm, note in given if arm == "note")
+    assert any(note is not None for arm, note in given if arm == "control")
+
+
+@pytest.mark.parametrize("place", ["memory", "sqlite", "own"])
+def test_64_runs_at_once_are_64_more(place, tmp_path):
+    async def main():
+        store = _store(place, tmp_path)
+        model = ScriptedModel(lambda request: "x" if not is_reflection(request) else "OBSERVATIONS:\n- seen")
+        task, told = Task("Say it.", reflect=True), []
+        ensemble = Ensemble(model, [task], store, told.append, keep=False)
+        await ensemble.run()
+        await asyncio.gather(*(ensemble.run() for _ in range(64)))
+        kept = await _now(store.retrieve(TaskIdentity.of(task)))
+        assert kept.run_count == 65
+        assert sorted(event.reflection.run_count for event in told) == list(range(1, 66))
+        assert [event.is_first_reflection for event in told].count(True) == 1
+        if hasattr(store, "aclose"):
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+async def _now(value):
+    return await value if asyncio.iscoroutine(value) else value
+
+
+def _store(place, folder):
+    if place == "memory":
+        return InMemoryReflectionStore()
+    if place == "sqlite":
+        from redraft import SqliteReflectionStore
+
+        return SqliteReflectionStore(folder / "notes.db")
+    kept = {}
+
+    class Own:
+        async def store(self, identity, reflection):
+            await asyncio.sleep(0)
+            kept[identity] = reflection
+
+        def retrieve(self, identity):
+            return kept.get(identity)
+
+    return Own()

@@ -1,0 +1,98 @@
+import asyncio
+
+import pytest
+
+from ensembles import BETTER, thinking
+from redraft import (
+    Ensemble,
+    EnsembleError,
+    EnsembleFinished,
+    InMemoryReflectionStore,
+    ReflectionConfig,
+    ReflectionPattern,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    Task,
+    TaskFailed,
+    TaskFinished,
+    TaskReflectedEvent,
+    TaskStarted,
+    VersionEvaluated,
+)
+
+
+def made(*tasks):
+    return Ensemble(thinking("said"), list(tasks), InMemoryReflectionStore())
+
+
+def test_events_come_as_they_happen():
+    heard = []
+    task = Task("A", reflect=BETTER, pattern=ReflectionPattern(0, ["short"], on_event=heard.append,
+                reflection_model=thinking({"scores": [0.9]})))  # fmt: skip
+
+    async def main():
+        stream = made(task, Task("B")).stream()
+        with pytest.raises(LookupError):
+            _ = stream.result
+        events = [event async for event in stream]
+        return events, stream.result
+
+    events, result = asyncio.run(main())
+    kinds = [type(event) for event in events if not isinstance(event, StepStarted | StepFinished)]
+    assert kinds[:5] == [TaskStarted, RunStarted, VersionEvaluated, RunFinished, TaskFinished]
+    assert kinds[5] in (TaskReflectedEvent, TaskStarted)
+    assert sorted(kind.__name__ for kind in kinds[5:-1]) == sorted(
+        ["TaskReflectedEvent", "TaskStarted", "RunStarted", "VersionEvaluated", "RunFinished", "TaskFinished"]
+    )
+    assert kinds[-1] is EnsembleFinished
+    assert events[-1].result is result
+    assert result.output == "said"
+    assert RunFinished in {type(event) for event in heard}
+
+
+def test_what_fails_comes_out_of_the_iteration_after_the_last_event():
+    def fails(ctx):
+        raise ValueError("broken")
+
+    async def main():
+        events, stream = [], made(Task("A", handler=fails)).stream()
+
+        async def listen():
+            async for event in stream:
+                events.append(event)  # noqa: PERF401 (those before the error count)
+
+        with pytest.raises(EnsembleError, match="broken"):
+            await listen()
+        return events, stream.result
+
+    events, result = asyncio.run(main())
+    assert [type(event) for event in events if not isinstance(event, StepStarted)][-2:] == [
+        TaskFailed,
+        EnsembleFinished,
+    ]
+    assert result.results == ()
+
+
+def test_leaving_early_cancels_tasks_and_reflections():
+    cancelled = []
+
+    async def never(_):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+
+    first = Task("First", handler=lambda ctx: 1, reflect=ReflectionConfig(strategy=never))
+
+    async def main():
+        async with made(first, Task("Second", handler=never, context=[first])).stream() as stream:
+            async for event in stream:
+                if isinstance(event, TaskStarted) and event.task is not first:
+                    await asyncio.sleep(0.05)
+                    break
+
+    asyncio.run(main())
+    assert len(cancelled) == 2
