@@ -4,8 +4,9 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from redraft import Attempt, Issue, RunContext, Task
+from redraft import Attempt, Issue, RunContext
 from redraft.core.made import maker
+from redraft.core.task import Task
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,27 @@ def test_only_passing_failures_are_tried_again(error, attempts):
     assert len(calls) == attempts
 
 
+@pytest.mark.parametrize("events", [None, lambda event: None])
+def test_another_try_is_for_the_same_attempt(events):
+    """Also after a regression, where each attempt has another strategy than the one before."""
+    seen = []
+
+    async def revise(output, evaluation, run):
+        seen.append((run.iteration, run.attempt.strategy, run.attempt.base))
+        if len(seen) in (2, 3):
+            raise ConnectionResetError
+        return f"version {run.iteration}"
+
+    scores = {"x": 0.5, "version 2": 0.1, "version 3": 0.9}
+    pattern = ReflectionPattern(retry=AT_ONCE, on_event=events)
+    result = reflect_sync(
+        "W.", generate=lambda p: "x", evaluate=lambda o: scores[o], revise=revise, pattern=pattern
+    )
+    assert [number for number, _, _ in seen] == [2, 3, 3, 3]
+    assert len(set(seen[1:])) == 1
+    assert result.best_output == "version 3"
+
+
 def test_what_a_failed_step_paid_is_counted():
     async def revise(output, evaluation):
         raise ModelError("half way", usage=used(50, 0.5))

@@ -58,7 +58,10 @@ class Tally:
     def add(self, role: ModelRole, usage: TokenUsage) -> None:
         """Count what a step used."""
         used = self.by_role.get(role)
-        self.by_role[role] = usage if used is None else used + usage
+        if used is None:
+            self.by_role[role] = usage
+        elif usage is not NOTHING_USED:
+            self.by_role[role] = used + usage
         if usage.cost_usd:
             self.known_usd += usage.cost_usd
 

@@ -127,6 +127,7 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
 def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
     """Return the first version that scored lower than one before it, by more than the judge's spread."""
     for version in versions:
-        if version.gain is not None and version.gain < -version.evaluation.spread:
+        gain = version.gain
+        if gain is not None and gain < 0 and gain < -version.evaluation.spread:
             return version
     return None

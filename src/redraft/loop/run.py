@@ -6,7 +6,6 @@ import asyncio
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
-from os import urandom
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from redraft.core.context import RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.core.ids import passing_id
 from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
@@ -90,7 +90,7 @@ class _Run:
         self.parts = parts
         self.pattern = pattern
         self.clock = timed = step if step is not direct and isinstance(step, TimedStep) else None
-        self.run_id = timed.run_id if timed else urandom(8).hex()
+        self.run_id = timed.run_id if timed else passing_id()
         self.versions: tuple[ReflectionVersion, ...] = ()
         self.base: ReflectionVersion | None = None
         self.best: ReflectionVersion | None = None
@@ -237,7 +237,9 @@ class _Run:
 
     def _judging(self, output: Output) -> Awaitable[ReflectionEvaluation]:
         """Begin to judge."""
-        context = replace(self.context, free_only=True) if self.tally.spent() else self.context
+        context = self.context
+        if self.pattern.budget is not NO_BUDGET and self.tally.spent():
+            context = replace(context, free_only=True)
         return self.parts.evaluate(copy_of(output), context)
 
     def _paid(self, evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
@@ -286,8 +288,7 @@ class _Run:
     def _reason_to_stop(self, decision: ReflectionDecision) -> ConvergenceReason | None:
         pattern, versions, reason = self.pattern, self.versions, None
         if decision is AUTO:
-            reason = pattern.stop(versions)
-            if reason is not None:
+            if (reason := pattern.stop(versions)) is not None:
                 reason = reason_of(reason)
         elif decision is ReflectionDecision.ACCEPT:
             self.versions = (*versions[:-1], replace(versions[-1], accepted=True))
