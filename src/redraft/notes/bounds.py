@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.core.errors import OutputError
 from redraft.core.tokens import BYTES_PER_TOKEN, estimate_tokens
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FEWEST_WORDS = 30
 """How many words a text must have for the loss of some to count."""
 LEAST_KEPT = 1 / 3
+DESCRIPTION = "description"
 
 # Scripts that don't part their words: there each sign counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -66,24 +67,50 @@ def size_of(reflection: TaskReflection, task: Task) -> int:
 
 def refuse_loss(reflection: TaskReflection, given: ReflectionInput) -> None:
     """Raise `OutputError` where a refined text lost most of its content, or a placeholder."""
-    task, prior = given.task, given.prior_reflection
-    description, expected = reflection.refined_description, reflection.refined_expected_output
-    missing = _missing(description, task.description)
-    if missing:
-        raise OutputError(
-            f"The refined description lost {', '.join(missing)}, which the task's description has: "
-            "every placeholder must stay in it as it is."
+    for part, text in zip(_parts(given), _texts(reflection), strict=True):
+        if why := _loss(part, text):
+            raise OutputError(why)
+
+
+class _Part(NamedTuple):
+    """Hold what a refined text is compared with: the task's own, and the one in force."""
+
+    name: str
+    original: str
+    before: str = ""
+
+
+def _parts(given: ReflectionInput) -> tuple[_Part, _Part]:
+    before = _texts(given.prior_reflection) if given.prior_reflection else ("", "")
+    return (
+        _Part(DESCRIPTION, given.task.description, before[0]),
+        _Part("expected output", given.task.expected_output, before[1]),
+    )
+
+
+def _texts(reflection: TaskReflection) -> tuple[str, str]:
+    return reflection.refined_description, reflection.refined_expected_output
+
+
+def _loss(part: _Part, text: str) -> str:
+    """Say what a refined text lost that it may not lose; the task's own lost nothing."""
+    if text == part.original:
+        return ""
+    kept = placeholders_of(text)
+    missing = [f"{{{name}}}" for name in placeholders_of(part.original) if name not in kept]
+    if missing and part.name == DESCRIPTION:
+        return (
+            f"The refined description lost {', '.join(missing)}, which the task's description has: every "
+            "placeholder must stay in it as it is."
         )
-    for name, text, original, before in (
-        ("description", description, task.description, prior.refined_description if prior else ""),
-        ("expected output", expected, task.expected_output, prior.refined_expected_output if prior else ""),
-    ):
-        for what, other in ((f"the task's {name}", original), (f"the refined {name} before it", before)):
-            if text != original and _is_remnant(text, other):
-                raise OutputError(
-                    f"The refined {name} lost most of its content: it has {_words(text)} words, and {what} "
-                    f"has {_words(other)}. At least a third must be left."
-                )
+    words = _words(text)
+    for whose, other in (("the task's own", part.original), ("the one in force", part.before)):
+        if (whole := _words(other)) >= FEWEST_WORDS and words < whole * LEAST_KEPT:
+            return (
+                f"The refined {part.name} lost most of its content: it has {words} words, and {whose} has "
+                f"{whole}. At least a third must be left."
+            )
+    return ""
 
 
 def _own(refined: str, original: str) -> str:
@@ -94,16 +121,6 @@ def _own(refined: str, original: str) -> str:
 
 def _items(items: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for item in items if (text := plain(item).strip()))
-
-
-def _missing(text: str, original: str) -> list[str]:
-    kept = placeholders_of(text)
-    return [f"{{{name}}}" for name in placeholders_of(original) if name not in kept]
-
-
-def _is_remnant(text: str, other: str) -> bool:
-    words = _words(other)
-    return words >= FEWEST_WORDS and _words(text) < words * LEAST_KEPT
 
 
 def _words(text: str) -> int:
@@ -128,17 +145,15 @@ def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
 
 
 def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
-    """Return the refined texts so that both together fit: the longer one is cut first."""
-    originals = (given.task.description, given.task.expected_output)
-    texts = [reflection.refined_description, reflection.refined_expected_output]
+    """Return the refined texts so that both together fit: the longer one is cut first, to half at most."""
+    parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
     for place in sorted((0, 1), key=lambda at: len(texts[at]), reverse=True):
-        counted = _counted(texts[0], originals[0]), _counted(texts[1], originals[1])
-        if _size(*counted) <= given.max_tokens:
+        counted = [_counted(text, part.original) for text, part in zip(texts, parts, strict=True)]
+        if _size(counted[0], counted[1]) <= most:
             break
-        room = given.max_tokens - estimate_tokens(counted[1 - place])
-        text, original = _first_lines(texts[place], room), originals[place]
-        lost = _is_remnant(text, original) or (place == 0 and bool(_missing(text, original)))
-        texts[place] = original if lost or not text else text
+        others = estimate_tokens(counted[1 - place])
+        text = _first_lines(texts[place], max(most - others, most // 2))
+        texts[place] = parts[place].original if not text or _loss(parts[place], text) else text
     return texts[0], texts[1]
 
 
