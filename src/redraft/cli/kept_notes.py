@@ -1,0 +1,92 @@
+"""The kept notes, as commands read and change them: whatever a command shows of them comes through here."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from redraft.core.errors import ConfigError
+from redraft.core.settings import without_password
+from redraft.loop.place import project_place
+from redraft.notes.postgres import PostgresReflectionStore
+from redraft.notes.project_notes import project_notes
+from redraft.notes.sqlite import SqliteReflectionStore
+from redraft.notes.task_notes import TaskNotes, task_notes, the_one
+from redraft.redact.environment import redactor_of_environment
+from redraft.text.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft.notes.note import NotedTask
+    from redraft.notes.note_store import NoteStore
+
+T = TypeVar("T")
+
+URLS = ("postgresql://", "postgres://")
+
+
+def read_tasks(database: str | None) -> list[TaskNotes]:
+    """Read the notes on all tasks, with their secrets withheld."""
+
+    async def read(notes: NoteStore) -> list[TaskNotes]:
+        return [await task_notes(notes, noted) for noted in await notes.tasks()]
+
+    return redactor_of_environment().redact_object(_reading(database, read))
+
+
+def read_task(database: str | None, wanted: str) -> TaskNotes:
+    """Read the notes on the task that is meant, with their secrets withheld."""
+
+    async def read(notes: NoteStore) -> TaskNotes:
+        return await task_notes(notes, await _meant(notes, wanted))
+
+    return redactor_of_environment().redact_object(_reading(database, read))
+
+
+def change_task(
+    database: str | None, wanted: str, change: Callable[[NoteStore, TaskNotes], Awaitable[NotedTask]]
+) -> TaskNotes:
+    """Change how the notes on a task stand; return them as they stand then, with their secrets withheld."""
+
+    async def changing(notes: NoteStore) -> TaskNotes:
+        noted = await _meant(notes, wanted)
+        changed = await change(notes, await task_notes(notes, noted))
+        return await task_notes(notes, changed)
+
+    return redactor_of_environment().redact_object(_reading(database, changing))
+
+
+def place_of_notes(database: str | None) -> str:
+    """Say where the notes are kept; without a password."""
+    if database is None:
+        return str(project_place())
+    return without_password(database) if database.startswith(URLS) else database
+
+
+async def _meant(notes: NoteStore, wanted: str) -> NotedTask:
+    try:
+        return the_one(await notes.tasks(), wanted)
+    except ConfigError as error:  # which names tasks
+        raise ConfigError(visible(redactor_of_environment().redact(str(error)).text)) from error
+
+
+def _reading(database: str | None, read: Callable[[NoteStore], Awaitable[T]]) -> T:
+    async def reading() -> T:
+        async with _opened(database) as notes:
+            return await read(notes)
+
+    return asyncio.run(reading())
+
+
+def _opened(database: str | None) -> NoteStore:
+    if database is None:
+        if project_place() is None:
+            raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so no notes are kept here.")
+        return project_notes()
+    if database.startswith(URLS):
+        return PostgresReflectionStore(database)
+    if not Path(database).is_file():
+        raise ConfigError(f"There is no database {database!r}; give a file, or a URL that begins {URLS[0]}.")
+    return SqliteReflectionStore(database)
