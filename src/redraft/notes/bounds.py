@@ -145,7 +145,7 @@ def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
 
 
 def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
-    """Return the refined texts so that both together fit: the longer one is cut first, to half at most."""
+    """Return the refined texts so that both together fit: the longer one first, to half or more."""
     parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
     for place in sorted((0, 1), key=lambda at: len(texts[at]), reverse=True):
         counted = [_counted(text, part.original) for text, part in zip(texts, parts, strict=True)]
