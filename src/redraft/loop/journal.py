@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -72,7 +71,7 @@ class Journalled:
         self._since: float | None = None
         self._worked = 0.0
         self._elapsed = 0.0
-        self._at: datetime | None = None
+        self._at = ""
 
     def begin(self) -> Journalled:
         """Begin the run that this journal is for; raises `ConfigError` for a second one."""
@@ -91,7 +90,7 @@ class Journalled:
             raise self._refused
         self._position += 1
         place = f"{self._position:05d}"
-        record = await self._recorded(place)
+        record = await self._recorded(place) if self.resumes else None
         if record is not None and record.data["name"] != name:
             # Whoever passes over a failed callback must not pass over this.
             self._refused = ChangedRunError(
@@ -105,7 +104,7 @@ class Journalled:
         else:
             outcome = Outcome(record)
         self._elapsed = outcome.record.data["elapsed"]
-        self._at = datetime.fromisoformat(outcome.record.data["at"])
+        self._at = outcome.record.data["at"]
         return outcome.get(returns)
 
     async def within(
@@ -119,7 +118,7 @@ class Journalled:
         **kwargs: P.kwargs,
     ) -> R:
         """Do the same for a step within a step; what it was given is recorded, too: the verbatim prompt."""
-        if (record := await self._recorded(place)) is not None:
+        if self.resumes and (record := await self._recorded(place)) is not None:
             return Outcome(record).get(returns)
         data = {"name": name, "given": to_record(args)}
         return (await self._carried_out(place, data, fn, *args, **kwargs)).get(returns)
@@ -130,7 +129,7 @@ class Journalled:
 
     def at(self) -> datetime:
         """Return the time of day in UTC: now inside a step, else when the last one ended."""
-        return datetime.now(UTC) if self._under_way or self._at is None else self._at
+        return datetime.fromisoformat(self._at) if self._at and not self._under_way else datetime.now(UTC)
 
     async def reopen(self) -> None:
         """Make way for another try where a run ended in an error: the step that failed last is not replayed.
@@ -171,7 +170,7 @@ class Journalled:
 
     async def _recorded(self, place: str) -> Record | None:
         records = await self._read()
-        if place not in records and self.resumes and not self.trouble:
+        if place not in records and not self.trouble:
             # Another process may be at work on the same run, and ahead of this one.
             try:
                 found = await self.store.get(STEP, f"{self.run_id}/{place}")
@@ -247,7 +246,7 @@ class Inside:
     def __init__(self, journal: Journalled, place: str) -> None:
         self.journal = journal
         self.place = place
-        self._numbers = Counter[str]()
+        self._numbers: dict[str, int] = {}
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
@@ -259,11 +258,11 @@ class Inside:
 
     def number(self, name: str) -> str:
         """Return a name that nothing else within this step has, the same when it is replayed."""
-        self._numbers[name] += 1
-        return f"{name}#{self._numbers[name]}"
+        self._numbers[name] = number = self._numbers.get(name, 0) + 1
+        return f"{name}#{number}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """Hold what a step came to: its record, and the value or failure itself where it was carried out here."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from redraft.stores.migrate import scripts
 from redraft.stores.private import make_file, make_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 APPLICATION_ID = 0x52445246
@@ -39,13 +39,11 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._inode = (0, 0)
 
-    @contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Be the one process that writes; make the folder if it is missing."""
         if self._connection is None:
             make_folder(self._path.parent)
-        with self._lock.held():
-            yield
+        return self._lock.held()
 
     def connection(self) -> sqlite3.Connection:
         """Return a connection to a database with the newest schema."""
