@@ -61,17 +61,19 @@ def merge(
     for criterion in unmet:
         if criterion.name not in complaining:
             issues += (shortfall(criterion, scores[criterion.name]),)
-    return ReflectionEvaluation(
+    merged = ReflectionEvaluation(
         overall,
         scores,
         all_met and not unmet and overall is not None and overall >= threshold,
-        issues,
+        (),
         tuple(dict.fromkeys(suggestions)) if suggestions else (),
         confidence,
         _spread(criteria, scores, judged) if judged else 0.0,
         gates_passed,
         usage,
     )
+    merged.issues = issues  # not as an argument: these need no looking at
+    return merged
 
 
 def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, float | None]) -> float | None:

@@ -34,9 +34,9 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         faults = compiled.faults_of(output, MAX_ISSUES) if isinstance(output, str) else None
         if faults is not None:
-            return (
-                failed(*(issue_of(what, name, where or None) for what, where in faults)) if faults else PASSED
-            )
+            if not faults:
+                return PASSED
+            return failed(*[issue_of(what, name, where or None) for what, where in faults])
         # An evaluator can't change the output: what only fits after coercion does not fit.
         result = compiled.check(_plain(output), coerce=False)
         if result.valid:
