@@ -4,7 +4,7 @@ import pytest
 
 from cli_commands import document, redraft
 from kept import GONE, record
-from redraft.cli.run_rows import run_rows, when
+from redraft.cli.run_rows import row_of, run_rows, when
 from redraft.cli.sparkline import sparkline
 from versions import history
 
@@ -108,7 +108,7 @@ def test_a_database_that_is_none_is_named(project):
 )  # fmt: skip
 def test_a_wide_terminal_has_room_for_more(width, columns):
     long = record(history(0.1, 0.5), "semantic_stability", process=GONE)
-    table = run_rows([long], width)
+    table = run_rows([row_of(long)], width)
     assert [column.header for column in table.columns] == columns
     widths = [max(len(str(cell)) for cell in (column.header, *column.cells)) for column in table.columns]
     assert sum(widths) + 2 * (len(columns) - 1) <= width
@@ -119,7 +119,7 @@ def test_a_wide_terminal_has_room_for_more(width, columns):
     [({}, "running"), ({"process": GONE}, "killed"), ({"status": "cancelled"}, "cancelled")],
 )
 def test_a_run_without_a_reason_shows_how_it_stands(fields, shown):
-    table = run_rows([record(history(0.1), **fields)], 80)
+    table = run_rows([row_of(record(history(0.1), **fields))], 80)
     assert [str(cell) for cell in table.columns[2].cells] == [shown]
 
 

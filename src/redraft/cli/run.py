@@ -80,5 +80,5 @@ def run(  # noqa: PLR0913, PLR0917 (a parameter is an option)
             result = carry_out_workflow(found, listener, keep=not no_keep)
         told.say(workflow_ending(result))
         if result.run_id:
-            told.say(f"Kept as {result.run_id}" + "; redraft show last" * progress.has_loops)
+            told.say(f"Kept as {result.run_id}; redraft show last")
         deliver_workflow(result, progress.last, CalmConsole(), as_json=as_json)

@@ -14,14 +14,14 @@ from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ConfigError, StoreError
 from redraft.loop.keep import new_run_id, project_store
 from redraft.loop.record import RUN, Process
-from redraft.loop.runs import LAST
+from redraft.loop.runs import KILLED, LAST
 from redraft.stores.base import Record
 from redraft.workflow.keep import WORKFLOW, WorkflowRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.stores.base import Store
+    from redraft.stores.base import Scalar, Store
 
 BEGAN = "workflow command"
 """The kind of the records that say which command began a workflow."""
@@ -42,6 +42,12 @@ class KeptWorkflow:
 
     record: WorkflowRecord
     began: Began | None
+
+    @property
+    def state(self) -> str:
+        """How it stands now: its status, or `killed` for a running one whose process is gone."""
+        gone = self.began is not None and self.began.process.is_gone()
+        return KILLED if self.record.status == "running" and gone else self.record.status
 
 
 taken_up: ContextVar[KeptWorkflow | None] = ContextVar("taken_up", default=None)
@@ -80,14 +86,35 @@ def kept_workflow(run: str) -> KeptWorkflow | None:
 
 async def _found(store: Store, run: str) -> KeptWorkflow | None:
     try:
-        found = await (_last(store) if run == LAST else _named(store, run))
-        if found is None:
-            return None
-        began = await store.get(BEGAN, found.key)
-        record = from_record(WorkflowRecord, found.data)
-        return KeptWorkflow(record, None if began is None else from_record(Began, began.data))
+        return await found_workflow(store, run, or_of_loop=True)
     finally:
         await store.aclose()
+
+
+async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) -> KeptWorkflow | None:
+    """Find the workflow that an id means, with `or_of_loop` also by the id of a loop in it."""
+    found = await (_last(store) if run == LAST else _named(store, run, or_of_loop=or_of_loop))
+    return None if found is None else await _read(store, found)
+
+
+async def kept_workflows(
+    store: Store, status: str | None, name: str | None, limit: int
+) -> list[KeptWorkflow]:
+    """Return the newest workflows first, of a status (`killed` is one), of a name."""
+    where: dict[str, Scalar] = {} if name is None else {"name": name}
+    if status is not None:
+        where["status"] = "running" if status == KILLED else status
+    # Which of those that have not ended were killed shows only when one looks for their processes.
+    most = None if where.get("status") == "running" else limit
+    found = await store.find(WORKFLOW, where=where, newest_first=True, limit=most)
+    kept = [await _read(store, record) for record in found]
+    return [one for one in kept if status in (None, one.state)][:limit]
+
+
+async def _read(store: Store, found: Record) -> KeptWorkflow:
+    began = await store.get(BEGAN, found.key)
+    record = from_record(WorkflowRecord, found.data)
+    return KeptWorkflow(record, None if began is None else from_record(Began, began.data))
 
 
 async def _last(store: Store) -> Record | None:
@@ -99,11 +126,11 @@ async def _last(store: Store) -> Record | None:
     return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None
 
 
-async def _named(store: Store, run: str) -> Record | None:
+async def _named(store: Store, run: str, *, or_of_loop: bool) -> Record | None:
     if record := await store.get(WORKFLOW, run):
         return record
     if (inner := await store.get(RUN, run)) is not None:
-        return await store.get(WORKFLOW, str(inner.data.get("parent") or ""))
+        return await store.get(WORKFLOW, str(inner.data.get("parent") or "")) if or_of_loop else None
     workflows = await store.find(WORKFLOW, prefix=run, limit=3)
     runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
     if len(workflows) > 1 or (workflows and runs):

@@ -26,14 +26,12 @@ class WorkflowProgress:
     """Tell how a workflow is going: a row for each attempt of a loop, and for each node that ends.
 
     An event listener and a context manager around one workflow, which also shows the warnings that are
-    logged meanwhile. `run_id` is that of the workflow where it is kept, `last` what a node gave last, and
-    `has_loops` says whether there are runs within it to look at.
+    logged meanwhile. `run_id` is that of the workflow where it is kept, `last` what a node gave last.
     """
 
     def __init__(self, console: CalmConsole, nodes: Sequence[str]) -> None:
         self.run_id = ""
         self.last: Any = None
-        self.has_loops = False
         self._console = console
         self._width = min(LONGEST_LABEL, max(map(len, nodes)))
         self._inside = Progress(console)
@@ -61,7 +59,6 @@ class WorkflowProgress:
             case WorkflowFinished():
                 pass
             case _:
-                self.has_loops = True
                 self._inside(event)
 
     def _ended(self, event: NodeFinished) -> None:
@@ -70,7 +67,7 @@ class WorkflowProgress:
         elif event.error:  # which is logged, too, and so is shown already
             said = Text("failed", BAD)
         else:
-            said = _outcome(event.result)
+            said = node_outcome(event.result)
             self.last = event.result
         self._console.show(Text.assemble(self._label(event.node), "  ", said))
 
@@ -79,7 +76,7 @@ class WorkflowProgress:
         return f"{shown:<{self._width}}"
 
 
-def _outcome(result: Any) -> Text:
+def node_outcome(result: Any) -> Text:
     """Say how a node ended: of a loop or a judgement, what it came to."""
     if not isinstance(result, dict) or "valid" not in result:
         return Text("done")

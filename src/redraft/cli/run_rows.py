@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from redraft.text.visible import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.cli.run_history import WorkflowRow
+    from redraft.core.usage import TokenUsage
     from redraft.loop.record import RunRecord
 
 WIDE = 110
@@ -40,27 +43,73 @@ def check_filters(status: str | None, reason: str | None) -> None:
             raise ConfigError(f"{option} {given!r} is none; {nearest(given, known)}")
 
 
-def run_rows(found: Sequence[RunRecord], width: int, *, is_utf8: bool = True) -> Table:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold the cells of a row; `n` counts versions, of a workflow nodes."""
+
+    run_id: str
+    started_at: datetime
+    who: str
+    task: str
+    stopped: Text
+    n: int
+    score: str
+    curve: str
+    cost: str
+    seconds: float
+
+
+def row_of(record: RunRecord) -> Row:
+    """Return the row of a run."""
+    return Row(
+        record.run_id,
+        record.started_at,
+        record.origin.name,
+        record.task.description,
+        outcome(record),
+        record.revisions + 1 if record.versions else 0,
+        first_to_best(record),
+        curve(record, LONGEST_CURVE),
+        cost(record.usage),
+        record.execution_time,
+    )
+
+
+def row_of_workflow(row: WorkflowRow) -> Row:
+    """Return the row of a workflow."""
+    return Row(
+        row.run_id,
+        row.started_at,
+        row.name,
+        f"workflow {row.name}: {row.nodes} node{'s' * (row.nodes != 1)}",
+        state_text(row.status),
+        row.nodes,
+        "",
+        "",
+        cost(row.usage),
+        row.execution_time,
+    )
+
+
+def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
     """Render runs as a table; a narrow one has no room for who, when, cost and seconds."""
-    columns = {"run": [record.run_id for record in found]}
+    columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
-        columns["when"] = [when(record.started_at) for record in found]
-        columns["who"] = [_shortened(visible(record.origin.name), LONGEST_WHO) for record in found]
+        columns["when"] = [when(row.started_at) for row in found]
+        columns["who"] = [_shortened(visible(row.who), LONGEST_WHO) for row in found]
     after: dict[str, Sequence[str | Text]] = {
-        "stopped": [outcome(record) for record in found],
-        "n": [str(record.revisions + 1) if record.versions else "0" for record in found],
-        "score": [first_to_best(record) for record in found],
+        "stopped": [row.stopped for row in found],
+        "n": [str(row.n) for row in found],
+        "score": [row.score for row in found],
     }
     if is_utf8:
-        after[""] = [curve(record, LONGEST_CURVE) for record in found]
+        after[""] = [row.curve for row in found]
     if width >= WIDE:
-        after |= {"cost": [cost(record) for record in found]}
-        after |= {"s": [f"{record.execution_time:.1f}" for record in found]}
+        after |= {"cost": [row.cost for row in found]}
+        after |= {"s": [f"{row.seconds:.1f}" for row in found]}
     others = [max(map(len, (name, *cells))) + GAP for name, cells in (*columns.items(), *after.items())]
     room = max(LEAST_TASK, width - sum(others))
-    columns["task"] = [
-        _shortened(" ".join(visible(record.task.description).split()), room) for record in found
-    ]
+    columns["task"] = [_shortened(" ".join(visible(row.task).split()), room) for row in found]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
     for name in (*columns, *after):
         table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
@@ -92,8 +141,13 @@ def outcome(record: RunRecord) -> Text:
     """Render the reason for which a run stopped, or its state where no rule stopped it."""
     best = record.version(record.best)
     if record.state != "finished" or record.reason is None:
-        return Text(record.state, BAD if record.state in ("failed", "killed") else "")
+        return state_text(record.state)
     return Text(record.reason.value, GOOD if best is not None and best.evaluation.satisfactory else "")
+
+
+def state_text(state: str) -> Text:
+    """Render how a run or workflow stands."""
+    return Text(state, BAD if state in ("failed", "killed") else "")
 
 
 def first_to_best(record: RunRecord) -> str:
@@ -107,9 +161,9 @@ def first_to_best(record: RunRecord) -> str:
     return f"{first} > {render_score(best.evaluation.overall_score)}"
 
 
-def cost(record: RunRecord) -> str:
-    """Render what a run cost; `?` where that is not known."""
-    known = record.usage.cost_usd
+def cost(usage: TokenUsage) -> str:
+    """Render what something cost; `?` where that is not known."""
+    known = usage.cost_usd
     return "?" if known is None else f"${known:.4f}"
 
 

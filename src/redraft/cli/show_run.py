@@ -1,4 +1,4 @@
-"""`redraft show`: one kept run, with its versions and what they scored."""
+"""`redraft show`: one kept run with its versions and what they scored, or one workflow with its nodes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,29 @@ def show(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show a kept run. Its versions, what they scored, what failed, what it used."""
+    """Show a kept run. Its versions, what they scored, what failed, what it used.
+
+    Of a workflow its nodes are shown, what each came to, and the runs of its loops.
+    """
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
         from redraft.cli.kept_runs import read_run, shown_document
         from redraft.cli.prompts_view import prompts_view
+        from redraft.cli.run_history import read_history
         from redraft.cli.run_view import run_view
+        from redraft.cli.show_workflow import check_workflow_options, workflow_view
         from redraft.core.texts import as_text
         from redraft.text.visible import visible
 
-        kept = read_run(run)
         console = CalmConsole()
+        if (workflow := read_history(run)) is not None:
+            check_workflow_options(workflow, version=version, prompts=prompts)
+            if as_json:
+                emit_json(workflow.document())
+            else:
+                console.show(workflow_view(workflow))
+            return
+        kept = read_run(run)
         if version is not None:
             chosen = kept.version(version)
             if as_json:
