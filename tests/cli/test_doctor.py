@@ -1,8 +1,13 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from cli_commands import document, redraft, script
 from redraft import ModelError
 from redraft.models.names import KnownModel
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def test_it_says_what_is_here(monkeypatch):
@@ -14,7 +19,8 @@ def test_it_says_what_is_here(monkeypatch):
     assert result.exit_code == 0
     assert found["keys"]["OPENAI_API_KEY"] is True
     assert found["keys"]["ANTHROPIC_API_KEY"] is False
-    assert found["extras"].keys() == {"openai", "anthropic", "google", "local", "embed", "postgres"}
+    declared = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
+    assert found["extras"].keys() == declared.keys() - {"providers", "dev"}, "these two are made of others"
     assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
     assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
     assert secret not in result.output

