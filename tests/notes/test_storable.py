@@ -46,7 +46,13 @@ def test_no_cut_leaves_half_of_a_secret():
     assert kept.refined_description == "Use this key:\n[withheld: private key]\nand no other."
 
 
-def test_a_placeholder_that_was_withheld_is_a_loss():
+def test_what_a_strategy_of_ones_own_returns_stays_as_it_is():
+    task = Task("Research {topic}", "A report")
+    answer = TaskReflection.of_first_run("Research {topic} well", "A report", ["Custom analysis applied"], [])
+    assert storable(answer, ReflectionInput(task, "out")) == answer
+
+
+def test_what_bounded_refuses_is_not_stored():
     given = ReflectionInput(Task("About {topic}"), "out")
     with pytest.raises(OutputError, match="lost"):
         storable(TaskReflection("About it", "e"), given)

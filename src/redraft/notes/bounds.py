@@ -169,13 +169,12 @@ def _size(
 
 
 def _first_items(items: tuple[str, ...], room: int) -> tuple[str, ...]:
-    # One token less: what is counted alone may round down.
-    return items[: _fitting([f"- {item}\n" for item in items], room - 1)]
+    return items[: _fitting([f"- {item}\n" for item in items], room)]
 
 
 def _first_lines(text: str, room: int) -> str:
     lines = text.splitlines(keepends=True)
-    return "".join(lines[: _fitting(lines, room - 1)]).rstrip()
+    return "".join(lines[: _fitting(lines, room)]).rstrip()
 
 
 def _fitting(parts: list[str], room: int) -> int:
@@ -183,6 +182,6 @@ def _fitting(parts: list[str], room: int) -> int:
     used = 0.0
     for count, part in enumerate(parts):
         used += len(part.encode("utf-8", "replace")) / BYTES_PER_TOKEN
-        if used > room:
+        if used >= room:  # less than that, since what is beside it may have been rounded down by half a token
             return count
     return len(parts)

@@ -16,7 +16,6 @@ _UNSEEN = re.compile(
 # Persian, the scripts of India and emoji need joiners, between two signs of their own; nothing else does.
 _STRAY_JOINERS = re.compile(
     r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
-    r"|(?<=[\u200c\u200d])[\u200c\u200d]+"
 )
 
 
