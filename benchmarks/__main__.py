@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "stores": (),
     "workflow": (),
     "journal": (),
+    "notes": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
 }

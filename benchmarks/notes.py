@@ -1,0 +1,111 @@
+"""What notes add to a run before its first call: looking one up, and putting it before the task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from _measure import PROJECT, options, publish, table, verdict
+
+from redraft.core.task import Task as Asked
+from redraft.notes.config import MAX_TOKENS, ReflectionConfig
+from redraft.notes.given import given_note
+from redraft.notes.in_memory import InMemoryReflectionStore
+from redraft.notes.postgres import PostgresReflectionStore
+from redraft.notes.reflection import TaskReflection
+from redraft.notes.sqlite import SqliteReflectionStore
+from redraft.notes.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from redraft.notes.note_store import NoteStore
+
+REVISIONS = 200
+"""Notes that the task has already."""
+RUNS = 500
+TARGETS = {"memory": 1.0, "SQLite": 1.0, "PostgreSQL, this machine": 3.0}
+"""Milliseconds that the median run may wait."""
+TASK = Task("Research AI trends in {year} and write a summary report.", "Three sections.", reflect=True)
+
+
+def long_note() -> TaskReflection:
+    """Return a note of about as many tokens as one may have."""
+    items = [
+        f"Say where the figure in section {number} comes from, and of which year it is."
+        for number in range(12)
+    ]
+    refined = "Research AI trends in {year}; give each one a heading and a source. " * 6
+    return TaskReflection.of_first_run(refined, "Three sections, 600 words.", items, items)
+
+
+async def waits(notes: NoteStore) -> list[float]:
+    """Return how many milliseconds each of many runs, one after the other, waits for its note."""
+    config, asked = ReflectionConfig(), Asked(TASK.description, TASK.expected_output)
+    async with notes:
+        for number in range(REVISIONS):
+            await notes.append(asked, long_note(), run_id=f"run {number}", based_on=number or None)
+        found: list[float] = []
+        for number in range(RUNS):
+            started = perf_counter()
+            given = await given_note(TASK, config, notes, {"year": "2026"}, f"later {number}")
+            found.append((perf_counter() - started) * 1e3)
+            assert given.version == REVISIONS
+            assert given.tokens > MAX_TOKENS / 2
+    return found
+
+
+@contextmanager
+def server() -> Generator[str | None]:
+    """Give the URL of REDRAFT_TEST_POSTGRES, or of a server that the tests' package starts; None without."""
+    if given := os.environ.get("REDRAFT_TEST_POSTGRES"):
+        yield given
+        return
+    sys.path.insert(0, str(PROJECT / "tests"))
+    from postgres_server import CannotRunError, Server
+
+    try:
+        started = Server()
+        started.start()
+    except CannotRunError as error:
+        print(f"No PostgreSQL server can run here: {error}.", file=sys.stderr)
+        yield None
+        return
+    try:
+        yield started.url()
+    finally:
+        started.remove()
+
+
+def row(name: str, found: list[float]) -> tuple[object, ...]:
+    target = f"{TARGETS[name]:g} {verdict(median(found), TARGETS[name])}"
+    return name, f"{median(found):.3f}", f"{quantiles(found, n=20)[-1]:.3f}", target
+
+
+def main() -> None:
+    given = options(__doc__).parse_args()
+    rows = [row("memory", asyncio.run(waits(InMemoryReflectionStore())))]
+    with TemporaryDirectory() as folder:
+        rows.append(row("SQLite", asyncio.run(waits(SqliteReflectionStore(Path(folder) / "redraft.db")))))
+    with server() as url:
+        if url is not None:
+            from postgres_server import Place
+
+            place = Place(url)
+            rows.append(
+                row("PostgreSQL, this machine", asyncio.run(waits(PostgresReflectionStore(place.url))))
+            )
+            place.drop()
+    head = (f"milliseconds a run, {REVISIONS} revisions", "median", "95 of 100 within", "target")
+    publish("notes", table(head, rows), write=given.write)
+
+
+if __name__ == "__main__":
+    main()
