@@ -133,6 +133,8 @@ def extension(request, postgres, monkeypatch):
     if request.param == "pgvector":
         if not postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
             pytest.skip("The PostgreSQL server that was given has no pgvector.")
+        if not postgres.ask("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+            postgres.ask(f"CREATE EXTENSION vector SCHEMA {postgres.schema}")
     else:
         monkeypatch.setattr("redraft.stores.postgres_records._PGVECTOR", "SELECT 1 WHERE false")
     return request.param
