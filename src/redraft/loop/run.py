@@ -165,7 +165,7 @@ class _Run:
         if self.pattern.advisors:
             step = self.step or self.step_once
             advice = await recalled(self.pattern.advisors, self.task, step, self.notes)
-            self.context = replace(self.context, advice=advice)
+            self.context = replace(self.context, advice=(*self.context.advice, *advice))
         if draft is not None:
             self.pending = draft
             self.tally.add("generation", draft.usage)
