@@ -36,6 +36,7 @@ NAMES = [
     "ModelError",
     "OutputError",
     "PostgresReflectionStore",
+    "PostgresStore",
     "QualityCriterion",
     "Record",
     "RedraftError",

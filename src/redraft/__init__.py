@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Record as Record
     from redraft.stores.base import Store as Store
     from redraft.stores.memory import MemoryStore as MemoryStore
+    from redraft.stores.postgres import PostgresStore as PostgresStore
     from redraft.stores.sqlite import SqliteStore as SqliteStore
 
 _PLACES = {
@@ -161,6 +162,7 @@ _PLACES = {
     "notes.task": ("Task", "TaskContext"),
     "stores.base": ("Record", "Store"),
     "stores.memory": ("MemoryStore",),
+    "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
