@@ -35,7 +35,7 @@ def test_a_line_is_there_when_the_event_has_happened(tmp_path):
         assert len(path.read_text("utf-8").splitlines()) == 2
 
 
-@pytest.mark.parametrize("text", ["a\nb", "\ud800", "\u2028", "</script>", "\x1b[31m"])
+@pytest.mark.parametrize("text", ["a\nb", "\ud800", "a\u2028b", "</script>", "\x1b[31m"])
 def test_a_line_is_one_line_whatever_is_in_it(tmp_path, text):
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:

@@ -99,6 +99,7 @@ async def run_kept(
         Process.this(),
         parent=journal.parent,
         draft=None if draft is None else draft.output,
+        advice=parts.advice,
     )
     try:
         stored, is_new = await journal.store.put_if_absent(_stored(record))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.protocols import Evaluator, Generator, Reviser
+from redraft.core.task import Advice
 from redraft.core.version import Draft
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
@@ -29,7 +30,8 @@ class Parts:
     """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too.
 
     `live` is for verbs that must know how the run stands while they are at work. `output_alone` says that
-    judging looks at nothing but the output: then the same output is not judged again.
+    judging looks at nothing but the output: then the same output is not judged again. `advice` is what the
+    run is told from its beginning, before any advisor is asked.
     """
 
     generate: Generator | None
@@ -38,6 +40,7 @@ class Parts:
     signals: Signals = NO_JUDGE
     live: LiveRun | None = None
     output_alone: bool = True
+    advice: tuple[Advice, ...] = ()
 
     def through(self, step: Step) -> Parts:
         """Return the same verbs, each of which is a step now."""
@@ -48,4 +51,5 @@ class Parts:
             self.signals,
             self.live,
             self.output_alone,
+            self.advice,
         )

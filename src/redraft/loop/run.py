@@ -100,7 +100,7 @@ class _Run:
         # The dict is given: a default of `dict[K, V]` takes seven times as long.
         self.tally = Tally(pattern.budget, {}, clock=timed.elapsed) if timed else Tally(pattern.budget, {})
         self.notes: dict[str, str] = {}
-        self.context = _context(task, self.run_id)
+        self.context = _context(task, self.run_id, 1, (), parts.advice)
         self.emit = emitter(pattern.on_event)
         self.step: Step | None = None
         self.step_once = step

@@ -15,8 +15,6 @@ from redraft.notes.trial import arm_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.core.result import ReflectionResult
-    from redraft.core.task import Task as Asked
     from redraft.notes.config import ReflectionConfig
     from redraft.notes.notebook import Notebook
     from redraft.notes.task import Task
@@ -29,7 +27,7 @@ class GivenNote:
     """Hold what a run is given: the note as it stands in the prompt, or why there is none.
 
     `in_force` is the version that the task's notes stand at, `version` the one that was given, which a trial
-    may make another or none. An `Advisor`: revisions see the note, too.
+    may make another or none.
     """
 
     arm: Arm = "none"
@@ -39,15 +37,12 @@ class GivenNote:
     tokens: int = 0
     why: str = ""
 
-    async def recall(self, _task: Asked, /) -> list[Advice]:
-        """Return the note as advice on this very task; nothing where none is given."""
+    def advice(self) -> tuple[Advice, ...]:
+        """Return the note as advice on this very task, for drafts and revisions alike, if there is one."""
         if not self.text:
-            return []
+            return ()
         source = "note" if self.version is None else f"note v{self.version}"
-        return [Advice(self.text, source, self.why, self.tokens, is_note=True)]
-
-    async def observe(self, _result: ReflectionResult, /) -> None:
-        """Do nothing: what a run says of its note is counted when its output was accepted."""
+        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
 
 
 NO_NOTE = GivenNote()

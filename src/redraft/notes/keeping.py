@@ -52,17 +52,28 @@ class Keeping:
         What raises is not written down. Raises `StoreError` where an id was given and nothing can be read;
         what can't be written costs nobody an answer.
         """
+        if (done := await self.done(name, returns)) is not None:
+            return done
+        value = await fn()
+        await self.write(name, value)
+        return value
+
+    async def done(self, name: str, returns: type[R]) -> R | None:
+        """Return what was written down under this id before, None where nothing was."""
+        if self.store is None or not self.resumes:
+            return None
+        record = await self.store.get(DONE, f"{self.run_id}/{name}")
+        return None if record is None else from_record(returns, record.data["value"])
+
+    async def write(self, name: str, value: Any) -> None:
+        """Write down what something came to; where that can't be, a warning says so."""
         if self.store is None:
-            return await fn()
-        key = f"{self.run_id}/{name}"
-        if self.resumes and (record := await self.store.get(DONE, key)) is not None:
-            return from_record(returns, record.data["value"])
-        value: Any = await fn()
+            return
+        record = Record(DONE, f"{self.run_id}/{name}", {"value": to_record(value)})
         try:
-            await self.store.put_if_absent(Record(DONE, key, {"value": to_record(value)}))
+            await self.store.put_if_absent(record)
         except StoreError as error:
             logger.warning("What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
-        return value
 
 
 def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,9 +72,12 @@ class TaskRun:
         """
         task = self.means.task
         await check_inputs(task, self.inputs)
-        if self.choose_note is not None:
-            self.note = await self.keeping.once("note", GivenNote, self.choose_note)
-        result = await self._attempt(1, None, ACCEPTED)
+        writing = await self._choose_note()
+        try:
+            result = await self._attempt(1, None, ACCEPTED)
+        finally:
+            if writing is not None:
+                await writing
         self.first_score = result.history.versions[0].evaluation.overall_score
         refusal = await self._judged(result.best_output)
         attempt = 1
@@ -103,14 +107,26 @@ class TaskRun:
             usage=self.used,
         )
 
+    async def _choose_note(self) -> asyncio.Future[None] | None:
+        """Choose the note, the same as before under an id that was given; return what writes that down.
+
+        The run does not wait for it: asked for together, both are written together.
+        """
+        if self.choose_note is None:
+            return None
+        if (done := await self.keeping.done("note", GivenNote)) is not None:
+            self.note = done
+            return None
+        self.note = await self.choose_note()
+        return asyncio.ensure_future(self.keeping.write("note", self.note))
+
     async def _attempt(
         self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
     ) -> ReflectionResult:
         means = self.means
         parts = means.parts(self.inputs, tuple(self.given.values()))
         pattern = means.pattern
-        if self.note.text:
-            pattern = replace(pattern, advisors=(*pattern.advisors, self.note))
+        parts.advice = self.note.advice()
         if self.emit is not None:
             pattern = replace(pattern, on_event=_both(self.emit, pattern.on_event))
         keeping = self.keeping
