@@ -18,6 +18,7 @@ from redraft.notes.postgres import PostgresReflectionStore
 from redraft.notes.project_notes import project_notes
 from redraft.notes.reflection import TaskReflection
 from redraft.notes.sqlite import SqliteReflectionStore
+from redraft.notes.trial import arm_of
 
 TASK = Task("Write about {topic}.", "A report.")
 IDENTITY = TaskIdentity.of(TASK)
@@ -219,6 +220,58 @@ def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, tol
         else:
             assert await append(notes, "later", "r9", to) == 3
             assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+async def runs(notes, trial, score_of, count):
+    """Run a task as an ensemble does: given a note, scored, written down, learnt, settled; tell of rollbacks."""
+    rollbacks = []
+    for number in range(count):
+        current, run_id = await notes.current(IDENTITY), f"run {number}"
+        arm, given = "none" if current is None else arm_of(trial, run_id, IDENTITY), current
+        if arm == "control":
+            given = None
+            if trial.against == "previous" and current.based_on is not None:
+                given = await notes.revision(IDENTITY, current.based_on)
+        version, in_force = (None if one is None else one.version for one in (given, current))
+        score = score_of(None if given is None else given.reflection) + number % 3 / 20
+        at = START + timedelta(seconds=number)
+        await notes.used(IDENTITY, NoteUse(run_id, version, arm, score, at))
+        prior = "" if current is None else current.reflection.refined_description
+        await append(notes, f"{prior} {number}", run_id, in_force, trial=trial)
+        if (rollback := await notes.settle(IDENTITY, trial)) is not None:
+            rollbacks.append((number, rollback))
+    return rollbacks
+
+
+def test_in_the_order_of_an_ensemble_a_line_of_notes_that_hurts_is_rolled_back():
+    async def main():
+        notes = InMemoryReflectionStore()
+        trial = Trial(share=0.4, min_runs=3)
+        ((number, rollback),) = await runs(notes, trial, lambda note: 0.6 if note is None else 0.3, 60)
+        assert number < 40
+        assert (rollback.to, rollback.effect) == (None, pytest.approx(-0.3, abs=0.05))
+        assert await notes.current(IDENTITY) is None
+        assert (await notes.noted(IDENTITY)).run_count == 60
+
+    asyncio.run(main())
+
+
+def test_in_the_order_of_an_ensemble_the_previous_note_comes_back():
+    async def main():
+        notes = InMemoryReflectionStore()
+        trial = Trial(share=0.5, min_runs=3, against="previous")
+
+        def score_of(note):
+            return 0.5 if note is None else 0.3 if len(note.refined_description.split()) > 1 else 0.7
+
+        rollbacks = await runs(notes, trial, score_of, 120)
+        number, first = rollbacks[0]
+        assert (first.to, first.effect) == (1, pytest.approx(-0.4, abs=0.05))
+        versions = [use.version for use in await notes.uses(IDENTITY) if use.run_id == f"run {number + 1}"]
+        assert versions[0] in (1, None)
+        assert first.version not in {use.version for use in (await notes.uses(IDENTITY))[number + 1 :]}
 
     asyncio.run(main())
 

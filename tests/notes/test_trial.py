@@ -150,6 +150,7 @@ def test_a_verdict_is_the_same_until_there_is_four_times_as_much():
         ([(9, "note", 2, 0.5), (12, "control", 1, 0.5)], "previous", standing(2), False),
         ([(10, "note", 2, 0.5), (10, "control", 1, 0.5)], "previous", standing(2), True),
         ([(10, "note", 2, 0.5)], "previous", standing(2, since=3), True),
+        ([(10, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), False),
     ],
 )
 def test_when_a_newer_note_may_take_its_place(uses, against, noted, expected):

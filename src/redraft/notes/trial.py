@@ -140,7 +140,7 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
     """Say whether a newer note may take the place of the one in force.
 
     It takes `min_runs` scored runs with that; against the previous one also as many runs of both as a verdict
-    takes, else none would ever be reached.
+    takes, else none would ever be reached. One that hurts is rolled back, and no newer one grows from it.
     """
     in_force = noted.in_force
     if in_force is None:
@@ -152,7 +152,7 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
     if trial.against == "none" or in_force < noted.since:
         return True
     controls = sum(use.arm == "control" and use.version == previous for use in scored)
-    return min(having, controls) >= FEWEST
+    return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
 
 
 def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
