@@ -23,6 +23,7 @@ _record = maker(Record)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = frozenset({str, int, bool, type(None)})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
 
 
 class Row(NamedTuple):
@@ -90,6 +91,8 @@ def _check_version(version: Any) -> None:
 
 
 def _named_fields(data: object) -> dict[str, Any]:
+    if data.__class__ is dict:  # as nearly all are
+        return cast("dict[str, Any]", data)
     if isinstance(data, Mapping):
         return dict(cast("Mapping[str, Any]", data))
     raise TypeError(f"data is a {type(data).__name__}, not an object with named fields")
@@ -108,7 +111,7 @@ def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """
     try:
         text = json_text(data)
-        copy = json.loads(text)
+        copy, _ = _DECODER.raw_decode(text)  # `loads` also looks for what is not JSON around it
     except (TypeError, ValueError) as error:
         raise TypeError(f"data{_fault(data) or f': {error}'}") from error
     # Most are equal, and to see that takes less time than to look at each value.
