@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.core.errors import ConfigError
@@ -46,12 +46,43 @@ def action(name: str) -> Callable[[F], F]:
     return register
 
 
-def known_actions(given: dict[str, Callable[..., Any]] | None = None) -> dict[str, Callable[..., Any]]:
-    """Return the actions of one's own: from packages' entry points, registered, and given, the last first."""
-    named = _of_packages() | _registered | (given or {})
-    return {plain_name(name): fn for name, fn in named.items()}
+def known_actions(given: Mapping[str, Callable[..., Any]] | None = None) -> Mapping[str, Callable[..., Any]]:
+    """Return the actions of one's own: those given, else registered, else of packages that are installed."""
+    own = {plain_name(name): fn for name, fn in {**_registered, **(given or {})}.items()}
+    return _Actions(own, _points())
+
+
+class _Actions(Mapping[str, Callable[..., Any]]):
+    """Look actions up by name; one of a package is imported only where a file names it."""
+
+    def __init__(self, own: Mapping[str, Callable[..., Any]], points: Mapping[str, EntryPoint]) -> None:
+        self._own = own
+        self._points = points
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._own[name] if name in self._own else _loaded(self._points[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._own, **self._points})
+
+    def __len__(self) -> int:
+        return len({**self._own, **self._points})
 
 
 @lru_cache(maxsize=1)  # looking for them reads the metadata of every package that is installed
-def _of_packages() -> dict[str, Callable[..., Any]]:
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+def _points() -> dict[str, EntryPoint]:
+    """Return the entry points of packages; none of them takes the name of an action that is built in."""
+    points = {plain_name(point.name): point for point in entry_points(group=ENTRY_POINTS)}
+    return {name: point for name, point in points.items() if name not in BUILT_IN}
+
+
+def _loaded(point: EntryPoint) -> Callable[..., Any]:
+    package = f" of the package {point.dist.name!r}" if point.dist is not None else ""
+    what = f"the action {point.name!r}{package} can't be used: its entry point {point.value!r}"
+    try:
+        fn = point.load()
+    except Exception as error:  # importing a package runs its code, which raises what it likes
+        raise ConfigError(f"{what} failed with {type(error).__name__}: {error}") from error
+    if not callable(fn):
+        raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
+    return fn

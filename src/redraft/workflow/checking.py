@@ -116,7 +116,7 @@ class _Check:
 
     def action(self, name: str, params: Mapping[str, Any], way: Way) -> None:
         known = plain_name(name)
-        own = self.bench.own(name)
+        own = self.own(name, (*way, "uses"))
         if own is None and known not in BUILT_IN:
             self.fail(
                 (*way, "uses"),
@@ -134,11 +134,18 @@ class _Check:
         elif known == CORRECT:
             given = self.source.parse(CorrectParams, dict(params), inside)
             try:
-                self.maker(maker_of(given), inside)
+                self.maker(maker_of(given), inside, "corrector_action")
             except ConfigError as error:
                 self.fail(inside, str(error))
         elif known == LLM_CALL:
             self.llm(params, inside)
+
+    def own(self, name: str, way: Way) -> Callable[..., Any] | None:
+        """Return the action of one's own with a name; that of a package is imported now."""
+        try:
+            return self.bench.own(name)
+        except ConfigError as error:
+            self.fail(way, str(error))
 
     def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: Way) -> None:
         try:
@@ -157,25 +164,25 @@ class _Check:
         if given.corrector is not None:
             self.maker(given.corrector, (*way, "corrector"))
 
-    def maker(self, maker: Maker, way: Way) -> None:
+    def maker(self, maker: Maker, way: Way, key: str = "action") -> None:
         if (maker.action is None) == (maker.run is None):
             self.fail(way, "give either 'action' or 'run'")
         if maker.run is not None and maker.params:
-            key = next(iter(maker.params))
-            self.fail((*way, key), f"unknown key {key!r}; {nearest(key, sorted(CODE))}")
+            unknown = next(iter(maker.params))
+            self.fail((*way, unknown), f"unknown key {unknown!r}; {nearest(unknown, sorted(CODE))}")
         self.code(maker, way)
         if maker.action is None:
             return
         name = plain_name(maker.action)
-        if (own := self.bench.own(maker.action)) is not None:
+        if (own := self.own(maker.action, (*way, key))) is not None:
             self.call(own, maker.action, maker.params, way)
         elif name == LLM_CALL:
             self.llm(maker.params, way)
         elif name in BUILT_IN:
-            self.fail((*way, "action"), f"{maker.action!r} can't stand inside of another; use a node")
+            self.fail((*way, key), f"{maker.action!r} can't stand inside of another; use a node")
         else:
             known = nearest(maker.action, [LLM_CALL, *self.bench.actions])
-            self.fail((*way, "action"), f"there is no action {maker.action!r}; {known}")
+            self.fail((*way, key), f"there is no action {maker.action!r}; {known}")
 
     def llm(self, params: Mapping[str, Any], way: Way) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
