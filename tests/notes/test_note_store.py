@@ -225,7 +225,7 @@ def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, tol
 
 
 async def runs(notes, trial, score_of, count):
-    """Run a task as an ensemble does: given a note, scored, written down, learnt, settled; tell of rollbacks."""
+    """Run a task as an ensemble does: given a note, scored, written down, settled; return the rollbacks."""
     rollbacks = []
     for number in range(count):
         current, run_id = await notes.current(IDENTITY), f"run {number}"

@@ -1,0 +1,81 @@
+"""All notes on a task, to look at: which version is meant, how the runs did, which task is meant."""
+
+import pytest
+
+from redraft.core.errors import ConfigError
+from redraft.notes.note import Note, NotedTask, NoteUse
+from redraft.notes.reflection import TaskReflection
+from redraft.notes.task_notes import TaskNotes, the_one
+
+NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))
+
+
+def uses(*rows):
+    return tuple(NoteUse(f"r{number}", *row) for number, row in enumerate(rows))
+
+
+def notes(in_force=4, used=(), **fields):
+    return TaskNotes(
+        NotedTask("id", "Say\nit.", run_count=4, in_force=in_force, **fields), NOTES, uses(*used)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
+)
+def test_a_version_is_meant_by_its_number_and_by_what_it_is(wanted, version):
+    assert notes(in_force=2).revision(wanted).version == version
+
+
+@pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
+def test_a_version_that_there_is_not(wanted):
+    with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
+        notes().revision(wanted)
+
+
+def test_now_where_none_is_in_force():
+    with pytest.raises(ConfigError, match="No note on this task is in force"):
+        notes(in_force=None).revision("now")
+    assert notes(in_force=None).in_force is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [({}, "on"), ({"off": True, "why_off": "bad"}, "off"), ({"why_off": "rolled back"}, "rolled back")],
+)
+def test_how_the_notes_stand(fields, state):
+    assert notes(**fields).state == state
+    assert notes(**fields).title == "Say it."
+
+
+@pytest.mark.parametrize(
+    ("used", "since", "in_force", "before", "now", "trend"),
+    [
+        ([], 1, 4, None, None, [None]),
+        ([(None, "none", 0.2), (None, "none", None), (None, "none", 0.4)], 1, 4, 0.3, None, [0.3]),
+        ([(1, "note", 0.4), (2, "note", 0.6), (1, "control", 0.1)], 1, 4, None, 0.5, [None, 0.4, 0.6]),
+        ([(1, "note", 0.0), *[(2, "note", 0.5)] * 5], 1, 4, None, 0.5, [None, 0.0, 0.5]),
+        ([(2, "note", 0.5), (3, "note", 0.1)], 5, 2, None, 0.5, [None, 0.5, 0.1]),
+        ([(2, "note", 0.5)], 1, None, None, None, [None, 0.5]),
+    ],
+)
+def test_how_the_runs_did(used, since, in_force, before, now, trend):
+    task = notes(in_force, used, since=since)
+    assert task.before == (before if before is None else pytest.approx(before))
+    assert task.now == (now if now is None else pytest.approx(now))
+    assert [each if each is None else round(each, 9) for each in task.trend] == trend
+
+
+def test_the_effect_of_a_trial():
+    assert notes(used=[(4, "note", 0.5)] * 9 + [(None, "control", 0.5)]).effect is None
+    found = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).effect
+    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+
+
+def test_of_many_that_fit_a_few_are_named():
+    tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
+    with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\.; 1111.* and 2 more\. Give more"):
+        the_one(tasks, "sum UP")
+    assert the_one(tasks, "333") is tasks[3]
+    named = [*tasks, NotedTask("f" * 64, "Other.", name="sum up")]
+    assert the_one(named, "sum up") is named[-1]  # a name is exact
