@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "overhead": (),
     "concurrency": (),
     "stores": (),
+    "postgres": (),
     "workflow": (),
     "journal": (),
     "notes": (),

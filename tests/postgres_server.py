@@ -27,9 +27,13 @@ class CannotRunError(Exception):
 
 
 class Server:
-    """Run a server on a socket in a folder of its own, as another user where the tests are root's."""
+    """Run a server on a socket in a folder of its own, as another user where the tests are root's.
 
-    def __init__(self, programs: Path | None = None) -> None:
+    `durable` has it wait for the disk, which no test needs and every figure does.
+    """
+
+    def __init__(self, programs: Path | None = None, *, durable: bool = False) -> None:
+        self._fsync = f"fsync={'on' if durable else 'off'}"
         self.folder = Path(mkdtemp(prefix="redraft-pg-"))
         self._user = None
         if os.geteuid() == 0:
@@ -58,7 +62,7 @@ class Server:
         """Start, and wait until it answers. It ends with the thread that starts it, whatever befalls that."""
         for _ in range(5):
             self._process = self._run(
-                "postgres", "-D", self.data, "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off"
+                "postgres", "-D", self.data, "-k", self.folder, "-c", "listen_addresses=", "-c", self._fsync
             )
             while self._process.poll() is None:
                 with suppress(psycopg.OperationalError), closing(psycopg.connect(self.url())):

@@ -149,7 +149,8 @@ def near(
 def _candidates(schema: str, condition: str) -> str:
     """Return SQL for the vectors that may be among the nearest: by pgvector, which is quick and not exact.
 
-    Those that it can't compare are candidates, too.
+    Those that it can't compare are candidates, too. Their keys go into an array, because a join with a table
+    that has no statistics yet may compare each row with each.
     """
     distance = (
         f"CASE WHEN cardinality(vector) = %(dimensions)s "
@@ -159,9 +160,9 @@ def _candidates(schema: str, condition: str) -> str:
 WITH compared AS MATERIALIZED (
     SELECT key, {distance} AS distance FROM redraft_records WHERE {condition} AND vector IS NOT NULL
 ), nearest AS (SELECT distance FROM compared ORDER BY distance LIMIT %(limit)s)
-SELECT key, vector FROM redraft_records WHERE {condition} AND key IN (
+SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL AND key = ANY(ARRAY(
     SELECT key FROM compared WHERE distance IS NULL OR distance = 'NaN'
-    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)) AND vector IS NOT NULL"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
+    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
 
 
 def _values(space: str, row: Row, fields: list[str]) -> dict[str, Any]:
