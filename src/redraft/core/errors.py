@@ -8,6 +8,7 @@ RedraftError
 │   ├── UnfinishedError       an agent ended, or was stopped, before it had an answer
 │   └── RejectedOutputError   guardrails or a review refused what a task made, again and again
 ├── EnsembleError             tasks of an ensemble failed; has all that was made
+├── EscalationError           a task failed again and again, with the lessons of each time; has the chain
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
 │   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
@@ -25,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from redraft.core.conversation import Conversation
     from redraft.core.result import ConvergenceReason, ReflectionHistory
@@ -124,6 +125,19 @@ class EnsembleError(RedraftError):
         super().__init__(message)
         self.result = result
         self.errors = errors or {}
+
+
+class EscalationError(RedraftError):
+    """Carry what was tried before a task was given up: for whoever it is handed to.
+
+    `outcomes` tell how each attempt ended, and `lessons` are what was learnt from each, None where nothing
+    could be. The last attempt's exception, if it raised one, is the cause.
+    """
+
+    def __init__(self, message: str, *, outcomes: Sequence[Any] = (), lessons: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.outcomes = tuple(outcomes)
+        self.lessons = tuple(lessons)
 
 
 class ReflectionFailedError(RedraftError):

@@ -9,6 +9,7 @@ from redraft.core.tokens import BYTES_PER_TOKEN, estimate_tokens
 from redraft.notes.placeholders import placeholders_of
 from redraft.notes.plain import plain
 from redraft.text.fence import fenced
+from redraft.text.middle import without_middle
 
 if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation
@@ -66,7 +67,7 @@ def meta_prompt(given: ReflectionInput) -> str:
         "## Original Task Definition",
         f"### Description\n{plain(task.description)}",
         f"### Expected Output Specification\n{plain(task.expected_output) or NOT_GIVEN}",
-        f"## What Was Produced\n{fenced(_without_middle(plain(given.task_output), MOST_OUTPUT), 'output')}",
+        f"## What Was Produced\n{fenced(without_middle(plain(given.task_output), MOST_OUTPUT), 'output')}",
     ]
     if given.prior_reflection is not None:
         parts.append(_prior(given.prior_reflection))
@@ -85,13 +86,13 @@ def shorten_prompt(given: ReflectionInput, reflection: TaskReflection, size: int
         "Shorten it. Keep what helps most the next time the task is carried out, merge what says the same, "
         "and leave out what the definition says already."
     )
-    note = fenced(_without_middle(_rendered(reflection), MOST_OUTPUT), "note")
+    note = fenced(without_middle(_rendered(reflection), MOST_OUTPUT), "note")
     kept = _placeholder_rule(given.task)
     return "\n\n".join(part for part in (now, note, asked, kept, FORM) if part)
 
 
 def _prior(prior: TaskReflection) -> str:
-    rendered = _without_middle(_rendered(prior), MOST_SAID)
+    rendered = without_middle(_rendered(prior), MOST_SAID)
     runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
     return (
         f"## Note in Force (run {prior.run_count})\n"
@@ -115,7 +116,7 @@ def _judged(evaluation: ReflectionEvaluation) -> str:
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
     said = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
-    return f"## What the Criteria Said\n{fenced(_without_middle(plain(said), MOST_SAID), 'judgement')}"
+    return f"## What the Criteria Said\n{fenced(without_middle(plain(said), MOST_SAID), 'judgement')}"
 
 
 def _score(score: float | None) -> str:
@@ -146,13 +147,3 @@ def _placeholder_rule(task: Task) -> str:
 
 def _in_characters(tokens: int) -> str:
     return f" (about {round(tokens * BYTES_PER_TOKEN, -2):,.0f} characters)"
-
-
-def _without_middle(text: str, most: int) -> str:
-    """Return a text of about `most` characters: of a longer one the middle is left out, and the gap named."""
-    if len(text) <= most:
-        return text
-    head = most * 2 // 3
-    tail = most - head
-    gap = f"[... {len(text) - most:,} of {len(text):,} characters are left out here ...]"
-    return f"{text[:head]}\n{gap}\n{text[-tail:]}"
