@@ -42,7 +42,8 @@ def record(versions, reason=None, **fields):
         "revisions": max(0, len(versions) - 1),
         "reason": None if reason is None else ConvergenceReason(reason),
     }
-    return RunRecord(**known | fields)
+    known |= fields
+    return RunRecord(**known | {"task": known["task"].asked()})
 
 
 def kept(versions, reason=None, steps=(), **fields):

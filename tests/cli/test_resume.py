@@ -101,3 +101,9 @@ def test_a_run_of_a_program_is_resumed_there(project):
 )  # fmt: skip
 def test_the_call_is_the_one_that_began_it(origin, task, call):
     assert resuming_call(record([], run_id="r", origin=origin, task=task)) == call
+
+
+@pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
+def test_a_task_of_an_ensemble_is_resumed_with_the_ensemble(run_id):
+    call = "await ensemble.run(..., run_id='my')"
+    assert resuming_call(record([], run_id=run_id, origin=Origin("task", "write"))) == call

@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -361,6 +362,72 @@ def test_an_agent_of_a_task_acts_with_its_tools():
     result = ensemble(task, keep=store).run_sync()
     assert "found" in result.output
     assert asyncio.run(Runs(store).get(result[task].run_id)).task.tools == ("search",)
+
+
+def test_what_a_handler_makes_is_judged_by_the_model_of_the_ensemble():
+    judge = ScriptedModel(
+        lambda request: {"clear": {"reasoning": "so", "score": 0.9}, "scores": {"clear": 0.9}}
+    )
+    task = Task("A", handler=lambda ctx: "made", criteria=["clear"])
+    [one] = ensemble(task, model=judge).run_sync().results
+    assert [request.role for request in judge.requests] == ["evaluation"] * len(judge.requests)
+    assert judge.requests
+    assert "self_judged_only" not in one.result.diagnostics
+
+
+def test_an_error_after_the_first_version_leaves_that_to_the_task():
+    def reply(request):
+        if request.role == "revision":
+            raise ModelError("down")
+        return "far too long an answer"
+
+    task = Task("A", criteria=[SHORT], pattern=ReflectionPattern(1))
+    [one] = ensemble(task, model=ScriptedModel(reply)).run_sync().results
+    assert one.output == "far too long an answer"
+    assert isinstance(one.result.error, ModelError)
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"), [(partial(print, 1), "partial"), (print, "print"), ("search", "search")]
+)
+def test_tools_have_names(tool, name):
+    assert Task("A", tools=[tool]).asked().tools == (name,)
+
+
+def test_a_cancelled_run_cancels_its_tasks():
+    begun, ended = asyncio.Event(), []
+
+    async def never(ctx):
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(1)
+
+    async def main():
+        run = asyncio.create_task(ensemble(Task("A", handler=never)).run())
+        await begun.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(main())
+    assert ended == [1]
+
+
+def test_something_cancelled_inside_a_task_is_its_error():
+    async def handler(ctx):
+        raise asyncio.CancelledError
+
+    with pytest.raises(EnsembleError, match="something in it was cancelled"):
+        ensemble(Task("A", handler=handler)).run_sync()
+
+
+def test_it_runs_inside_a_running_event_loop():
+    async def main():
+        return ensemble(Task("A", reflect=BETTER)).run_sync()
+
+    assert asyncio.run(main()).output == "answer"
 
 
 def test_many_runs_of_one_ensemble_at_once():

@@ -87,7 +87,7 @@ def test_refused_attempts_have_ids_of_their_own_and_are_not_made_again():
     for _ in range(2):
         result = ensemble.run_sync(run_id="mine")
         assert (result.output, result.results[0].attempts) == ("yes", 2)
-        assert result.results[0].result.run_id == "mine.1.2"
+        assert result.results[0].result.run_id == "mine.1-2"
     assert len(model.requests) == 2
 
 

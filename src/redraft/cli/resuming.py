@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,9 @@ def resuming_call(record: RunRecord) -> str:
     query = repr(task.description) if short else f"(await Runs().get({run_id!r})).task"
     if record.origin.surface == "agent":
         call = f"await agent.run({query}, run_id={run_id!r})"
+    elif record.origin.surface == "task":
+        ensemble = re.sub(r"\.\d+(-\d+)?$", "", run_id)  # as `notes.keeping` makes the ids of its tasks
+        call = f"await ensemble.run(..., run_id={ensemble!r})"
     elif record.origin.surface == "reflected":
         name = record.origin.name.rpartition(".")[2] or "function"
         call = f"await {name}.run_as({run_id!r}, ...)"

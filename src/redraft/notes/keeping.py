@@ -39,8 +39,12 @@ class Keeping:
     resumes: bool = False
 
     def part(self, number: int) -> Keeping:
-        """Return the keeping of a part: its id follows from this one's."""
+        """Return the keeping of the task with a number, from 1: its id follows from the ensemble's."""
         return Keeping(f"{self.run_id}.{number}", self.store, self.resumes)
+
+    def again(self, attempt: int) -> Keeping:
+        """Return the keeping of another attempt at a task, from 2."""
+        return Keeping(f"{self.run_id}-{attempt}", self.store, self.resumes)
 
     def step(self) -> Step:
         """Return the step of the run that has this id."""

@@ -104,9 +104,15 @@ class Task(Asked):
 
     def asked(self) -> Asked:
         """Return what is asked, as plain data: the tools by their names, and no output of another task."""
-        names = tuple(tool if isinstance(tool, str) else tool.__name__ for tool in self.tools)
+        names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""
         return Asked(self.description, self.expected_output, self.task_type, names, context)
+
+
+def _name_of(tool: Callable[..., Any]) -> str:
+    """Return the name of a function, of a Tool of Pydantic AI, or of the class of what is called."""
+    name: object = getattr(tool, "__name__", None) or getattr(tool, "name", None)
+    return name if isinstance(name, str) else type(tool).__name__
 
 
 DEFAULT_CONFIG = ReflectionConfig()

@@ -134,7 +134,7 @@ class TaskRun:
             # What it starts from counts as a version, and is not to be spared its revision.
             pattern = replace(pattern, max_iterations=pattern.max_iterations + 1)
             parts = replace(parts, evaluate=RefusedFirst(refusal, parts.evaluate))
-            keeping = keeping.part(attempt)
+            keeping = keeping.again(attempt)
         try:
             result = await run_kept(self._asked(), parts, pattern, keeping.step(), refused, means.origin)
         except RedraftError as error:
