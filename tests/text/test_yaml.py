@@ -5,7 +5,7 @@ import time
 import pytest
 
 from redraft.core.errors import ConfigError
-from redraft.text.yaml import load_yaml
+from redraft.text.yaml import line_within, load_yaml
 
 LAUGHS = 'a: &a ["lol","lol","lol","lol","lol","lol","lol","lol","lol"]\n' + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)
@@ -90,3 +90,25 @@ def test_what_is_no_plain_data_or_too_large_is_refused_at_once(text, says):
         load_yaml(text, "criteria.yaml")
     assert str(caught.value).startswith("criteria.yaml")
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found"),
+    [
+        ("a: 1\nx: |\n  one\n  two\n", 1, 3),
+        ("a: 1\nx: |\n  one\n  two\n", 2, 4),
+        ("x: |-  # why\n\n  one\n", 2, 3),
+        ("x: |2\n    one\n  two\n", 2, 3),
+        ("a: &a |\n  one\nx: *a\n", 1, 2),
+        ("a: 1\nx: one\n", 1, 2),
+        ("a: 1\nx: 'one'\n", 1, 2),
+        ("x: >\n  one\n\n  two\n", 1, None),
+        ("x: >\n  one\n", 1, None),
+        ('x: "one\\ntwo"', 2, None),
+        ("x: one\n  and two\n", 2, None),
+        ("x: [one]", 1, None),
+        ("y: one", 1, None),
+    ],
+)
+def test_a_line_of_a_text_is_a_line_of_the_file_where_they_are_the_same(text, line, found):
+    assert line_within(text, ("x",), line) == found

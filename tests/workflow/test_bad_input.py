@@ -51,7 +51,8 @@ FILES = {
     "process for Lua": (
         nodes("- name: n\n  run: x\n  language: lua\n  sandbox: process"), 6, "n", "sandbox", "is for Python",
     ),
-    "code that does not parse": (nodes("- name: n\n  run: |\n    x = 1\n    if:"), 4, "n", "run", "in line 2"),
+    "code that does not parse": (nodes("- name: n\n  run: |\n    x = 1\n    if:"), 6, "n", "run", "in line 2"),
+    "folded code that does not parse": (nodes("- name: n\n  run: >\n    x = 1\n\n    if:"), 4, "n", "run", "in line 2"),
     "nested code": (nodes(f"- name: n\n  run: x = {'(' * 500}"), 4, "n", "run", "does not parse"),
     "goto to nowhere": (nodes("- {name: n, run: x}\n- name: m\n  run: x\n  goto: nn"), 6, "m", "goto", "did you mean 'n'"),
     "jump to nowhere": (nodes("- name: n\n  run: x\n  goto:\n  - {if: true, to: x}"), 6, "n", "goto.0.to", "no node 'x'"),

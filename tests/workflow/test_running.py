@@ -407,3 +407,28 @@ def test_it_runs_inside_a_running_event_loop():
 def test_a_result_that_can_t_be_spread_or_a_goto_that_can_t_be_decided_names_its_place():
     with pytest.raises(WorkflowError, match=r"line 3, node 'n'.*nothing"):
         ran("- {name: n, run: return 1, goto: [{if: state.nothing.at_all, to: end}]}")
+
+
+@pytest.mark.parametrize(
+    ("run", "language", "line"),
+    [
+        ("|\n      x = 1\n      return {}[x]", "python", 7),
+        ("|\n\n      return {}[1]", "python", 7),
+        ("return {}[1]", "python", 5),
+        ('"x = 1\\nreturn {}[x]"', "python", 5),
+        (">\n      x = 1\n\n      return {}[x]", "python", 5),
+        ("|\n      local x = 1\n      error('no')", "lua", 7),
+    ],
+)
+def test_an_error_of_code_names_the_line_of_the_file_where_it_is_one(run, language, line):
+    text = f"name: x\nnodes:\n  - name: a\n    language: {language}\n    run: {run}\n"
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, keep=False).run_sync()
+    assert (caught.value.line, caught.value.node, caught.value.key) == (line, "a", "run")
+    assert f"script, line {caught.value.__cause__.line}," in str(caught.value)
+
+
+def test_a_message_that_asks_ends_with_its_question():
+    text = "name: x\nnodes:\n  - {name: a, uses: llm.call, with: {prompt: hi}}\n"
+    with pytest.raises(WorkflowError, match=r"Did you mean 'openai:gpt-4o'\?$"):
+        Workflow.from_text(text, keep=False).run_sync({"model": "opnai:gpt-4o"})

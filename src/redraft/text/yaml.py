@@ -38,6 +38,25 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
 
 def line_of(text: str, way: Way) -> int:
     """Return the 1-based line of what `way` leads to in a text that could be loaded, or the nearest above."""
+    at, _ = _nodes_at(text, way)
+    return at.start_mark.line + 1 if at else 1
+
+
+def line_within(text: str, way: Way, line: int) -> int | None:
+    """Return on which line of the file line `line` of the text stands that `way` leads to, both from 1.
+
+    None where the lines of the one are not the lines of the other, as in a folded text.
+    """
+    _, node = _nodes_at(text, way)
+    if node is None or not isinstance(node.value, str):
+        return None
+    if node.style == "|":
+        return node.start_mark.line + 1 + line
+    return node.start_mark.line + 1 if line == 1 and "\n" not in node.value else None
+
+
+def _nodes_at(text: str, way: Way) -> tuple[Any, Any]:
+    """Return the node of the last key on a way and that of its value, None where the way ends before."""
     import yaml  # noqa: PLC0415 (only an error needs it)
 
     node: Any = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
@@ -45,13 +64,13 @@ def line_of(text: str, way: Way) -> int:
     for part in way:
         if isinstance(part, int):
             if not isinstance(node, yaml.SequenceNode) or part >= len(node.value):
-                break
+                return at, None
             at = node = node.value[part]
             continue
         if not isinstance(node, yaml.MappingNode):
-            break
+            return at, None
         entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
         if part not in entries:
-            break
+            return at, None
         at, node = entries[part]
-    return at.start_mark.line + 1 if at else 1
+    return at, node

@@ -64,8 +64,8 @@ class _Check:
             self.node(node, ("nodes", at))
         self.cycles()
 
-    def fail(self, way: Way, what: str) -> NoReturn:
-        self.source.fail(way, what)
+    def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
+        self.source.fail(way, what, within=within)
 
     def node(self, node: Node, way: Way) -> None:
         if self.first[node.name] != way[1]:
@@ -95,9 +95,10 @@ class _Check:
             try:
                 ast.parse(code.run)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                at = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+                line = error.lineno if isinstance(error, SyntaxError) else None
+                at = f" in line {line}" if line else ""
                 said = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
-                self.fail((*way, "run"), f"the code does not parse{at}: {said}")
+                self.fail((*way, "run"), f"the code does not parse{at}: {said}", within=line)
 
     def jumps(self, node: Node, way: Way) -> None:
         if isinstance(node.goto, str):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from redraft.core.errors import ConfigError, WorkflowError
 from redraft.core.nearest import nearest
-from redraft.text.yaml import Way, line_of, load_yaml
+from redraft.text.yaml import Way, line_of, line_within, load_yaml
 from redraft.workflow.spec import WorkflowSpec
 
 if TYPE_CHECKING:
@@ -53,18 +53,20 @@ class Source:
             missing = inside[-1:] if first["type"] == MISSING else ()
             self.fail((*way, *_written(data, inside), *missing), _said(kind, inside, first))
 
-    def fail(self, way: Way, what: str) -> NoReturn:
-        """Raise the `WorkflowError` that says what is wrong, and where."""
-        raise self.error(way, what)
+    def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
+        """Raise the `WorkflowError` that says what is wrong, and where; `within` is a line of that code."""
+        raise self.error(way, what, within=within)
 
-    def error(self, way: Way, what: str) -> WorkflowError:
-        """Return the `WorkflowError` that says what is wrong, and where."""
-        line = line_of(self.text, way)
+    def error(self, way: Way, what: str, *, within: int | None = None) -> WorkflowError:
+        """Return the `WorkflowError` that says what is wrong, and where, as `fail` does."""
+        line = line_within(self.text, way, within) if within else None
+        line = line or line_of(self.text, way)
         node = self._node(way)
         inside = way[2:] if node else way
         key = ".".join(map(str, inside))
         place = [f"{self.file}, line {line}", f"node {node!r}" if node else "", key]
-        message = f"{', '.join(part for part in place if part)}: {what.rstrip('.')}."
+        end = "" if what.endswith(("?", "!")) else "."
+        message = f"{', '.join(part for part in place if part)}: {what.rstrip('.')}{end}"
         return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
 
     def _node(self, way: Way) -> str | None:

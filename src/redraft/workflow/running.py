@@ -15,6 +15,7 @@ from redraft.core.errors import (
     ConfigError,
     RedraftError,
     SandboxError,
+    ScriptError,
     StoreError,
 )
 from redraft.core.protocols import Step
@@ -159,7 +160,10 @@ class Running:
 
     def _placed(self, at: int, error: Exception) -> Exception:
         """Say where in the file an error comes from: in a note, or itself where it is the file's mistake."""
-        placed = self.source.error(("nodes", at), str(error))
+        if isinstance(error, ScriptError) and self.spec.nodes[at].run is not None:
+            placed = self.source.error(("nodes", at, "run"), str(error), within=error.line)
+        else:
+            placed = self.source.error(("nodes", at), str(error))
         if isinstance(error, ConfigError | SandboxError):
             placed.__cause__ = error
             return placed
