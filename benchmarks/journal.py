@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -55,8 +56,8 @@ async def revise(output: str, _evaluation: object) -> Draft:
     return Draft(f"{output}1", USED, ("Made longer.",), "full_rewrite")
 
 
-async def run(store: SqliteStore | None, run_id: str) -> None:
-    step = None if store is None else Journalled(store, run_id, resumes=False)
+async def run(store: SqliteStore | None, run_id: str, *, resumes: bool = False) -> None:
+    step = None if store is None else Journalled(store, run_id, resumes=resumes)
     await reflect("Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=PATTERN, step=step)
 
 
@@ -94,6 +95,7 @@ def fsync_milliseconds(folder: Path) -> float:
 
 def cpu_of(store: SqliteStore | None, name: str) -> float:
     """Return the CPU microseconds a step of one run, all threads of the process included."""
+    gc.collect()  # what the figures before have left behind is not this run's
     started = process_time()
     asyncio.run(run(store, name))
     return (process_time() - started) * 1e6 / STEPS
@@ -132,16 +134,16 @@ def cost_table() -> str:
             records = asyncio.run(store.find(STEP, prefix=f"many-{repeat}-"))
             with TemporaryDirectory() as other:
                 raw.append(raw_inserts(Path(other), records))
-        asyncio.run(replayed(store, "alone-1"))  # which builds what reads the records
-        started = process_time()
-        asyncio.run(replayed(store, "alone-0"))
-        replay = (process_time() - started) * 1e6 / STEPS
+        replay_cpu_of(store, "warm")  # which builds what reads the records
+        replay = median(replay_cpu_of(store, f"alone-{repeat}") for repeat in range(REPEATS))
         fsync = fsync_milliseconds(folder)
         asyncio.run(store.aclose())
     own, own_together = median(alone) - median(bare), median(cpu_together) - median(bare)
     ratio = median(one / other for one, other in zip(together, raw, strict=True))
     rate = median(together)
-    met = rate >= RATE_TARGET if fsync <= FSYNC else ratio >= RATIO_TARGET
+    # The one target counts on a quick disk, the other on a slow one.
+    rate_verdict = verdict(RATE_TARGET, rate) if fsync <= FSYNC else ""
+    ratio_verdict = verdict(RATIO_TARGET, ratio) if fsync > FSYNC else ""
     rows_of_table = [
         ["one run, CPU microseconds a step", f"{own:.0f}", f"{CPU_TARGET:.0f} {verdict(own, CPU_TARGET)}"],
         [f"{RUNS} runs at once, CPU microseconds a step", f"{own_together:.0f}", ""],
@@ -149,10 +151,10 @@ def cost_table() -> str:
         [
             f"{RUNS} runs at once, steps a second",
             f"{rate:,.0f}",
-            f"{RATE_TARGET:,.0f} at {FSYNC:.0f} ms fsync",
+            f"{RATE_TARGET:,.0f} at {FSYNC:.0f} ms fsync or less {rate_verdict}".strip(),
         ],
         [f"raw inserts, {RUNS} to a commit, rows a second", f"{median(raw):,.0f}", ""],
-        ["ratio", f"{ratio:.2f}", f"{RATIO_TARGET} {'met' if met else '**missed**'}"],
+        ["ratio", f"{ratio:.2f}", f"{RATIO_TARGET} at more {ratio_verdict}".strip()],
         ["a wait for this disk (fsync), milliseconds", f"{fsync:.1f}", ""],
     ]
     return table(["keeping a run", "figure", "target"], rows_of_table)
@@ -209,13 +211,13 @@ async def counted(path: str) -> tuple[int, int]:
     return steps, runs
 
 
-async def replayed(store: SqliteStore, run_id: str) -> None:
-    """Replay the steps of a run that was kept, without the record that would give its result at once."""
-    await store.delete("run", run_id)
-    journal = Journalled(store, run_id)
-    await reflect(
-        "Write.", generate=generate, evaluate=evaluate, revise=revise, pattern=PATTERN, step=journal
-    )
+def replay_cpu_of(store: SqliteStore, run_id: str) -> float:
+    """Return the CPU microseconds a step of a run that was kept, when all its steps are replayed."""
+    asyncio.run(store.delete("run", run_id))  # which would give the result at once
+    gc.collect()
+    started = process_time()
+    asyncio.run(run(store, run_id, resumes=True))
+    return (process_time() - started) * 1e6 / STEPS
 
 
 if __name__ == "__main__":
