@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import LessonFileError, StoreError
+from redraft.lessons.files import ENDING, add_file, naming, write_over
 from redraft.lessons.markdown import parse, render
 from redraft.lessons.names import folder_name, short_title
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from redraft.lessons.lesson import Lesson
 
 REFLECTIONS = "reflections"
 ARCHIVE = "archive"
-ENDING = ".md"
+RULES = "rules.md"
+"""What lies in the folder of an agent besides its lessons: its rules, which are no lesson."""
 KEPT = 30
 """How many active lessons an agent has; older ones go to the archive of their year."""
 MOST_BYTES = 1_000_000
@@ -53,27 +54,16 @@ class LessonFolder:
         """File a lesson under a name of its own, and return it with its id."""
         stem = f"{lesson.day}-{short_title(lesson.summary)}"
         text = render(lesson).encode()
-        with _naming(self._folder):
+        with naming(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            for name in _free_names(stem):
-                if self._archived(name).exists():
-                    continue
-                with suppress(FileExistsError):
-                    _write_new(self._folder / f"{name}{ENDING}", text)
-                    return replace(lesson, id=f"{self.name}/{name}")
-        raise AssertionError("names never end")
+            name = add_file(self._folder, stem, text, is_taken=lambda name: self._archived(name).exists())
+        return replace(lesson, id=f"{self.name}/{name}")
 
     def write(self, lesson: Lesson) -> Lesson:
         """Put a lesson in the place of the file of its id."""
         path = self.path_of(lesson.id)
-        with _naming(path):
-            temporary = _temporary(path)
-            try:
-                _write(temporary, render(lesson).encode())
-                temporary.chmod(path.stat().st_mode & 0o777)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        with naming(path):
+            write_over(path, render(lesson).encode())
         return lesson
 
     def read(self, lesson_id: str) -> Lesson:
@@ -86,7 +76,7 @@ class LessonFolder:
             raise LessonFileError(f"{entry.size:,} bytes are no lesson.", file=entry.id)
         if entry.path.is_symlink():  # it may lead anywhere
             raise LessonFileError("It is a link, which is not followed.", file=entry.id)
-        with _naming(entry.path):
+        with naming(entry.path):
             data = entry.path.read_bytes()
         try:
             text = data.decode()
@@ -130,7 +120,7 @@ class LessonFolder:
         for group in by_status.values():
             for entry in group[: max(0, len(group) - keep)]:  # names begin with the day
                 goal = self._archived(entry.path.stem)
-                with _naming(goal), suppress(FileNotFoundError):  # another process was quicker
+                with naming(goal), suppress(FileNotFoundError):  # another process was quicker
                     goal.parent.mkdir(parents=True, exist_ok=True)
                     entry.path.rename(goal)
                     moved.append(entry.id)
@@ -153,61 +143,13 @@ def agents_in(path: Path) -> list[str]:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return [one for one in folder.iterdir() if one.suffix == ENDING and not one.name.startswith(".")]
+        names = [one for one in folder.iterdir() if one.suffix == ENDING and not one.name.startswith(".")]
     except FileNotFoundError:
         return []
+    return [one for one in names if one.name != RULES]
 
 
 def _entry(lesson_id: str, path: Path, *, archived: bool = False) -> Entry:
-    with _naming(path):
+    with naming(path):
         found = path.lstat()
     return Entry(lesson_id, path, found.st_mtime_ns, found.st_size, archived)
-
-
-def _free_names(stem: str) -> Iterator[str]:
-    yield stem
-    number = 2
-    while True:
-        yield f"{stem}-{number}"
-        number += 1
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Make a file that was not there, whole at once; raises `FileExistsError`."""
-    temporary = _temporary(path)
-    try:
-        _write(temporary, data)
-        os.link(temporary, path)  # unlike a rename, it never takes the place of another's file
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Raise what the system says about a path as a `StoreError` that names it."""
-    try:
-        yield
-    except FileExistsError:  # part of the search for a free name
-        raise
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}.") from error

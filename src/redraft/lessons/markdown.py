@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from redraft.core.check import is_number
-from redraft.core.errors import ConfigError, LessonFileError
+from redraft.core.errors import LessonFileError
 from redraft.core.nearest import nearest
 from redraft.lessons.content import KINDS, Content, LessonKind, headings_of
+from redraft.lessons.document import (
+    front_of,
+    lines_of,
+    one_line,
+    section,
+    sections_of,
+    with_front,
+    wrong_tools,
+)
 from redraft.lessons.lesson import STATUSES, Lesson
-from redraft.text.invisible import without_invisible
-from redraft.text.yaml import load_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OUTCOMES: dict[LessonKind, str] = {
     "failure": "failed",
@@ -28,13 +31,7 @@ OUTCOMES: dict[LessonKind, str] = {
 _TEXTS = ("why", "superseded_by", "task_type", "task", "error", "source", "agent")
 _KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", *_TEXTS)
 _TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")
-_FENCE = "---"
 _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headings_of(kind).values()}
-_HEADING = re.compile(r"##\s+(.*?)\s*#*\s*")
-_ESCAPED = re.compile(r"\\+##\s")
-# What YAML reads as the text that it is, without quotes.
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
-_NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 
 
 def render(lesson: Lesson) -> str:
@@ -53,16 +50,14 @@ def render(lesson: Lesson) -> str:
         **{name: getattr(lesson, name) for name in _TEXTS},
         "hash": hash_of(body),
     }
-    front = "".join(f"{name}: {_scalar(value)}\n" for name, value in kept.items() if value not in ("", []))
-    return f"{_FENCE}\n{front}{_FENCE}\n{body}"
+    return with_front(kept, body)
 
 
 def _body(lesson: Lesson) -> str:
     what = "Procedure" if lesson.kind == "procedure" else "Reflection"
-    parts = [f"# {what}: {lesson.day} - {_line(lesson.agent)} - {_line(lesson.summary)}"]
+    parts = [f"# {what}: {lesson.day} - {one_line(lesson.agent)} - {one_line(lesson.summary)}"]
     for name, heading in headings_of(type(lesson.content)).items():
-        said = without_invisible(getattr(lesson.content, name)).strip()
-        parts.append(f"## {heading}\n" + "\n".join(map(_escaped, said.split("\n"))))
+        parts.append(section(heading, getattr(lesson.content, name), _HEADINGS))
     return "\n\n".join(parts) + "\n"
 
 
@@ -77,9 +72,9 @@ def parse(text: str, lesson_id: str, agent: str) -> Lesson:
     One that a person wrote needs the headings alone: the kind follows from them, the day from the name of the
     file, and it is active. Raises `LessonFileError` with the line for what can't be understood.
     """
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    front, start = _front(lines, lesson_id)
-    title, sections = _sections(lines, start, lesson_id)
+    lines = lines_of(text)
+    front, start = front_of(lines, lesson_id, _problem)
+    title, sections = sections_of(lines, start, lesson_id, _HEADINGS)
     content = _content(front.get("kind"), sections, lesson_id)
     found = _TITLE.fullmatch(title)
     day_text = found[1] if found else lesson_id.rpartition("/")[2][:10]
@@ -90,7 +85,7 @@ def parse(text: str, lesson_id: str, agent: str) -> Lesson:
             f"{day_text!r} is no day (YYYY-MM-DD).", file=lesson_id, line=start + 1
         ) from error
     agent = front.get("agent", agent)
-    summary = found[2].removeprefix(f"{_line(agent)} - ") if found else title.removeprefix("# ")
+    summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
     named = lesson_id.rpartition("/")[2][11:].replace("-", " ")
     return Lesson(
         content=content,
@@ -105,26 +100,6 @@ def parse(text: str, lesson_id: str, agent: str) -> Lesson:
     )
 
 
-def _front(lines: list[str], file: str) -> tuple[dict[str, Any], int]:
-    """Return what stands before the title, and the index of the line after it."""
-    if lines[0].rstrip() != _FENCE:
-        return {}, 0
-    end = next((n for n, line in enumerate(lines) if n and line.rstrip() == _FENCE), None)
-    if end is None:
-        raise LessonFileError(f"The front matter is not closed with a line {_FENCE!r}.", file=file, line=1)
-    try:
-        front: Any = load_yaml("\n".join(lines[1:end]), file) or {}
-    except ConfigError as error:
-        raise LessonFileError(f"The front matter can't be read: {error}", file=file, line=1) from error
-    if not isinstance(front, dict):
-        raise LessonFileError("The front matter must be lines of `key: value`.", file=file, line=2)
-    for key, value in cast("dict[Any, Any]", front).items():
-        if problem := _problem(key, value):
-            line = next((n for n, text in enumerate(lines, 1) if text.startswith(f"{key}:")), 1)
-            raise LessonFileError(problem, file=file, line=line)
-    return cast("dict[str, Any]", front), end + 1
-
-
 def _problem(key: Any, value: Any) -> str:
     """Say what is wrong with an entry of the front matter, if anything is."""
     if key not in _KEYS:
@@ -134,40 +109,11 @@ def _problem(key: Any, value: Any) -> str:
         return f"{key}: there is no {value!r}; {nearest(str(value), choices)}"
     if key == "confidence" and (not is_number(value) or not 0 <= value <= 1):
         return f"confidence must be a number in 0..1, got {value!r}."
-    if key == "tools" and not (
-        isinstance(value, list) and all(isinstance(tool, str) for tool in cast("list[Any]", value))
-    ):
-        return f"tools must be a list of names, got {value!r}."
+    if key == "tools":
+        return wrong_tools(value)
     if key in _TEXTS and not isinstance(value, str):
         return f"{key} must be a text, got {value!r}; put it in quotes."
     return ""
-
-
-def _sections(lines: list[str], start: int, file: str) -> tuple[str, dict[str, str]]:
-    """Return the title, and the text under each heading of the protocol."""
-    title, found = "", dict[str, list[str]]()
-    current: list[str] | None = None
-    for number, line in enumerate(lines[start:], start + 1):
-        heading = _heading(line)
-        if heading in found:
-            raise LessonFileError(f"The heading {line.strip()!r} stands there twice.", file=file, line=number)
-        if heading:
-            current = found[heading] = []
-        elif current is not None:
-            current.append(line[1:] if _ESCAPED.match(line) else line)
-        elif not title and line.startswith("# "):
-            title = line.strip()
-        elif line.strip():
-            raise LessonFileError(
-                f"{line.strip()!r} stands before the first heading of the protocol.", file=file, line=number
-            )
-    return title, {heading: "\n".join(text).strip() for heading, text in found.items()}
-
-
-def _heading(line: str) -> str:
-    found = _HEADING.fullmatch(line)
-    heading = found[1].casefold() if found else ""
-    return heading if heading in _HEADINGS else ""
 
 
 def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Content:
@@ -193,25 +139,3 @@ def _form_of(sections: dict[str, str]) -> type[Content] | None:
 
 def _needed(form: type[Content]) -> set[str]:
     return {heading.casefold() for heading in headings_of(form).values()}
-
-
-def _escaped(line: str) -> str:
-    return f"\\{line}" if _heading(line) or _ESCAPED.match(line) else line
-
-
-def _line(text: str) -> str:
-    return " ".join(without_invisible(text).split())
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_items(cast('list[Any]', value)))}]"
-    if not isinstance(value, str):
-        return json.dumps(value)
-    seen = without_invisible(value)
-    is_plain = _PLAIN.fullmatch(seen) and seen.casefold() not in _NOT_TEXTS
-    return seen if is_plain else json.dumps(seen, ensure_ascii=False)
-
-
-def _items(values: list[Any]) -> Iterator[str]:
-    return map(_scalar, values)
