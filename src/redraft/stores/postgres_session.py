@@ -134,7 +134,7 @@ def run_together(connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> No
 
     An error of the database is that of them all; any other is the error of its job.
     """
-    waiting: list[tuple[Job[Any], Any]] = [(job, job.do(cast("Any", connection))) for job in jobs]
+    waiting: list[tuple[Job[Any], Any]] = [(job, job.do(connection)) for job in jobs]
     while waiting:
         waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
 

@@ -18,7 +18,6 @@ from redraft.core.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
-    from sqlite3 import Connection
 
 T = TypeVar("T")
 
@@ -33,14 +32,14 @@ class Job(Generic[T]):
 
     __slots__ = ("do", "error", "loop", "result", "waiter")
 
-    def __init__(self, do: Callable[[Connection], T]) -> None:
+    def __init__(self, do: Callable[[Any], T]) -> None:
         self.do = do
         self.loop = asyncio.get_running_loop()
         self.waiter: asyncio.Future[T] = self.loop.create_future()
         self.result: T | None = None
         self.error: Exception | None = None
 
-    def run(self, connection: Connection) -> None:
+    def run(self, connection: Any) -> None:
         """Do it."""
         self.result = self.error = None
         try:
@@ -83,7 +82,7 @@ class Worker:
         if self._thread is not None:
             self._thread.end()
 
-    async def do(self, work: Callable[[Connection], T]) -> T:
+    async def do(self, work: Callable[[Any], T]) -> T:
         """Have something done; return or raise what it did."""
         if _inherited:
             raise StoreError(
