@@ -144,19 +144,16 @@ def test_an_attempt_inline_ends_in_a_named_error_in_time(source, errors):
     assert beyond < HALF_A_SECOND
 
 
-# One fresh child each: these take longer, and tests/sandbox/test_python_attacks.py tries its walls.
-IN_A_CHILD = [
-    *("endless loop", "3 GB of text", "password file", "socket", "fork", "leave at once", "SystemExit"),
-    *("cyclic list", "very deep list", "doubling list", "nan", "object", "10 GB of output", "no Python"),
-    *("brackets", "message that raises", "shell", "5,000 digits"),
-]
+SLOWER_IN_A_CHILD = ("growing list", "growing text", "indices")
+"""What a whole interpreter may still be at when its time is up."""
 
 
-@pytest.mark.parametrize("name", IN_A_CHILD)
+@pytest.mark.parametrize("name", EVERYWHERE)
 def test_an_attempt_in_a_child_ends_in_a_named_error_in_time(name):
     source, errors = EVERYWHERE[name]
     ended, beyond = attempt("python", source, "process")
-    assert isinstance(ended, errors), repr(ended)
+    slower = name in SLOWER_IN_A_CHILD and isinstance(ended, LATE)
+    assert slower or isinstance(ended, errors), repr(ended)
     assert beyond < HALF_A_SECOND
 
 
