@@ -83,6 +83,7 @@ NAMES = [
     "Trial",
     "UnfinishedError",
     "VersionEvaluated",
+    "Workflow",
     "WorkflowError",
     "direct",
     "observed",

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from redraft.stores.memory import MemoryStore as MemoryStore
     from redraft.stores.postgres import PostgresStore as PostgresStore
     from redraft.stores.sqlite import SqliteStore as SqliteStore
+    from redraft.workflow.workflow import Workflow as Workflow
 
 _PLACES = {
     "core.callbacks": ("ReflectionCallbacks", "ReflectionDecision"),
@@ -164,6 +165,7 @@ _PLACES = {
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),
+    "workflow.workflow": ("Workflow",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
