@@ -1,17 +1,17 @@
-"""Whether notes help: arms, effects, verdicts, and how often a verdict is wrong."""
+"""Whether notes help: arms, verdicts, and how often a verdict is wrong."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from random import Random
-from time import process_time
 
 import pytest
 
-from redraft.core.errors import ConfigError
+from redraft.core import effect as effects
+from redraft.core.effect import effect_of
 from redraft.notes import trial as trials
 from redraft.notes.config import Trial
 from redraft.notes.note import NotedTask, NoteUse
-from redraft.notes.trial import Effect, arm_of, effect_of, may_replace, verdict
+from redraft.notes.trial import arm_of, may_replace, verdict
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -41,44 +41,6 @@ def test_the_arm_of_a_run_is_always_the_same_and_the_share_is_kept():
     agree = sum(a == b for a, b in zip(arms, others, strict=True))
     assert agree / 4000 == pytest.approx(0.5, abs=0.03)  # each task draws for itself
     assert arm_of(trial, "\ud800", "id") in ("note", "control")
-
-
-def test_the_effect_is_the_difference_of_the_means_with_its_interval():
-    chance = Random(3)  # noqa: S311 (no secret)
-    better, worse = ([chance.gauss(mean, 0.1) for _ in range(60)] for mean in (0.7, 0.5))
-    effect = effect_of(better, worse)
-    assert effect == effect_of(better, worse)
-    assert effect.low < 0.2 < effect.high
-    assert effect.high - effect.low == pytest.approx(2 * 1.96 * 0.1 * (2 / 60) ** 0.5, rel=0.25)
-    turned = effect_of(worse, better)
-    assert turned.mean == pytest.approx(-effect.mean)
-    many = effect_of(better * 20, worse * 20)  # the same, of 1200
-    assert many.mean == pytest.approx(effect.mean)
-    assert many.high - many.low == pytest.approx((effect.high - effect.low) / 20**0.5, rel=0.25)
-    assert effect_of([0.5, 0.5], [0.25, 0.25]) == Effect(0.25, 0.25, 0.25)
-    for few in ([], [0.5]):
-        with pytest.raises(ConfigError, match="two scores with and two without"):
-            effect_of(few, worse)
-
-
-def test_the_interval_holds_the_truth_as_often_as_it_says():
-    chance, hits = Random(5), 0  # noqa: S311 (no secret)
-    for _ in range(300):
-        with_scores = [chance.gauss(0.5, 0.2) for _ in range(30)]
-        without_scores = [chance.gauss(0.4, 0.2) for _ in range(10)]
-        effect = effect_of(with_scores, without_scores)
-        hits += effect.low <= 0.1 <= effect.high
-    assert 0.92 <= hits / 300 <= 0.98
-
-
-def test_an_effect_of_400_scores_takes_no_time_to_speak_of():
-    scores = [number / 200 for number in range(200)]
-    times = []
-    for _ in range(9):
-        begun = process_time()
-        effect_of(scores, scores)
-        times.append(process_time() - begun)
-    assert min(times) <= 0.04  # half of that on a machine that does nothing else
 
 
 WELL, BADLY = (0.8, 0.9), (0.2, 0.3)
@@ -180,7 +142,7 @@ def rolled_back_after(effect, runs, seed):
     ],
 )
 def test_of_200_histories_of_300_runs(effect, least, most, monkeypatch):
-    monkeypatch.setattr(trials, "RESAMPLES", 300)
+    monkeypatch.setattr(effects, "RESAMPLES", 300)
     monkeypatch.setattr(trials, "effect_of", lru_cache(effect_of))
     ends = [rolled_back_after(effect, 300, seed) for seed in range(200)]
     share = sum(end is not None for end in ends) / 200

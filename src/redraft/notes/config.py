@@ -10,9 +10,6 @@ from redraft.core.errors import ConfigError
 from redraft.core.protocols import ChatModel
 from redraft.notes.strategy import MAX_TOKENS, ReflectionStrategy
 
-FEWEST = 10
-"""How many runs with notes and without them it takes before one is rolled back by itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from redraft.core.effect import effect_of
 from redraft.core.errors import ConfigError
 from redraft.core.task import Task
 from redraft.notes.injection import note_block
 from redraft.notes.note import Note, NotedTask, NoteUse
-from redraft.notes.trial import effect_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redraft.core.effect import Effect
     from redraft.notes.note_store import NoteStore
-    from redraft.notes.trial import Effect
 
 FEWEST_SCORES = 2
 """How many scores a side an effect takes."""
