@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from redraft import ScriptedModel
 from redraft.cli.app import app
-from redraft.loop.keep import _stored, project_store
+from redraft.loop.keep import _stored
+from redraft.stores.place import project_store
 
 THREE_A = """\
 task: Write three letters a.

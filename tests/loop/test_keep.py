@@ -22,11 +22,11 @@ from redraft import (
 )
 from redraft.core.errors import ChangedRunError, ReflectionFailedError
 from redraft.loop.journal import STEP, Journalled
-from redraft.loop.keep import project_store
 from redraft.loop.record import Origin, Process
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
+from redraft.stores.place import project_store
 
 LENGTH = QualityCriterion(
     "long", evaluator="function", evaluator_config={"function": lambda text: len(text) / 10}

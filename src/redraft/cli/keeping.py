@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.core.settings import load_settings
-from redraft.loop.keep import kept_step, project_store, run_kept
+from redraft.loop.keep import kept_step, run_kept
 from redraft.loop.record import Origin, RunRecord
 from redraft.loop.wire import given_draft, judges_of, live_run, parts_of_functions, parts_of_model
 from redraft.stores.base import Store
+from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
     from redraft.core.evaluation import ReflectionEvaluation

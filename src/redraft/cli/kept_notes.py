@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.errors import ConfigError
 from redraft.core.settings import without_password
-from redraft.loop.place import project_place
 from redraft.notes.postgres import PostgresReflectionStore
 from redraft.notes.project_notes import project_notes
 from redraft.notes.sqlite import SqliteReflectionStore
 from redraft.notes.task_notes import TaskNotes, task_notes, the_one
 from redraft.redact.environment import redactor_of_environment
+from redraft.stores.place import project_place
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft.loop.keep import project_store
 from redraft.loop.kept_run import KeptRun
-from redraft.loop.place import project_place
 from redraft.loop.record import Process
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
 from redraft.redact.environment import redactor_of_environment
+from redraft.stores.place import project_place, project_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

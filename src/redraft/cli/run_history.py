@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft.cli.run_kept import KeptWorkflow, found_workflow, kept_workflows
 from redraft.core.codec import from_json
 from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.loop.keep import project_store
 from redraft.loop.record import RUN, Process, RunRecord
 from redraft.loop.run_document import row_document
 from redraft.loop.runs import KeptStep, Runs
 from redraft.redact.environment import redactor_of_environment
+from redraft.stores.place import project_store
 from redraft.workflow.keep import WORKFLOW
 from redraft.workflow.running import NodeResult
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ConfigError, StoreError
-from redraft.loop.keep import new_run_id, project_store
+from redraft.loop.keep import new_run_id
 from redraft.loop.record import RUN, Process
 from redraft.loop.runs import KILLED, LAST
 from redraft.stores.base import Record
+from redraft.stores.place import project_store
 from redraft.workflow.keep import WORKFLOW, WorkflowRecord
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from redraft.cli.exits import ExitCode, tell_error
 from redraft.cli.run_kept import begin, taken_up
 from redraft.core.errors import RedraftError, ReflectionFailedError, WorkflowError
-from redraft.loop.keep import project_store
+from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

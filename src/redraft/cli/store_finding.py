@@ -8,11 +8,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError, StoreError
-from redraft.loop.place import project_place
 from redraft.loop.record import RUN
+from redraft.stores.place import project_place
 
 if TYPE_CHECKING:
-    from redraft.loop.place import Place
+    from redraft.stores.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.core.steps import direct, inner_step
 from redraft.evaluate.panel import Panel
 from redraft.loop.journal import Inside, Journalled
-from redraft.loop.place import Place, project_place
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
 from redraft.loop.tell import emitter
 from redraft.stores.base import Record
+from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
     from redraft.core.protocols import Step
@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 logger = logging.getLogger("redraft")
-
-_opened: dict[Place, Store] = {}
-
-
-def project_store() -> Store | None:
-    """Return the store of the project that this process works in; None where the settings keep nothing.
-
-    It is the same object each time, so that all runs of the process share its commits.
-    """
-    place = project_place()
-    if place is None:
-        return None
-    if place not in _opened:
-        _opened[place] = place.open()
-    return _opened[place]
 
 
 def new_run_id() -> str:

@@ -12,10 +12,10 @@ from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.journal import STEP, VOID
-from redraft.loop.keep import project_store
 from redraft.loop.record import RUN, RunRecord
 from redraft.loop.select import select
 from redraft.loop.tell import ROLES
+from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

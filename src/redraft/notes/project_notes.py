@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redraft.loop.keep import project_store
 from redraft.notes.in_memory import InMemoryReflectionStore
 from redraft.notes.note_store import NoteStore
+from redraft.stores.place import project_store
 
 
 def project_notes() -> NoteStore:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from redraft import ConfigError
-from redraft.loop.keep import project_store
-from redraft.loop.place import Place, project_place
+from redraft.stores.place import Place, project_place, project_store
 
 URL = "postgresql://me:hush@host:5432/db"
 

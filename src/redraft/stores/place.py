@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DATABASE = "redraft.db"
 
+_opened: dict[Place, Store] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -60,3 +62,16 @@ def project_place() -> Place | None:
     if Path(settings.home).is_absolute():
         return Place(Path(settings.home) / DATABASE, settings.project or str(project))
     return Place(project / settings.home / DATABASE, "")
+
+
+def project_store() -> Store | None:
+    """Return the store of the project that this process works in; None where the settings keep nothing.
+
+    It is the same object each time, so that all runs of the process share its commits.
+    """
+    place = project_place()
+    if place is None:
+        return None
+    if place not in _opened:
+        _opened[place] = place.open()
+    return _opened[place]
