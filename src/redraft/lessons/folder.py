@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +26,8 @@ RULES = "rules.md"
 KEPT = 30
 """How many active lessons an agent has; older ones go to the archive of their year."""
 MOST_BYTES = 1_000_000
+
+_YEAR = re.compile(r"[0-9]{4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ class LessonFolder:
 
     def read_entry(self, entry: Entry) -> Lesson:
         """Return the lesson of a file; raises `LessonFileError` for a file that is none."""
+        return parse(self.text_of(entry), entry.id, self.agent)
+
+    def text_of(self, entry: Entry) -> str:
+        """Return what a file says; raises `LessonFileError` for one that can't be that of a lesson."""
         if entry.size > MOST_BYTES:
             raise LessonFileError(f"{entry.size:,} bytes are no lesson.", file=entry.id)
         if entry.path.is_symlink():  # it may lead anywhere
@@ -79,17 +87,26 @@ class LessonFolder:
         with naming(entry.path):
             data = entry.path.read_bytes()
         try:
-            text = data.decode()
+            return data.decode()
         except UnicodeDecodeError as error:
             raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=entry.id) from error
-        return parse(text, entry.id, self.agent)
 
     def entries(self) -> Iterator[Entry]:
         """Name the files that are there, the archived ones last."""
-        for path in sorted(_files(self._folder)):
-            yield _entry(f"{self.name}/{path.stem}", path)
-        for path in sorted(self._folder.glob(f"{ARCHIVE}/[0-9][0-9][0-9][0-9]/*{ENDING}")):
-            yield _entry(f"{self.name}/{path.stem}", path, archived=True)
+        for folder in self.folders():
+            archived = folder != self._folder
+            for name, stem, found in sorted(_files(folder)):
+                yield Entry(f"{self.name}/{stem}", folder / name, found.st_mtime_ns, found.st_size, archived)
+
+    def folders(self) -> list[Path]:
+        """Return the folder of the active lessons, and those of the years in the archive."""
+        archive = self._folder / ARCHIVE
+        try:
+            with os.scandir(archive) as years:
+                found = [one.name for one in years if _YEAR.fullmatch(one.name) and _is_folder(one)]
+        except (FileNotFoundError, NotADirectoryError):
+            found = []
+        return [self._folder, *(archive / year for year in sorted(found))]
 
     def path_of(self, lesson_id: str) -> Path:
         """Return where the file of an id is; raises `LessonFileError` where there is none."""
@@ -141,15 +158,21 @@ def agents_in(path: Path) -> list[str]:
     return sorted(name for name in found if not name.startswith("."))
 
 
-def _files(folder: Path) -> list[Path]:
-    try:
-        names = [one for one in folder.iterdir() if one.suffix == ENDING and not one.name.startswith(".")]
-    except FileNotFoundError:
-        return []
-    return [one for one in names if one.name != RULES]
+def _files(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield the name, the name without its ending and the state of each file, without opening any."""
+    with naming(folder), suppress(FileNotFoundError), os.scandir(folder) as found:
+        for one in found:
+            stem, dot, ending = one.name.rpartition(".")
+            if stem and dot + ending == ENDING and one.name != RULES and not stem.startswith("."):
+                with suppress(FileNotFoundError):  # it was moved or deleted just now
+                    yield one.name, stem, one.stat(follow_symlinks=False)
 
 
-def _entry(lesson_id: str, path: Path, *, archived: bool = False) -> Entry:
+def _is_folder(one: os.DirEntry[str]) -> bool:
+    return one.is_dir(follow_symlinks=False)
+
+
+def _entry(lesson_id: str, path: Path) -> Entry:
     with naming(path):
         found = path.lstat()
-    return Entry(lesson_id, path, found.st_mtime_ns, found.st_size, archived)
+    return Entry(lesson_id, path, found.st_mtime_ns, found.st_size)
