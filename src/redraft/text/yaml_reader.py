@@ -112,7 +112,9 @@ class Reader:
             ):
                 self._merge(merged, value, event)
             elif isinstance(key, dict | list):
-                raise self._wrong(event, "a key is unhashable: expected a text or a number")
+                raise self._wrong(
+                    event, "a mapping or a list is no key; a text that begins with a brace needs quotes"
+                )
             elif key in own:
                 raise self._wrong(event, f"the key {key!r} comes twice")
             else:

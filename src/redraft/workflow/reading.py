@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 EXTRA, MISSING = "extra_forbidden", "missing"
+EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "string_too_short": "a text that is not empty",
+    "string_type": "a text",
+}
+"""What was expected, in the words of a file, by the kind of an error of pydantic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +100,8 @@ def _said(kind: type[BaseModel], way: Way, error: Any) -> str:
         return f"unknown key {way[-1]!r}; {nearest(str(way[-1]), _keys_at(kind, way[:-1]))}"
     if what == MISSING:
         return f"{way[-1]!r} is missing"
-    return f"{_lower(error['msg'])}, got {given}"
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:].removesuffix(".")
+    expected = EXPECTED.get(what) or error["msg"].removeprefix("Input should be ").removesuffix(".")
+    return f"expected {expected}, got {given}"
 
 
 def _short(value: object) -> str:
