@@ -44,7 +44,7 @@ RUNS = {
     "plan.yaml: without a step": (
         [[*STEPS[:4], STEPS[0]]] * 6,
         "5. fill the kettle\n(not in order yet)",
-        ["pour the water comes before drink the tea", "the same as version 1"],
+        ["pour the water comes before drink the tea", "version 6  0.75"],
     ),
     "inbox.yaml: sorted": (
         [{"team": "billing"}, "It crashes.", {"team": "sales"}],
