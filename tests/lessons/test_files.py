@@ -11,9 +11,9 @@ from redraft.lessons.folder import LessonFolder
 
 def test_a_held_folder_is_refused_by_name_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LOCK_WAIT", 0.02)
-    with locked(tmp_path / "a"), locked(tmp_path / "b"):
-        with pytest.raises(StoreError, match="a: another process has held it"), locked(tmp_path / "a"):
-            pass
+    refused = pytest.raises(StoreError, match="a: another process has held it")
+    with locked(tmp_path / "a"), locked(tmp_path / "b"), refused, locked(tmp_path / "a"):
+        pass
     with locked(tmp_path / "a"):
         assert list((tmp_path / "a").iterdir()) == []
 

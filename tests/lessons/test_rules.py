@@ -1,0 +1,231 @@
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from redraft.core.errors import LessonFileError
+from redraft.lessons.rules import Rules
+
+START = date(2026, 3, 1)
+TOOLS = ["http_get", "read_csv", "book_flight", "find_user", "send_mail", "make_plot", "run_sql", "draw_map",
+         "load_page", "zip_files", "sort_rows", "sum_column", "tag_image"]  # fmt: skip
+
+
+class Clock:
+    def __init__(self, day=START):
+        self.day = day
+
+    def __call__(self):
+        return self.day
+
+
+def rules_in(path, clock=None):
+    return Rules(path, "researcher-agent", now=clock or Clock())
+
+
+def rule(tool):
+    return f"IF {tool} answers E4031 THEN ask for `cursor` first."
+
+
+def place(path):
+    return path / "reflections/researcher-agent/rules.md"
+
+
+def texts(rules):
+    return [one.text for one in rules]
+
+
+def test_a_rule_is_added_and_read_back(tmp_path):
+    rules = rules_in(tmp_path)
+    assert rules.active() == []
+    added = rules.add("if http_get answers E4031, then ask for `cursor` first", "a/2026-03-01-x")
+    assert added.is_new
+    assert rules.active() == [added.rule]
+    assert added.rule.day == START
+    line = "- 2026-03-01: IF http_get answers E4031 THEN ask for `cursor` first. (from a/2026-03-01-x)\n"
+    assert line in place(tmp_path).read_text()
+    again = rules.add("IF http_get answers E4031 THEN ask for the `cursor` first")
+    assert (again.rule, again.is_new) == (added.rule, False)
+    assert len(rules.active()) == 1
+    assert [one.name for one in place(tmp_path).parent.iterdir()] == ["rules.md"]
+
+
+def test_a_vague_rule_is_refused_and_nothing_is_written(tmp_path):
+    added = rules_in(tmp_path).add("IF a task is hard THEN be careful")
+    assert added.rule is None
+    assert "vague" in added.why
+    assert not place(tmp_path).exists()
+
+
+def test_a_secret_is_withheld(tmp_path):
+    key = "sk-" + "proj-" + "a1B2c3D4e5F6g7H8" * 3
+    rules = rules_in(tmp_path)
+    rules.add(f"IF http_get answers E401 THEN send the api key {key} in the header")
+    assert key not in place(tmp_path).read_text()
+    assert "[withheld" in rules.active()[0].text
+
+
+def test_first_in_is_first_out(tmp_path):
+    rules, clock = rules_in(tmp_path), Clock()
+    rules = rules_in(tmp_path, clock)
+    for number, tool in enumerate(TOOLS):
+        clock.day = START + timedelta(days=number)
+        rules.add(rule(tool), is_needed=lambda one: "read_csv" in one.text)
+    assert texts(rules.active()) == [rule(tool) for tool in TOOLS[3:]]
+    assert texts(rules.proposed()) == [rule("read_csv")]
+
+
+def test_a_rule_lasts_four_weeks(tmp_path):
+    clock = Clock()
+    rules = rules_in(tmp_path, clock)
+    for tool in TOOLS[:3]:
+        rules.add(rule(tool), "a/b")
+    clock.day = datetime(2026, 3, 28, 23, 59, tzinfo=UTC)
+    assert len(rules.active()) == 3
+    assert rules.due() == []
+    clock.day = START + timedelta(weeks=4)
+    assert rules.active() == []
+    assert len(rules.due()) == 3
+    expired = rules.expire(lambda one: "http_get" in one.text)
+    assert texts(expired.proposed) == [rule("http_get")]
+    assert texts(expired.dropped) == [rule("read_csv"), rule("book_flight")]
+    assert texts(rules.proposed()) == [rule("http_get")]
+    assert rules.active() == []
+    assert rules.expire(lambda _: True).proposed == ()
+
+    rules.add(rule("http_get"), "a/c")  # learnt again, and needed again: it is proposed once
+    clock.day += timedelta(weeks=4)
+    rules.expire(lambda _: True)
+    assert texts(rules.proposed()) == [rule("http_get")]
+
+    assert rules.make_permanent(rule("http_get")).standing == "permanent"
+    assert texts(rules.active()) == [rule("http_get")]
+    clock.day += timedelta(weeks=400)
+    assert texts(rules.active()) == [rule("http_get")]
+    assert not rules.add(rule("http_get")).is_new
+    rules.add(rule("read_csv"))
+    with pytest.raises(LessonFileError, match="did you mean 'IF read_csv"):
+        rules.make_permanent(rule("read_csf"))
+
+
+def test_at_most_ten_wait_for_a_person(tmp_path):
+    clock = Clock()
+    rules = rules_in(tmp_path, clock)
+    for tool in TOOLS:
+        rules.add(rule(tool))
+        clock.day += timedelta(weeks=4)
+        rules.expire(lambda _: True)
+    assert texts(rules.proposed()) == [rule(tool) for tool in TOOLS[-10:]]
+
+
+def test_what_a_retired_lesson_taught_goes(tmp_path):
+    rules = rules_in(tmp_path)
+    rules.add(rule("http_get"), "a/1")
+    rules.add(rule("read_csv"), "a/2")
+    rules.make_permanent(rule("http_get"))
+    assert rules.drop("a/1") == []
+    assert texts(rules.drop("a/2")) == [rule("read_csv")]
+    assert texts(rules.active()) == [rule("http_get")]
+
+
+BY_HAND = """\
+# What we learnt
+
+Kept by Ada; talk to her first.
+
+## Permanent
+
+* Always greet the user by name.
+- [x] IF a fare is basic economy THEN refuse to
+  change its flights.
+
+## Tactical
+- 2026-02-20: IF http_get answers E4031
+  THEN ask for `cursor` first.
+- IF read_csv finds no header THEN name the columns by hand
+- 2026-02-31: IF run_sql says 42P01 THEN list the tables first
+- remember the milk
+
+Some more words.
+
+## Ideas
+- not a rule, and none of ours
+"""
+
+
+def test_what_a_person_wrote_is_read_and_stays(tmp_path):
+    path = place(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text(BY_HAND)
+    clock = Clock()
+    rules = rules_in(tmp_path, clock)
+    assert texts(rules.active()) == [
+        "Always greet the user by name.",
+        "IF a fare is basic economy THEN refuse to change its flights.",
+        "IF http_get answers E4031 THEN ask for `cursor` first.",
+        "IF read_csv finds no header THEN name the columns by hand.",
+    ]
+    assert [str(one) for one in rules.broken()] == [
+        "researcher-agent/rules.md, line 15: '2026-02-31' is no day (YYYY-MM-DD).",
+        "researcher-agent/rules.md, line 16: 'remember the milk' does not have the form IF ... THEN ...",
+    ]
+    rules.add(rule("send_mail"))
+    new = f"- remember the milk\n- 2026-03-01: {rule('send_mail')}\n"
+    assert path.read_text() == BY_HAND.replace("- remember the milk\n", new)
+
+    clock.day = START + timedelta(days=20)
+    expired = rules.expire(lambda _: False)
+    assert texts(expired.dropped) == ["IF http_get answers E4031 THEN ask for `cursor` first."]
+    left = path.read_text()
+    assert "E4031\n" not in left
+    assert "- 2026-03-21: IF read_csv finds no header" in left  # from now on, it ages
+    for kept in (
+        "Kept by Ada",
+        "- remember the milk",
+        "- 2026-02-31: IF run_sql",
+        "Some more words.",
+        "## Ideas",
+    ):
+        assert kept in left
+
+
+def test_an_empty_heading_takes_a_rule(tmp_path):
+    path = place(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text("## Tactical ##\r\n\r\nThey come and go.\r\n\r\n## Other\r\ntext")
+    rules_in(tmp_path).add(rule("http_get"))
+    assert path.read_text() == (
+        f"## Tactical ##\n\nThey come and go.\n\n- 2026-03-01: {rule('http_get')}\n\n## Other\ntext\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["bytes", "link"])
+def test_a_file_that_can_not_be_read_is_named_and_left_alone(tmp_path, kind):
+    path = place(tmp_path)
+    path.parent.mkdir(parents=True)
+    if kind == "link":
+        (tmp_path / "other").write_text("x")
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.write_bytes(b"\xff\xfe")
+    with pytest.raises(LessonFileError, match=r"researcher-agent/rules\.md"):
+        rules_in(tmp_path).add(rule("http_get"))
+    assert path.read_bytes() == (b"x" if kind == "link" else b"\xff\xfe")
+
+
+ADD = """
+import sys
+from pathlib import Path
+from redraft.lessons.rules import Rules
+for tool in sys.argv[2:]:
+    Rules(Path(sys.argv[1]), "researcher-agent").add(f"IF {tool} answers E4031 THEN ask for `cursor` first.")
+"""
+
+
+def test_many_processes_lose_no_rule(tmp_path):
+    children = [
+        subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path), *TOOLS[n : n + 3]]) for n in (0, 3, 6)
+    ]
+    assert [child.wait() for child in children] == [0, 0, 0]
+    assert sorted(texts(rules_in(tmp_path, date.today).active())) == sorted(rule(tool) for tool in TOOLS[:9])
