@@ -162,6 +162,7 @@ def test_the_record_has_prompts_replies_advice_and_usage():
         await run_agent(model, pattern, store)
         run = await Runs(store).get()
         assert run.advice == (Advice("Be brief.", "lesson 7", "same task type", 3),)
+        assert run.result().task == run.task
         assert set(run.usage_by_role) == {"generation", "revision", "evaluation"}
         calls = [step for step in await Runs(store).steps(run.run_id) if step.is_inner]
         assert [call.result["text"] for call in calls] == ["no", "yes"]

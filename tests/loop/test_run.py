@@ -27,6 +27,8 @@ from redraft import (
     reflect,
     reflect_sync,
 )
+from redraft.core.errors import ReflectionDueError
+from redraft.core.task import Task
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
 
@@ -556,6 +558,25 @@ def test_advisors_are_asked_before_and_told_after_and_may_fail(caplog):
     assert first.observed == broken.observed == [result]
     assert "nothing to recall" in result.diagnostics["advisor_failed"]
     assert "nothing learned" in caplog.text
+
+
+def test_what_an_earlier_run_still_owes_ends_a_run_before_anything_is_spent():
+    class Creditor(Adviser):
+        async def recall(self, task):
+            raise ReflectionDueError("The run 'r1' failed.", runs=["r1"])
+
+    prompts, creditor = [], Creditor()
+    pattern = ReflectionPattern(advisors=[creditor])
+    with pytest.raises(ReflectionDueError, match="'r1'") as raised:
+        reflect_sync("W.", generate=prompts.append, evaluate=lambda o: True, pattern=pattern)
+    assert raised.value.runs == ("r1",)
+    assert prompts == creditor.observed == []
+
+
+def test_a_result_has_its_task():
+    task = Task("W.", task_type="writing")
+    result = reflect_sync(task, generate=lambda p: "x", evaluate=lambda o: True)
+    assert result.task == task
 
 
 # --- what is kept ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ RedraftError
 │   └── RejectedOutputError   guardrails or a review refused what a task made, again and again
 ├── EnsembleError             tasks of an ensemble failed; has all that was made
 ├── EscalationError           a task failed again and again, with the lessons of each time; has the chain
+├── ReflectionDueError        an earlier task failed, and nobody has reflected on it
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
 │   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
@@ -150,6 +151,14 @@ class ReflectionFailedError(RedraftError):
     def __init__(self, message: str, history: ReflectionHistory | list[dict[str, Any]] | None = None) -> None:
         super().__init__(message)
         self.history = history
+
+
+class ReflectionDueError(RedraftError):
+    """Name the runs that failed, wholly or in part, and left no reflection; nothing of the next was done."""
+
+    def __init__(self, message: str, *, runs: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.runs = tuple(runs)
 
 
 class StoreError(RedraftError):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.reflection import Reflection
-from redraft.core.task import Advice
+from redraft.core.task import Advice, Task
 from redraft.core.usage import TokenUsage
 from redraft.core.version import Output, ReflectionVersion
 
@@ -53,7 +53,7 @@ class ReflectionResult:
     `usage_by_role` splits `token_usage` into `generation`, `evaluation` and `revision`. `diagnostics` maps
     the name of each thing that a person should know about this run to a sentence. `error` is the exception
     that ended the run, if one did. `reflections` are the looks back in the middle of the run.
-    `execution_time` is in seconds.
+    `execution_time` is in seconds. `task` is what was asked; None in a result that no run made.
     """
 
     success: bool
@@ -71,6 +71,7 @@ class ReflectionResult:
     advice: tuple[Advice, ...] = ()
     error: BaseException | None = None
     reflections: tuple[Reflection, ...] = ()
+    task: Task | None = None
 
     def summary(self) -> str:
         """Tell the run in a few lines: versions with scores, what failed, cost, and why it stopped."""

@@ -1,4 +1,4 @@
-"""The guests of a run: callbacks and advisors. One that raises is logged, and costs the run nothing."""
+"""The guests of a run: callbacks and advisors. One that fails is logged, and costs the run nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
+from redraft.core.errors import ReflectionDueError
 from redraft.core.task import Advice
 
 if TYPE_CHECKING:
@@ -48,11 +49,16 @@ def decision_of(answer: object, notes: dict[str, str]) -> ReflectionDecision:
 async def recalled(
     advisors: Sequence[Advisor], task: Task, step: Step, notes: dict[str, str]
 ) -> tuple[Advice, ...]:
-    """Return what all advisors have to say about a task."""
+    """Return what all advisors have to say about a task.
+
+    Raises the one error that is meant for the run: the `ReflectionDueError` of an earlier one.
+    """
     advice: list[Advice] = []
     for advisor in advisors:
         try:
             advice += await step("recall", list[Advice], advisor.recall, task)
+        except ReflectionDueError:
+            raise
         except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
             _ignored(notes, "advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
     return tuple(advice)

@@ -146,6 +146,7 @@ class RunRecord:
             diagnostics=self.diagnostics,
             advice=self.advice,
             reflections=self.reflections,
+            task=self.task,
         )
 
     def end(self, result: ReflectionResult, finished_at: datetime) -> None:

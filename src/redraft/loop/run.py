@@ -190,8 +190,7 @@ class _Run:
         """Begin the next draft: a fresh one, or a revision of the best so far."""
         if self.context.attempt.number <= len(self.versions):
             self._go_on()
-        parts, context = self.parts, self.context
-        attempt = context.attempt
+        parts, context, attempt = self.parts, self.context, self.context.attempt
         if attempt.mode != "revise" and parts.generate is not None:
             return parts.generate(prompt_of(self.task, context.advice), context)
         if attempt.evaluation is None:
@@ -345,6 +344,7 @@ class _Run:
             self.context.advice,
             error,
             self.parts.live.reflections if self.parts.live else (),
+            self.task,
         )
         last_result.set(result)
         return result
