@@ -82,7 +82,7 @@ def test_a_person_needs_to_write_the_headings_alone():
     )
     read = parse(text, ID, "researcher-agent")
     assert (read.kind, read.day, read.status) == ("failure", date(2026, 3, 1), "active")
-    assert read.summary == "Pages are not cursors"
+    assert (read.summary, read.confidence) == ("Pages are not cursors", 0.7)
     assert read.content.rule == "Something."
 
 

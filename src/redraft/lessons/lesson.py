@@ -11,6 +11,9 @@ from redraft.lessons.content import Content, LessonKind
 Status = Literal["active", "quarantined", "retired", "superseded"]
 STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded")
 
+CONFIDENCE = 0.7
+"""How sure a lesson is of which nothing else is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
@@ -32,7 +35,7 @@ class Lesson:
     task_type: str = ""
     tools: tuple[str, ...] = ()
     error: str = ""
-    confidence: float = 0.7
+    confidence: float = CONFIDENCE
     status: Status = "active"
     why: str = ""
     superseded_by: str = ""

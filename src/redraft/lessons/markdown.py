@@ -20,7 +20,7 @@ from redraft.lessons.document import (
     with_front,
     wrong_tools,
 )
-from redraft.lessons.lesson import STATUSES, Lesson
+from redraft.lessons.lesson import CONFIDENCE, STATUSES, Lesson
 
 OUTCOMES: dict[LessonKind, str] = {
     "failure": "failed",
@@ -93,7 +93,7 @@ def parse(text: str, lesson_id: str, agent: str) -> Lesson:
         day=day,
         summary=summary or named,
         tools=tuple(front.get("tools", ())),
-        confidence=front.get("confidence", Lesson.confidence),
+        confidence=front.get("confidence", CONFIDENCE),
         status=front.get("status", "active"),
         id=lesson_id,
         **{name: front[name] for name in _TEXTS if name in front and name != "agent"},
