@@ -1,0 +1,170 @@
+"""Playbooks: how tasks of a kind were done before, as files of which the old ones go to an archive."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.core.errors import ConfigError, LessonFileError
+from redraft.lessons.clean import Cleaner
+from redraft.lessons.document import one_line
+from redraft.lessons.files import ENDING, add_file, locked, naming
+from redraft.lessons.folder import ARCHIVE, MOST_BYTES, REFLECTIONS
+from redraft.lessons.names import folder_name, short_title
+from redraft.lessons.playbook import Outcome, Playbook, parse_playbook, render_playbook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PLAYBOOKS = "playbooks"
+MOST_PLAYBOOKS = 100
+LIFE: dict[Outcome, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
+"""How long a playbook is replayed: what failed once is worth knowing for longer."""
+REPLAYED = 3
+
+
+class Playbooks:
+    """Keep the playbooks of one agent as files in `<path>/reflections/<agent>/playbooks/`.
+
+    At most a hundred are active; those that worked for four weeks, failures for eight; then they go to the
+    archive of their year, and nothing is deleted. Every write is whole or not there; many processes may write
+    at once. `now` tells the day. Raises `StoreError` where a file can't be read or written.
+    """
+
+    def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
+        self.agent = agent
+        self.name = folder_name(agent)
+        self._folder = Path(path) / REFLECTIONS / self.name / PLAYBOOKS
+        self._now = now
+        self._known: dict[Path, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
+
+    def add(self, playbook: Playbook) -> Playbook:
+        """File a playbook, its secrets withheld, and return it with its id; one that is there counts once.
+
+        Moves to the archive what has to make room. Raises `ConfigError` for what no lesson may say.
+        """
+        clean = _cleaned(playbook)
+        stem = f"{clean.day}-{short_title(clean.title)}"
+        with locked(self._folder):
+            for known in self._active():
+                if _is_same(known, clean):
+                    return known
+            with naming(self._folder):
+                data = render_playbook(clean).encode()
+                name = add_file(self._folder, stem, data, is_taken=lambda one: self._archived(one).exists())
+            self._archive()
+        return replace(clean, id=self._id(name))
+
+    def active(self) -> list[Playbook]:
+        """Return the playbooks whose time is not over, the newest first."""
+        return [one for one in self._active() if not self._is_over(one)]
+
+    def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
+        """Return at most `k` playbooks for a type of task, the newest first.
+
+        One of them is a failure where there is one. There are none for a task without a type.
+        """
+        fitting = [one for one in self.active() if task_type and one.task_type == task_type]
+        chosen = fitting[:k]
+        failure = next((one for one in fitting if one.outcome == "failure"), None)
+        if chosen and failure is not None and failure not in chosen:
+            chosen[-1] = failure
+        return chosen
+
+    def broken(self) -> list[LessonFileError]:
+        """Return what is wrong with files that are no playbooks; they are left alone."""
+        return [one for one in self._files() if isinstance(one, LessonFileError)]
+
+    def archive(self) -> list[str]:
+        """Move those whose time is over, and the oldest beyond a hundred, to the archive; return the ids."""
+        if not self._folder.exists():
+            return []
+        with locked(self._folder):
+            return self._archive()
+
+    def drop(self, lesson: str) -> list[str]:
+        """Move what came with a lesson to the archive, when that was retired; return the ids."""
+        if not self._folder.exists():
+            return []
+        with locked(self._folder):
+            return self._move([one for one in self._active() if lesson and one.lesson == lesson])
+
+    def _archive(self) -> list[str]:
+        there = self._active()
+        over = [one for one in there if self._is_over(one)]
+        left = [one for one in there if not self._is_over(one)]
+        return self._move([*over, *left[MOST_PLAYBOOKS:]])
+
+    def _move(self, playbooks: list[Playbook]) -> list[str]:
+        for one in playbooks:
+            stem = one.id.rpartition("/")[2]
+            goal = self._archived(stem)
+            with naming(goal), suppress(FileNotFoundError):  # a person took it away meanwhile
+                goal.parent.mkdir(parents=True, exist_ok=True)
+                (self._folder / f"{stem}{ENDING}").rename(goal)
+        return [one.id for one in playbooks]
+
+    def _active(self) -> list[Playbook]:
+        return [one for one in self._files() if isinstance(one, Playbook)]
+
+    def _files(self) -> list[Playbook | LessonFileError]:
+        """Read the files that changed since they were last read; return all, the newest first."""
+        known: dict[Path, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
+        for path in self._folder.glob(f"*{ENDING}"):
+            if path.name.startswith("."):
+                continue
+            with naming(path), suppress(FileNotFoundError):  # moved to the archive meanwhile
+                found = path.lstat()
+                mark = (found.st_mtime_ns, found.st_size)
+                old = self._known.get(path)
+                known[path] = old if old and old[0] == mark else (mark, self._read(path, found.st_size))
+        self._known = known
+        newest_first = sorted(known, key=lambda path: (path.name[:10], known[path][0]), reverse=True)
+        return [known[path][1] for path in newest_first]
+
+    def _read(self, path: Path, size: int) -> Playbook | LessonFileError:
+        file = self._id(path.stem)
+        if path.is_symlink():  # it may lead anywhere
+            return LessonFileError("It is a link, which is not followed.", file=file)
+        if size > MOST_BYTES:
+            return LessonFileError(f"{size:,} bytes are no playbook.", file=file)
+        try:
+            return parse_playbook(path.read_bytes().decode(), file, self.agent)
+        except UnicodeDecodeError as error:
+            return LessonFileError(f"It is not UTF-8: {error.reason}.", file=file)
+        except LessonFileError as error:
+            return error
+
+    def _is_over(self, playbook: Playbook) -> bool:
+        now = self._now()
+        today = now.date() if isinstance(now, datetime) else now
+        return today >= playbook.day + LIFE[playbook.outcome]
+
+    def _id(self, stem: str) -> str:
+        return f"{self.name}/{PLAYBOOKS}/{stem}"
+
+    def _archived(self, stem: str) -> Path:
+        return self._folder / ARCHIVE / stem[:4] / f"{stem}{ENDING}"
+
+
+def _cleaned(playbook: Playbook) -> Playbook:
+    cleaner = Cleaner()
+    clean = replace(
+        playbook,
+        title=cleaner.redacted(playbook.title),
+        steps=tuple(one_line(cleaner.redacted(step)) for step in playbook.steps),
+        strategy=cleaner.redacted(playbook.strategy),
+    )
+    parts = {"title": clean.title, "strategy": clean.strategy}
+    parts |= {f"step {number}": step for number, step in enumerate(clean.steps, 1)}
+    for name, text in parts.items():
+        if why := cleaner.refusal(text):
+            raise ConfigError(f"The {name} can't be kept in a playbook: {why}.")
+    return clean
+
+
+def _is_same(one: Playbook, other: Playbook) -> bool:
+    return (one.task_type, one.outcome, one.steps) == (other.task_type, other.outcome, other.steps)
