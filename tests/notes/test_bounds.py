@@ -74,6 +74,17 @@ def test_a_loss_is_refused(task, prior, refined, refused):
         bounded(TaskReflection(*refined), told)
 
 
+def test_what_else_was_noticed_is_kept_where_a_refined_text_is_refused():
+    told = given(Task("About {a}", "A report"))
+    note = bounded(TaskReflection("About it", "Two pages", ("Too long",), ("Be brief",)), told)
+    assert note.refined_description == "About {a}"
+    assert (note.refined_expected_output, note.observations, note.suggestions) == (
+        "Two pages",
+        ("Too long",),
+        ("Be brief",),
+    )
+
+
 def items(count, word):
     return tuple(f"{word} {number:02} {words(8)}" for number in range(count))
 

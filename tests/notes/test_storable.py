@@ -55,7 +55,7 @@ def test_what_a_strategy_of_ones_own_returns_stays_as_it_is():
 def test_what_bounded_refuses_is_not_stored():
     given = ReflectionInput(Task("About {topic}"), "out")
     with pytest.raises(OutputError, match="lost"):
-        storable(TaskReflection("About it", "e"), given)
+        storable(TaskReflection("About it", ""), given)
 
 
 @pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from redraft.notes.reflection import TaskReflection
     from redraft.notes.strategy import ReflectionInput
 
+logger = logging.getLogger("redraft")
+
 FEWEST_WORDS = 30
 """How many words a text must have for the loss of some to count."""
 LEAST_KEPT = 1 / 3
@@ -32,13 +35,11 @@ def bounded(reflection: TaskReflection, given: ReflectionInput) -> TaskReflectio
 
     A blank refined text becomes the task's own, blank items go. What is longer than `given.max_tokens` is
     cut: observations from the end, then suggestions, then the refined texts at their lines; one that has
-    nothing left then, or no longer what it needs, is the task's own. Changes nothing that is within its
-    bounds. Raises `OutputError` for a refined text that lost most of its content or a placeholder of the
-    description.
+    nothing left then, or no longer what it needs, is the task's own. So is a refined text that lost most of
+    its content or a placeholder of the description. Changes nothing that is within its bounds. Raises
+    `OutputError` where such a loss leaves nothing to keep.
     """
-    whole = settled(reflection, given)
-    refuse_loss(whole, given)
-    return _cut(whole, given)
+    return _cut(without_losses(settled(reflection, given), given), given)
 
 
 def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
@@ -65,11 +66,26 @@ def size_of(reflection: TaskReflection, task: Task) -> int:
     )
 
 
-def refuse_loss(reflection: TaskReflection, given: ReflectionInput) -> None:
-    """Raise `OutputError` where a refined text lost most of its content, or a placeholder."""
-    for part, text in zip(_parts(given), _texts(reflection), strict=True):
-        if why := _loss(part, text):
-            raise OutputError(why)
+def without_losses(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return a reflection whose refined texts lost nothing: one that did is refused for the task's own.
+
+    What else was noticed is kept, for it was paid for. Raises `OutputError` where there is nothing else.
+    """
+    lost = losses(reflection, given)
+    if not lost:
+        return reflection
+    why = " ".join(lost.values())
+    kept = [part.original if part.name in lost else text for part, text in _compared(reflection, given)]
+    left = replace(reflection, refined_description=kept[0], refined_expected_output=kept[1])
+    if size_of(left, given.task) == 0:
+        raise OutputError(why)
+    logger.info("The task's own text stays in its note: %s", why)
+    return left
+
+
+def losses(reflection: TaskReflection, given: ReflectionInput) -> dict[str, str]:
+    """Say of each refined text that lost most of its content, or a placeholder, what it lost."""
+    return {part.name: why for part, text in _compared(reflection, given) if (why := _loss(part, text))}
 
 
 class _Part(NamedTuple):
@@ -86,6 +102,10 @@ def _parts(given: ReflectionInput) -> tuple[_Part, _Part]:
         _Part(DESCRIPTION, given.task.description, before[0]),
         _Part("expected output", given.task.expected_output, before[1]),
     )
+
+
+def _compared(reflection: TaskReflection, given: ReflectionInput) -> list[tuple[_Part, str]]:
+    return list(zip(_parts(given), _texts(reflection), strict=True))
 
 
 def _texts(reflection: TaskReflection) -> tuple[str, str]:
