@@ -15,8 +15,13 @@ HOSTILE = [
 def test_names_are_portable_whatever_the_text(text):
     for name in (short_title(text), folder_name(text)):
         assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name)
-        assert len(name) <= 69
+        assert len(name) <= 60
     assert folder_name(text) not in {"con", "nul", "aux", "com1", "lpt9"}
+
+
+@pytest.mark.parametrize("agent", HOSTILE)
+def test_an_agent_that_is_named_like_a_folder_has_that_folder(agent):
+    assert folder_name(folder_name(agent)) == folder_name(agent)
 
 
 def test_no_two_agents_share_a_folder():

@@ -21,12 +21,15 @@ def short_title(summary: str) -> str:
 
 
 def folder_name(agent: str) -> str:
-    """Return the folder of an agent: its name where that is a plain one, else one that no other agent has."""
+    """Return the folder of an agent: its name where that is a plain one, else one that no other agent has.
+
+    The folder of an agent that is named like a folder is that folder.
+    """
     slug = _slug(agent)[:LONGEST].strip("-")
     if slug and slug == agent and slug not in _DEVICES:
         return slug
     suffix = sha256(agent.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{slug or 'agent'}-{suffix}"
+    return f"{slug[: LONGEST - 1 - len(suffix)].strip('-') or 'agent'}-{suffix}"
 
 
 def _slug(text: str) -> str:
