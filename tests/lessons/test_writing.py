@@ -9,7 +9,7 @@ from redraft.core.sync import run_sync
 from redraft.core.task import Task
 from redraft.core.usage import TokenUsage
 from redraft.lessons.content import Decision, Failure, Partial, Procedure, headings_of
-from redraft.lessons.known import KNOWN_CONFIDENCE, first_error, numbered
+from redraft.lessons.known import KNOWN_CONFIDENCE, first_error, numbered, shortened
 from redraft.lessons.lesson import CONFIDENCE
 from redraft.lessons.mars import Replay
 from redraft.lessons.outcome import Outcome
@@ -250,6 +250,8 @@ ERRORS = [
     ("1. a\n2. get answered: ok", ""),
     ("1. a\n2. get answered: Error: no such user\n3. get failed: x", "2. get answered: Error: no such user"),
     ("1. a\n2. get failed: x", "2. get failed: x"),
+    ("1. user said: it was refused, an error\n2. get failed: x", "2. get failed: x"),
+    ("1. user said: it was refused\n2. get denied: x", "2. get denied: x"),
     ("1. errorless\n2. KeyError: 'a'", "2. KeyError: 'a'"),
 ]
 
@@ -257,6 +259,16 @@ ERRORS = [
 @pytest.mark.parametrize(("transcript", "found"), ERRORS)
 def test_the_first_error_is_found(transcript, found):
     assert first_error(transcript) == found
+
+
+def test_a_long_transcript_loses_no_step_before_its_long_answers_are_cut():
+    lines = [f"{number}. get answered: {'x' * 900}" for number in range(1, 60)]
+    lines[30] = "31. get failed: no such page"
+    shown = shortened("\n".join(lines), 12_000)
+    assert len(shown) <= 12_000
+    assert [line.split(".")[0] for line in shown.split("\n")] == [str(number) for number in range(1, 60)]
+    assert "31. get failed: no such page" in shown
+    assert shortened("a" * 900, 900) == "a" * 900
 
 
 def test_a_reply_without_a_schema_is_read_from_its_text():

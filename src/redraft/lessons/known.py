@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 KNOWN_CONFIDENCE = 0.2
 """How much a reflection is worth that nobody thought about."""
 _SHOWN = 600
+_LINES = (600, 300, 150)
+"""How much of a line is shown, until a transcript fits."""
 _NUMBERED = re.compile(r"(?:step\s*)?#?\d+[.:)]\s", re.IGNORECASE)
+_A_FAILED_CALL = re.compile(
+    r"\D*\d+[.:)]\s+\S+ (?:(?:failed|denied|was refused)\b|answered: (?:\w*Error|error|Traceback)\b)"
+)
 _AN_ERROR = re.compile(
     r"\b(?:\w*Error|\w*Exception|errors?|failed|failure|Traceback|denied|refused|timed out)\b"
 )
@@ -40,9 +45,30 @@ def numbered(transcript: str) -> str:
 
 
 def first_error(transcript: str) -> str:
-    """Return the first entry of a numbered transcript that tells of an error; empty where none does."""
-    lines = transcript.split("\n")
-    return next((line.strip() for line in lines if _NUMBERED.match(line) and _AN_ERROR.search(line)), "")
+    """Return the first entry of a numbered transcript that tells of an error; empty where none does.
+
+    A call that failed comes before an entry that only speaks of errors.
+    """
+    entries = [line.strip() for line in transcript.split("\n") if _NUMBERED.match(line)]
+    failed = (line for line in entries if _A_FAILED_CALL.match(line))
+    telling = (line for line in entries if _AN_ERROR.search(line))
+    return next(failed, "") or next(telling, "")
+
+
+def shortened(transcript: str, most: int) -> str:
+    """Return a numbered transcript in about `most` characters.
+
+    Its long lines are cut first, so that no step is lost; only if that is not enough, its middle is left out.
+    """
+    for longest in _LINES:
+        if len(transcript) <= most:
+            return transcript
+        transcript = "\n".join(_cut(line, longest) for line in transcript.split("\n"))
+    return without_middle(transcript, most)
+
+
+def _cut(line: str, longest: int) -> str:
+    return line if len(line) <= longest else f"{line[:longest]} ..."
 
 
 def known_of(outcome: Outcome, why: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.lessons.known import numbered
+from redraft.lessons.known import numbered, shortened
 from redraft.text.fence import fenced
 from redraft.text.middle import without_middle
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 MOST_TRANSCRIPT = 12_000
 MOST_SHOWN = 4_000
 """Characters of anything else: the task, what was made, the error."""
+
+MOST_READ = 60_000
+"""Characters that are searched for secrets, before they are cut to what is shown."""
+_TRANSCRIPT = "transcript"
 
 _ENDED = {
     "failed": "The task failed.",
@@ -44,24 +48,27 @@ _STEP = (
 def writing_prompt(outcome: Outcome, says: Mapping[str, str], cleaner: Cleaner) -> str:
     """Render the question; `says` has the keys of the reply, each with what it is to say.
 
-    What comes from the run is redacted, cut in the middle, and fenced: it is data.
+    What comes from the run is redacted, cut, and fenced: it is data.
     """
-    parts = {
-        "task": (outcome.task.description, MOST_SHOWN),
-        "expected output": (outcome.task.expected_output, MOST_SHOWN),
-        "list of tools": (", ".join(outcome.tools or outcome.task.tools), MOST_SHOWN),
-        "transcript": (numbered(outcome.transcript), MOST_TRANSCRIPT),
-        "output": (outcome.output, MOST_SHOWN),
-        "error": (outcome.error, MOST_SHOWN),
+    task = outcome.task
+    given = {
+        "task": task.description,
+        "expected output": task.expected_output,
+        "list of tools": ", ".join(outcome.tools or task.tools),
+        _TRANSCRIPT: numbered(outcome.transcript),
+        "output": outcome.output,
+        "error": outcome.error,
     }
-    shown = [
-        fenced(cleaner.redacted(without_middle(text, most)), label)
-        for label, (text, most) in parts.items()
-        if text.strip()
-    ]
+    shown = [fenced(_bounded(text, label, cleaner), label) for label, text in given.items() if text.strip()]
     return _HOW.format(
         ended=_ENDED[outcome.status],
         shown="\n\n".join(shown),
         keys="\n".join(f"- {name}: {what}" for name, what in says.items()),
         step=_STEP if outcome.status in ("failed", "partial") and outcome.transcript.strip() else "",
     )
+
+
+def _bounded(text: str, label: str, cleaner: Cleaner) -> str:
+    # Secrets go first, so that no cut leaves half of one.
+    clean = cleaner.redacted(without_middle(text, MOST_READ))
+    return shortened(clean, MOST_TRANSCRIPT) if label == _TRANSCRIPT else without_middle(clean, MOST_SHOWN)
