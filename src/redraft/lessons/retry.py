@@ -34,8 +34,8 @@ T = TypeVar("T")
 class Reflects(Protocol):
     """Learn from how a task ended: what `Lessons` is to a chain of attempts."""
 
-    async def reflect_on(self, outcome: Outcome, /) -> Lesson:
-        """Make a lesson of how a task ended."""
+    async def reflect_on(self, outcome: Outcome, /) -> Lesson | None:
+        """Make a lesson of how a task ended; None where there is nothing to learn."""
         ...
 
     async def approve(self, lesson_id: str, why: str, /) -> object:

@@ -1,0 +1,182 @@
+"""Lessons on real failures: whether they name the failing step, and whether retrying with them helps.
+
+The trials of an airline agent that failed become files of five fields, by a writer that goes by the record,
+without any model, and by the model where one is given. With `--model` or `--cassette`, small tasks are
+retried with lessons and, with as many calls, without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from _measure import PROJECT, options, publish, table
+from _model import benchmark_model
+from _retries import RETRIES, Pair, pair_of
+from _trials import FILE, Trial, failed_trials
+from small_tasks import TASKS
+
+from redraft import ConfigError
+from redraft.lessons.content import Failure
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.lesson import Lesson
+from redraft.lessons.writing import write_content
+from redraft.models.scripted import ScriptedModel
+
+if TYPE_CHECKING:
+    import argparse
+
+    from redraft import ChatRequest
+    from redraft.core.protocols import ChatModel
+
+DAY = date(2026, 3, 1)
+TASKS_TRIED = 20
+MAX_TOKENS = 700
+_FAILED = re.compile(r"^(\d+)\. (\w+) failed: (.*)$", re.MULTILINE)
+_CALLED = re.compile(r"^(\d+)\. called (\w+) with (.*)$", re.MULTILINE)
+
+
+def by_the_record(request: ChatRequest) -> dict[str, object]:
+    """Answer as a writer would who goes by the transcript alone: the first error is what went wrong."""
+    shown = request.messages[0].content
+    failed, calls = _FAILED.search(shown), _CALLED.findall(shown)
+    if failed:
+        step, tool, error = failed.groups()
+        wrong, rule = (
+            f"Step {step}: {tool} failed with {error}",
+            f"IF {tool} fails THEN read what it says first",
+        )
+    else:
+        step, tool, _ = calls[-1] if calls else ("1", "no tool", "")
+        wrong, rule = (
+            f"Step {step}: the last call was of {tool}",
+            "Look at what was asked before the last call.",
+        )
+    return {
+        "what_happened": "A customer was to be served; what was booked is not what was asked for.",
+        "what_went_wrong": wrong[:1_500],
+        "why": "The arguments of the call did not fit the policy or the data.",
+        "do_differently": f"Check the arguments of {tool} against the record before calling it.",
+        "rule": rule,
+        "systemic": False,
+        "principle": "",
+        "strategy_to_replay": "",
+        "steps_to_replay": [],
+    }
+
+
+async def files_of(trials: list[Trial], model: ChatModel | None) -> tuple[int, int]:
+    """File a lesson of each trial; return how many name where the first error was, and how many there are.
+
+    Without a model, what is written is what Redraft knows by itself.
+    """
+    named = 0
+    with TemporaryDirectory() as place:
+        folder = LessonFolder(Path(place), "airline-agent")
+        for trial in trials:
+            written = await write_content(trial.outcome, model or ScriptedModel([]))
+            lesson = Lesson(written.content, "airline-agent", DAY, trial.name, trial.outcome.task.description)
+            content = folder.read(folder.add(lesson).id).content
+            if isinstance(content, Failure):
+                named += names(content.what_went_wrong, trial)
+        return named, len(list(folder.entries()))
+
+
+def names(text: str, trial: Trial) -> bool:
+    """Say whether a text names the step and the tool of a trial's first error."""
+    steps = {int(number) for number in re.findall(r"\b(?:step\s*#?|was )(\d+)\b", text, re.IGNORECASE)}
+    return trial.tool in text and trial.step in steps
+
+
+async def trials_table(data: Path, model: ChatModel | None, limit: int | None) -> str:
+    """Render how many lessons name the failing step, by who wrote them."""
+    trials = failed_trials(data)
+    with_error = [trial for trial in trials if trial.step]
+    rows: list[tuple[object, ...]] = []
+    for writer, who in (("by the record", ScriptedModel(by_the_record)), ("without a model", None)):
+        named, _ = await files_of(with_error, who)
+        _, files = await files_of(trials, who)
+        rows.append((writer, f"{files} of {len(trials)}", _share(named, len(with_error))))
+    if model is not None:
+        some = with_error[:limit]
+        named, files = await files_of(some, model)
+        rows.append(("by the model", f"{files} of {len(some)}", _share(named, len(some))))
+    head = ("written", "five-field files of failed trials", "name the failing step, where there is an error")
+    return table(head, rows)
+
+
+def pairs_table(pairs: list[Pair]) -> str:
+    """Render what retrying with lessons made of the tasks, beside retrying without."""
+    count = len(pairs)
+    retried = [pair for pair in pairs if not pair.first_met]
+    rows = [
+        ("first attempt passes the visible checks", count - len(retried), count - len(retried)),
+        ("passes them in the end", sum(p.with_met for p in pairs), sum(p.without_met for p in pairs)),
+        ("solved (hidden checks)", sum(p.with_solved for p in pairs), sum(p.without_solved for p in pairs)),
+        ("calls at most", sum(p.calls for p in pairs), sum(p.calls for p in pairs)),
+        ("of these reflections", sum(p.reflections for p in pairs), 0),
+        ("lessons that had to be made without the model", sum(p.plain for p in pairs), 0),
+    ]
+    return table((f"{count} small tasks, at most {RETRIES} retries", "with lessons", "without"), rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.0%})" if whole else "none"
+
+
+def parsed() -> argparse.Namespace:
+    parser = options(__doc__)
+    parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {FILE}")
+    parser.add_argument(
+        "--limit", type=int, default=TASKS_TRIED, help="only so many tasks, trials by a model"
+    )
+    parser.add_argument("--model", help="such as local:qwen2.5-coder-0.5b")
+    parser.add_argument("--threads", type=int, default=2, help="of a local model")
+    parser.add_argument("--cassette", help="answer from this recording instead of a model")
+    parser.add_argument("--record", help="record the model's calls to this file")
+    return parser.parse_args()
+
+
+async def measured(given: argparse.Namespace, model: ChatModel | None) -> str:
+    """Run what can be run with what is given."""
+    parts: list[str] = []
+    if (given.data / FILE).is_file():
+        parts.append(await trials_table(given.data, model, given.limit))
+    else:
+        print(f"SKIPPED the trials: there is no {given.data / FILE}; name its folder with --data.")
+    if model is None:
+        print("SKIPPED the retries: name a model with --model, or replay one with --cassette.")
+        return "\n\n".join(parts)
+    pairs: list[Pair] = []
+    for task in TASKS[:: max(1, len(TASKS) // given.limit)][: given.limit]:
+        pairs.append(await pair_of(task, model, DAY))
+        print(_told(pairs[-1]), file=sys.stderr, flush=True)
+    return "\n\n".join([*parts, pairs_table(pairs)])
+
+
+def _told(pair: Pair) -> str:
+    marks = "".join("-+"[met] for met in (pair.first_met, pair.with_met, pair.without_met))
+    return (
+        f"{pair.task:24} {pair.calls} calls, first/with/without {marks}, lessons without model {pair.plain}"
+    )
+
+
+def main() -> None:
+    given = parsed()
+    try:
+        wanted = given.model or given.cassette
+        model = benchmark_model(given.model, given.threads, given.cassette, given.record) if wanted else None
+    except ConfigError as error:
+        sys.exit(str(error))
+    text = asyncio.run(measured(given, model))
+    if text:
+        publish("lessons_real", text, write=given.write)
+
+
+if __name__ == "__main__":
+    main()
