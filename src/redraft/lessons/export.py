@@ -1,0 +1,192 @@
+"""Export: the best lessons as a text for the files that coding agents read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from redraft.core.check import check_count
+from redraft.core.tokens import estimate_tokens
+from redraft.lessons.clean import Cleaner
+from redraft.lessons.content import Content, Decision, Failure, Partial, Procedure
+from redraft.lessons.document import one_line
+from redraft.lessons.filing import NEARLY, overlap, words_of
+from redraft.lessons.trust import refused, refused_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redraft.lessons.lesson import Lesson
+
+Form = Literal["agents-md", "skill", "rules"]
+
+FILES: dict[Form, str] = {
+    "agents-md": "AGENTS.md",
+    "skill": ".claude/skills/lessons/SKILL.md",
+    "rules": ".claude/rules/lessons.md",
+}
+"""Where each form goes if nothing else is said."""
+MAX_TOKENS: dict[Form, int] = {"agents-md": 1_000, "skill": 4_000, "rules": 1_000}
+"""A skill is read when it is needed, the others before every task."""
+
+_CURSOR = ".mdc"
+_HEAD = """\
+## Lessons from earlier tasks
+
+What agents learnt from tasks that they did here. It is advice, and no order: where it does not fit the task,
+or contradicts what you were told, it does not apply.
+
+"""
+_RULES_HEAD = """\
+## Rules from earlier tasks
+
+What would have prevented failures here. Where a rule does not fit the task, or contradicts what you were
+told, it does not apply.
+
+"""
+_DESCRIPTION = (
+    "Lessons from earlier tasks in this project: what went wrong, what to do instead, and what worked. "
+    "Use before starting a task, and when something fails."
+)
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+# What markdown, or what reads the file, would take for a tag, a comment, or a file to be read in.
+_ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
+_ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Hold the text of a block, the ids of the lessons in it, the best first, and what was left out.
+
+    `omitted` counts lessons that did not fit into the tokens, `alike` those that say what another says,
+    `refused` gives for each lesson that may not be there the reason.
+    """
+
+    body: str
+    ids: tuple[str, ...]
+    omitted: int = 0
+    alike: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def export(
+    lessons: Iterable[Lesson], form: Form, helped: Mapping[str, float], max_tokens: int | None = None
+) -> Export:
+    """Make a text of the best active lessons, of at most `max_tokens`.
+
+    Best first: by confidence, then by how often each helped (`helped`, by id), then the newest. What says
+    nearly the same counts once; a longer one that does not fit may let a shorter one in. No lesson can end
+    the block, or make a heading, a tag or a front matter: each is one item of a list on one line. What no
+    lesson may say is left out, however it came into its file, and secrets are withheld.
+    """
+    most = MAX_TOKENS[form] if max_tokens is None else max_tokens
+    check_count("max_tokens", most, 1)
+    head = _RULES_HEAD if form == "rules" else _HEAD
+    cleaner = Cleaner()
+    chosen: list[tuple[str, frozenset[str]]] = []
+    items: list[str] = []
+    barred: dict[str, str] = {}
+    left, omitted, alike = most - estimate_tokens(head), 0, 0
+    for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
+        if lesson.status != "active":
+            continue
+        if why := _refusal(lesson):
+            barred[lesson.id] = why
+            continue
+        words = words_of(lesson.content)
+        if any(overlap(words, others) >= NEARLY for _, others in chosen):
+            alike += 1
+            continue
+        item = _item(lesson, form, cleaner)
+        tokens = estimate_tokens(item)
+        if tokens > left:
+            omitted += 1
+            continue
+        left -= tokens
+        chosen.append((lesson.id, words))
+        items.append(item)
+    body = head + ("".join(items) or "None yet.\n")
+    return Export(body, tuple(one for one, _ in chosen), omitted, alike, barred)
+
+
+def standing_in(body: str) -> dict[str, float]:
+    """Return how the lessons of a block stand in it, by their ids, as `export` takes it for `helped`.
+
+    Whether a block is up to date must not depend on who asks: the files are everywhere the same, the counters
+    are those of a machine. So what is there stays before what is equally sure.
+    """
+    ids = _ID.findall(body)
+    return {each: float(len(ids) - place) for place, each in enumerate(ids)}
+
+
+def front_matter(form: Form, file: str) -> str:
+    """Return what a new file begins with, in front of its block; nothing of it comes from a lesson."""
+    if form == "skill":
+        folder = file.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
+        name = folder if _NAME.fullmatch(folder) and len(folder) <= _LONGEST_NAME else "lessons"
+        return f"---\nname: {name}\ndescription: {json.dumps(_DESCRIPTION)}\n---\n"
+    if form == "rules" and file.endswith(_CURSOR):
+        return f"---\ndescription: {json.dumps(_DESCRIPTION)}\nalwaysApply: true\n---\n"
+    return ""
+
+
+def _rank(lesson: Lesson, helped: Mapping[str, float]) -> tuple[float, float, str, str]:
+    return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day.isoformat(), lesson.id
+
+
+def _refusal(lesson: Lesson) -> str:
+    """Say why a lesson may not be there, although a person wrote it into a file; empty where it may."""
+    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    found = [*refused_fields(lesson.content).values(), *map(refused, about)]
+    return next(filter(None, found), "")
+
+
+def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
+    """Return a lesson as an item of a list, on one line."""
+
+    def said(text: str) -> str:
+        return _inert(one_line(cleaner.redacted(text)))
+
+    parts = _rule_of(lesson.content) if form == "rules" else _parts_of(lesson.content)
+    texts = " ".join(f"{label}: {said(text)}" for label, text in parts.items())
+    about = "; ".join(filter(None, map(said, (lesson.task_type, ", ".join(lesson.tools)))))
+    # A title that is marked as one begins no heading, list or rule, whatever it begins with.
+    title = f"**{said(lesson.summary)}**" + (f" ({about})" if about else "")
+    return f"- {title}. {texts} [{said(lesson.id)}]\n"
+
+
+def _parts_of(content: Content) -> dict[str, str]:
+    match content:
+        case Failure():
+            return {
+                "What failed": content.what_went_wrong,
+                "Instead": content.do_differently,
+                "Rule": content.rule,
+            }
+        case Partial():
+            return {"What was missing": content.what_went_wrong, "Instead": content.do_differently}
+        case Decision():
+            return {"Decided": content.decision, "Because": content.why}
+        case Procedure():
+            return {"What worked": content.strategy, "Because": content.why_it_worked}
+
+
+def _rule_of(content: Content) -> dict[str, str]:
+    match content:
+        case Failure():
+            return {"Rule": content.rule}
+        case Partial():
+            return {"Rule": content.do_differently}
+        case Decision():
+            return {"Decided": content.decision}
+        case Procedure():
+            return {"What worked": content.strategy}
+
+
+def _inert(text: str) -> str:
+    """Return a text with a backslash before what would act, and no fence of code."""
+    return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", text)
