@@ -65,6 +65,12 @@ def test_what_says_when_to_do_what_is_a_rule(text):
     assert rule_text(line) == line
 
 
+def test_a_long_text_is_refused_at_once():
+    long = f"IF http_get says E12 THEN ask{'.' * 200_000}x"
+    assert "IF ... THEN" in refusal(long)
+    assert rule_text(long) == ""
+
+
 ASK = "IF http_get answers E4031 THEN ask for `next_cursor` and pass it on."
 ALIKE = [
     (ASK, "if http_get answers E4031, then ask for the 'next_cursor', and pass it on", True),

@@ -200,7 +200,10 @@ def test_an_empty_heading_takes_a_rule(tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["bytes", "link"])
+UNREAD = {"bytes": b"\xff\xfe", "link": b"x", "long": b"- x\n" * 300_000}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "link", "long"])
 def test_a_file_that_can_not_be_read_is_named_and_left_alone(tmp_path, kind):
     path = place(tmp_path)
     path.parent.mkdir(parents=True)
@@ -208,10 +211,10 @@ def test_a_file_that_can_not_be_read_is_named_and_left_alone(tmp_path, kind):
         (tmp_path / "other").write_text("x")
         path.symlink_to(tmp_path / "other")
     else:
-        path.write_bytes(b"\xff\xfe")
+        path.write_bytes(UNREAD[kind])
     with pytest.raises(LessonFileError, match=r"researcher-agent/rules\.md"):
         rules_in(tmp_path).add(rule("http_get"))
-    assert path.read_bytes() == (b"x" if kind == "link" else b"\xff\xfe")
+    assert path.read_bytes() == UNREAD[kind]
 
 
 ADD = """

@@ -14,6 +14,7 @@ Standing = Literal["tactical", "proposed", "permanent"]
 
 LONGEST_RULE = 300
 """Characters of a rule: it is one sentence."""
+_LONGEST_READ = 2_000
 ALIKE = 0.75
 """The share of words that two rules have in common when they are one."""
 
@@ -78,7 +79,7 @@ class Rule:
 
 def rule_text(text: str) -> str:
     """Return a rule in the form `IF ... THEN ...`, on one line; empty for what has no such form."""
-    found = _RULE.fullmatch(one_line(text))
+    found = _matched(one_line(text))
     return "" if found is None else f"IF {found['when']} THEN {found['what']}."
 
 
@@ -89,7 +90,7 @@ def refusal(text: str) -> str:
     fit every task: a name (`next_cursor`, E4031, JSON) or two words of its own.
     """
     line = one_line(text)
-    found = _RULE.fullmatch(line)
+    found = _matched(line)
     if found is None:
         return "it does not have the form IF ... THEN ..."
     if why := refused(line):
@@ -97,6 +98,11 @@ def refusal(text: str) -> str:
     if len(line) > LONGEST_RULE or _TWO_SENTENCES.search(line):
         return f"it is more than one sentence of at most {LONGEST_RULE} characters"
     return _vagueness(found)
+
+
+def _matched(line: str) -> re.Match[str] | None:
+    # The pattern takes time in the square of the length.
+    return _RULE.fullmatch(line) if len(line) <= _LONGEST_READ else None
 
 
 def _vagueness(found: re.Match[str]) -> str:
@@ -135,5 +141,5 @@ def _words(text: str) -> set[str]:
 
 
 def _halves(text: str) -> str:
-    found = _RULE.fullmatch(one_line(text))
+    found = _matched(one_line(text))
     return text if found is None else f"{found['when']} {found['what']}"

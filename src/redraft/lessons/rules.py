@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from redraft.core.errors import LessonFileError
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.files import locked, naming, write_over
-from redraft.lessons.folder import REFLECTIONS, RULES
+from redraft.lessons.folder import MOST_BYTES, REFLECTIONS, RULES
 from redraft.lessons.names import folder_name
 from redraft.lessons.rule import Rule, is_alike, refusal, rule_text
 from redraft.lessons.rules_file import RulesFile, unknown
@@ -138,7 +138,10 @@ class Rules:
             raise LessonFileError("It is a link, which is not followed.", file=file)
         try:
             with naming(self._path):
-                text = self._path.read_bytes().decode() if self._path.exists() else ""
+                data = self._path.read_bytes() if self._path.exists() else b""
+            if len(data) > MOST_BYTES:
+                raise LessonFileError(f"{len(data):,} bytes are no rules.", file=file)
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=file) from error
         return RulesFile(text, self.agent, self._today())
