@@ -1,0 +1,118 @@
+"""FullText: which lessons hold the words and names of a question, and how much that says."""
+
+from __future__ import annotations
+
+import re
+from math import log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+SCHEMA = """
+CREATE VIRTUAL TABLE words USING fts5(
+    text, content = '', columnsize = 0, tokenize = "porter unicode61 tokenchars '_'"
+);
+"""
+COMMON = 400
+"""A word that more lessons have than this tells nothing where all agents' are searched."""
+FEW, OFTEN = 50, 0.4
+"""Likewise one that more than so many, and more than this share of an agent's lessons have."""
+MOST_WORDS = 32
+"""Words of a question that are looked up; names come first."""
+
+# A name: has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
+_NAME = re.compile(r"(?<!\w)(?:--\w[\w-]*|[./~]*\w+(?:[./:\\-]+\w+)*)")
+_TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
+_WORD = re.compile(r"\w+")
+_PARTS = re.compile(r"[/\\:]+")
+_JOINTS = re.compile(r"\W+")
+_EDGES = re.compile(r"^\W+|\W+$")
+_EMPTY = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be been but by can could did do does for from had has have how i if in into is "
+        "it its me my no not of on or our should so such than that the their them then there these they this "
+        "to up was we were what when where which who why will with would you your",
+    )
+)
+
+
+def names_in(text: str) -> list[str]:
+    """Return the identifiers of a text as they stand there: error codes, file, option and tool names."""
+    return list(dict.fromkeys(found for found in _NAME.findall(text) if _TELLING.search(found)))
+
+
+def folded(name: str) -> list[str]:
+    """Return the words that stand for a name as a whole, and for each part of a path."""
+    parts = [part for part in _PARTS.split(name) if part]
+    whole = [name, *parts] if len(parts) > 1 else [name]
+    joined = (_JOINTS.sub("_", _EDGES.sub("", one)).lower() for one in whole)
+    return list(dict.fromkeys(one for one in joined if one))
+
+
+def searchable(text: str) -> str:
+    """Return a text with the words that stand for its names: SQLite would take these apart."""
+    apart = (word for name in names_in(text) if _JOINTS.search(name) for word in folded(name))
+    return " ".join([text, *dict.fromkeys(apart)])
+
+
+def words_in(text: str) -> list[str]:
+    """Return what is looked up for a question, each word once: its names, then its other words."""
+    names = (word for name in names_in(text) for word in folded(name))
+    others = (word for word in _WORD.findall(text.lower()) if word not in _EMPTY and len(word) > 1)
+    return list(dict.fromkeys([*names, *others]))[:MOST_WORDS]
+
+
+class FullText:
+    """Search the words of active lessons, by their numbers; one thread's connection at a time.
+
+    SQLite's own `bm25()` counts each word in all documents for every search, which takes 25 ms and more for a
+    common word of 100,000 lessons. So a word's weight comes of the lessons that are searched alone, and that
+    a lesson has a word counts, not how often: lessons are short.
+    """
+
+    def __init__(self) -> None:
+        self._common: set[str] = set()
+
+    def scores(
+        self, connection: Connection, text: str, among: tuple[int, int] | None, count: int
+    ) -> dict[int, float]:
+        """Return the lessons that have words of a text, each with the sum of the words' weights.
+
+        `among` are the first and the last number of those to be searched, `count` is how many there are. What
+        has none of the rarer words is found if nothing has, and it has all the common ones.
+        """
+        found: dict[int, float] = {}
+        common: list[str] = []
+        often = COMMON if among is None else max(FEW, count * OFTEN)
+        for word in words_in(text):
+            numbers = [] if word in self._common else self._having(connection, word, among)
+            if word in self._common or len(numbers) > often:
+                common.append(word)
+                continue
+            weight = log(1 + (count - len(numbers) + 0.5) / (len(numbers) + 0.5)) if numbers else 0.0
+            for number in numbers:
+                found[number] = found.get(number, 0.0) + weight
+        if among is None:
+            self._common.update(common)
+        if not found and common:
+            found = dict.fromkeys(self._having(connection, '" AND "'.join(common), among), 1.0)
+        return found
+
+    def having(self, connection: Connection, name: str, among: tuple[int, int]) -> set[int]:
+        """Return the lessons that hold a name as a whole."""
+        words = folded(name)[:1]
+        return {number for word in words for number in self._having(connection, word, among)}
+
+    def _having(self, connection: Connection, words: str, among: tuple[int, int] | None) -> list[int]:
+        if among is None:
+            rows = connection.execute(
+                "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", (f'"{words}"', COMMON + 1)
+            )
+        else:
+            rows = connection.execute(
+                "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?",
+                (f'"{words}"', *among),
+            )
+        return [number for (number,) in rows]

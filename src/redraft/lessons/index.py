@@ -1,0 +1,251 @@
+"""LessonIndex: finds lessons; made of their files, and made again whenever it is missing or damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections import OrderedDict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from redraft.core.errors import ModelError, OutputError
+from redraft.lessons.folder import REFLECTIONS, agents_in
+from redraft.lessons.index_file import WAIT, IndexFile, lock_of
+from redraft.lessons.index_scan import PLACES, Refreshed, Scan, is_current, modified, settled, transaction
+from redraft.lessons.index_search import Search, StaleError
+from redraft.lessons.names import folder_name
+from redraft.lessons.shelf import AgentRow
+from redraft.lessons.vectors import packed, signs_of
+from redraft.redact.environment import redactor_of_environment
+from redraft.redact.kinds import Category
+from redraft.stores.sqlite_faults import explained
+from redraft.stores.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from sqlite3 import Connection
+
+    from redraft.lessons.query import Found, Query
+    from redraft.models.embed import NamedEmbedder
+    from redraft.redact.redactor import Redactor
+
+T = TypeVar("T")
+FOLDER = ".index"
+AHEAD = 1_024
+"""Lessons without a vector that are looked up together."""
+EMBEDDED = 32
+"""Lessons that are embedded and written down together."""
+QUESTIONS = 256
+"""Vectors of questions that are remembered."""
+TRIES = 3
+"""Searches until a file that changes all the time is given up."""
+
+logger = logging.getLogger("redraft")
+
+
+class LessonIndex:
+    """Find lessons by task type, tool, words and meaning, in what their files say.
+
+    `path` is the folder of all agents' lessons (`memory`). The index lies in `.index` in it, for its owner
+    only and not for git, and is always local, whatever store a project has: it is made of files that are
+    local. The rules:
+
+    - The files are the truth. A search looks at the times of the folders it is about, and picks up what was
+      added, replaced, moved or deleted there; what was edited in place is noticed when it is found, and by
+      `refresh`, which looks at every file's time and size. No file is ever changed.
+    - A missing or damaged index, and one of another version, is made anew by whoever needs it; meanwhile,
+      other processes wait.
+    - What is written into it went through the redactor first.
+    - Vectors belong to the `embedder` of their name, and to the text they were made of: they outlive a
+      rebuild. `fill` makes those that are missing, which takes long. Until then, and without an embedder, the
+      full text finds lessons.
+    - Only `active` lessons are found, archived ones, too. Nearly equal ones count once.
+
+    Serves all tasks, threads and event loops of a process; any number of processes may use it at once. Raises
+    `StoreError` where the index can't be written.
+    """
+
+    def __init__(
+        self, path: str | Path, embedder: NamedEmbedder | None = None, *, redactor: Redactor | None = None
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._folder = self._path / FOLDER
+        self._embedder = embedder
+        self._name = "" if embedder is None else embedder.name
+        self._redactor = redactor
+        self._search = Search(self._path, self._name)
+        self._remembered: Connection | None = None
+        self._lock = lock_of(self._folder)
+        self._worker = Worker("redraft-lessons", partial(IndexFile, self._folder))
+        self._questions: OrderedDict[str, list[float]] = OrderedDict()
+        self._listed = -1
+
+    async def search(self, query: Query) -> list[Found]:
+        """Return the `k` most relevant lessons, best first; fewer where no more are relevant.
+
+        Where the embedder fails, the full text alone is searched, and a warning logged.
+        """
+        vector = await self._question(query.text)
+        return await self._do(partial(self._searched, query, vector))
+
+    async def refresh(self) -> Refreshed:
+        """Look at every file, and say what was found since the last time, and which files are broken."""
+        return await self._do(self._refreshed)
+
+    async def rebuild(self) -> Refreshed:
+        """Read every file again."""
+        return await self._do(self._rebuilt)
+
+    async def fill(self, most: int | None = None) -> int:
+        """Embed lessons that have no vector yet, the newest first, at most so many; return how many.
+
+        What is done stays done if it is cancelled. Raises what the embedder raises.
+        """
+        done = 0
+        while self._embedder is not None:
+            count = AHEAD if most is None else min(AHEAD, most - done)
+            waiting = await self._do(partial(self._without_vector, count))
+            for start in range(0, len(waiting), EMBEDDED):
+                some = dict(waiting[start : start + EMBEDDED])
+                vectors = await self._embedder(list(some.values()))
+                await self._do(partial(self._keep, dict(zip(some, vectors, strict=True))))
+                done += len(some)
+            if len(waiting) < AHEAD:
+                break
+        return done
+
+    async def aclose(self) -> None:
+        """Let go of the index; the next use opens it again."""
+        await self._worker.stop()
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._worker.do(work)
+        except (sqlite3.Error, OSError) as error:
+            raise explained(error, self._folder / "lessons.db", WAIT) from error
+
+    async def _question(self, text: str) -> list[float] | None:
+        if self._embedder is None or not text:
+            return None
+        known = self._questions.get(text)
+        if known is None:
+            try:
+                known = list((await self._embedder([text]))[0])
+            except (ModelError, OutputError) as error:
+                logger.warning("Lessons are searched by full text alone: %s", error)
+                return None
+            self._questions[text] = known
+        self._questions.move_to_end(text)
+        if len(self._questions) > QUESTIONS:
+            self._questions.popitem(last=False)
+        return known
+
+    # What follows runs in the worker's thread.
+
+    def _searched(self, query: Query, vector: list[float] | None, connection: Connection) -> list[Found]:
+        search = self._memory(connection)
+        if vector is not None:
+            self._only_dimension(connection, len(vector))
+        for _ in range(TRIES):
+            folder = None if query.agent is None else folder_name(query.agent)
+            agents = self._agents(connection, folder)
+            try:
+                if folder is None:
+                    return search.of_all(connection, query, vector, agents.values())
+                if folder not in agents:
+                    return []
+                return search.of_agent(connection, query, vector, agents[folder])
+            except StaleError as stale:
+                with self._lock.held():
+                    self._scan(connection).agent(stale.agent, trusting=False)
+        return []
+
+    def _refreshed(self, connection: Connection) -> Refreshed:
+        self._memory(connection)
+        with self._lock.held():
+            return self._scan(connection).all()
+
+    def _rebuilt(self, connection: Connection) -> Refreshed:
+        self._memory(connection)
+        with self._lock.held():
+            with transaction(connection):
+                connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+                connection.execute("DELETE FROM texts")
+                connection.execute("DELETE FROM lessons")
+                connection.execute("UPDATE agents SET seen = '{}', revision = revision + 1, active = 0")
+            found = self._scan(connection).all()
+            connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
+            return found
+
+    def _agents(self, connection: Connection, folder: str | None) -> dict[str, AgentRow]:
+        """Return what is known of the agents, or of one, once their folders have been looked at."""
+        known = _agent_rows(connection, folder)
+        stale = [name for name, (_, seen) in known.items() if not is_current(seen)]
+        if folder is not None:
+            stale += [folder] if not known and (self._path / REFLECTIONS / folder).is_dir() else []
+        elif modified(self._path / REFLECTIONS) != self._listed:
+            listed = settled(self._path / REFLECTIONS)
+            stale += [name for name in agents_in(self._path) if name not in known]
+            self._listed = listed
+        if stale:
+            with self._lock.held():
+                scan = self._scan(connection)
+                for name in stale:
+                    scan.agent(name)
+            known = _agent_rows(connection, folder)
+        return {name: row for name, (row, _) in known.items()}
+
+    def _memory(self, connection: Connection) -> Search:
+        """Return what is remembered of this very database."""
+        if self._remembered is not connection:
+            self._remembered, self._search = connection, Search(self._path, self._name)
+            self._listed = -1
+            self._lock.close()  # the folder may be another one
+        return self._search
+
+    def _scan(self, connection: Connection) -> Scan:
+        if self._redactor is None:
+            self._redactor = redactor_of_environment(also=tuple(Category))
+        return Scan(connection, self._path, self._redactor)
+
+    def _without_vector(self, count: int, connection: Connection) -> list[tuple[bytes, str]]:
+        rows = connection.execute(
+            "SELECT DISTINCT lessons.digest, meaning FROM lessons JOIN texts USING (number) "
+            "WHERE status = 'active' AND NOT EXISTS "
+            "(SELECT 1 FROM vectors WHERE embedder = ? AND vectors.digest = lessons.digest) "
+            "ORDER BY day DESC LIMIT ?",
+            (self._name, count),
+        )
+        return rows.fetchall()
+
+    def _keep(self, vectors: dict[bytes, Sequence[float]], connection: Connection) -> None:
+        with transaction(connection):
+            for digest, vector in vectors.items():
+                row = packed(vector)
+                connection.execute(
+                    "INSERT OR IGNORE INTO vectors (embedder, digest, vector, signs) VALUES (?, ?, ?, ?)",
+                    (self._name, digest, row, signs_of(row)),
+                )
+            connection.executemany(
+                "UPDATE agents SET revision = revision + 1 "
+                "WHERE place IN (SELECT number >> ? FROM lessons WHERE digest = ?)",
+                [(PLACES, digest) for digest in vectors],
+            )
+
+    def _only_dimension(self, connection: Connection, dimension: int) -> None:
+        """Throw away vectors of another dimension: what has the name of the embedder is another one now."""
+        row = connection.execute(
+            "SELECT length(vector) FROM vectors WHERE embedder = ? LIMIT 1", (self._name,)
+        ).fetchone()
+        if row is not None and row[0] != dimension:
+            with transaction(connection):
+                connection.execute("DELETE FROM vectors WHERE embedder = ?", (self._name,))
+                connection.execute("UPDATE agents SET revision = revision + 1")
+
+
+def _agent_rows(connection: Connection, folder: str | None) -> dict[str, tuple[AgentRow, dict[str, int]]]:
+    only, values = ("", ()) if folder is None else ("WHERE folder = ?", (folder,))
+    rows = connection.execute(f"SELECT folder, place, revision, active, seen FROM agents {only}", values)  # noqa: S608 (no value in it)
+    return {name: (AgentRow(*row), json.loads(seen)) for name, *row, seen in rows}

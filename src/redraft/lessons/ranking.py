@@ -1,0 +1,111 @@
+"""Ranking: which of the lessons that could help come first, and why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+BOOST = 0.3
+"""What the names that both hold add to a similarity at most. Equal weights would hurt."""
+NEAR = 0.3
+"""The least similarity at which a lesson of another task type and other tools is shown."""
+ALIKE = 0.8
+"""The share of words that two lessons have in common if one of them is enough."""
+
+_WORD = re.compile(r"\w+")
+
+
+class Candidate(NamedTuple):
+    """Hold what a lesson is ranked by; `number` names it in the index.
+
+    `similarity` is the cosine of the embeddings, None where there is none. `text` is its share (0..1) of the
+    best score of the full text. `day` counts days. `tools` are those that the task may use, too.
+    """
+
+    number: int
+    day: int
+    same_type: bool = False
+    tools: tuple[str, ...] = ()
+    similarity: float | None = None
+    text: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Order lessons by how near they are to a question.
+
+    `has_names`: it holds identifiers, which embeddings don't know, so the full text counts beside them.
+    `embedded`: there is an embedder, so that nearness is similarity.
+    """
+
+    has_names: bool
+    embedded: bool
+
+    def score(self, one: Candidate) -> float:
+        """Return how near a lesson is in meaning."""
+        if one.similarity is not None:
+            return one.similarity + (BOOST * one.text if self.has_names else 0.0)
+        # Until it has a vector, a lesson can't be compared with those that have one: it comes among them, but
+        # not before one that is truly near.
+        return one.text / 2 if self.embedded else one.text
+
+    def ordered(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Return the relevant ones, best first; of those that are equally near to a hundredth, the newest."""
+        return sorted(filter(self._is_relevant, candidates), key=self._key)
+
+    def _is_relevant(self, one: Candidate) -> bool:
+        if one.same_type or one.tools:
+            return True
+        if one.similarity is None:
+            return one.text > 0
+        return one.similarity >= NEAR or (self.has_names and self.score(one) >= NEAR)
+
+    def _key(self, one: Candidate) -> tuple[float, int, float]:
+        score = self.score(one)
+        return -round(score, 2), -one.day, -score
+
+
+def reason_of(one: Candidate, task_type: str, names: Sequence[str]) -> str:
+    """Say in a few words why a lesson was chosen; `names` are those that it and the question hold."""
+    reasons: list[str] = []
+    if one.same_type:
+        reasons.append(f"same task type {task_type!r}")
+    if one.tools:
+        reasons.append(f"tool {', '.join(one.tools)}")
+    if one.similarity is not None:
+        reasons.append(f"similarity {one.similarity:.2f}")
+    if names:
+        reasons.append(f"names {', '.join(names[:3])}")
+    elif one.similarity is None and one.text:
+        reasons.append("shares words")
+    return "; ".join(reasons)
+
+
+def without_alike(
+    ordered: Iterable[Candidate], said_by: Callable[[Sequence[Candidate]], Sequence[str]], batch: int = 12
+) -> Iterator[Candidate]:
+    """Yield each one but those that say nearly what an earlier one says; the best stands for them.
+
+    `said_by` returns what some of them say.
+    """
+    kept: list[frozenset[str]] = []
+    waiting = iter(ordered)
+    while some := list(islice(waiting, batch)):
+        for one, said in zip(some, said_by(some), strict=True):
+            words = frozenset(_WORD.findall(said.lower()))
+            if not any(_alike(words, other) for other in kept):
+                kept.append(words)
+                yield one
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    fewer, more = sorted((len(one), len(other)))
+    if fewer < ALIKE * more:
+        return False
+    both = len(one & other)
+    return both >= ALIKE * (len(one) + len(other) - both)

@@ -1,0 +1,178 @@
+"""Shelf and Shelves: what a process remembers of the lessons of an agent, and of all agents."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from redraft.lessons.index_scan import numbers_of
+from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from sqlite3 import Connection
+
+_COLUMNS = "number, kind, day, task_type, tools, length"
+# A cross join keeps SQLite from going through all vectors of the embedder instead of a few lessons.
+_WITH_VECTORS = "FROM lessons CROSS JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest"
+
+
+class AgentRow(NamedTuple):
+    """Say where an agent's lessons are in the index, which change was the last, and how many are active."""
+
+    place: int
+    revision: int
+    active: int
+
+
+class Placed(NamedTuple):
+    """Hold what an active lesson is ranked by."""
+
+    number: int
+    kind: str
+    day: int
+    task_type: str
+    tools: str
+    length: int
+
+
+class Part(NamedTuple):
+    """Hold the packed vectors of an agent's active lessons, one after the other, and the lessons' numbers."""
+
+    revision: int
+    numbers: bytes
+    vectors: bytes
+    signs: bytes
+
+
+def placed(connection: Connection, numbers: Sequence[int]) -> list[Placed]:
+    """Return the active ones of some lessons."""
+    marks = ", ".join(map(str, numbers))
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM lessons WHERE number IN ({marks}) AND status = 'active'"  # noqa: S608 (numbers)
+    )
+    return [Placed(*row) for row in rows]
+
+
+def part_of(connection: Connection, embedder: str, agent: AgentRow) -> Part:
+    """Return the vectors of an agent's lessons, put together anew unless they are since its last change."""
+    row = connection.execute(
+        "SELECT revision, numbers, vectors, signs FROM shelves WHERE place = ? AND embedder = ?",
+        (agent.place, embedder),
+    ).fetchone()
+    if row is not None and row[0] == agent.revision:
+        return Part(*row)
+    rows = connection.execute(
+        f"SELECT lessons.number, vector, signs {_WITH_VECTORS} "
+        "WHERE lessons.number BETWEEN ? AND ? AND status = 'active'",
+        (embedder, *numbers_of(agent.place)),
+    ).fetchall()
+    part = Part(
+        agent.revision,
+        array("q", [number for number, _, _ in rows]).tobytes(),
+        b"".join(vector for _, vector, _ in rows),
+        b"".join(signs for _, _, signs in rows),
+    )
+    connection.execute(
+        "INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, ?, ?, ?)", (agent.place, embedder, *part)
+    )
+    return part
+
+
+class Shelf:
+    """Hold the active lessons of one agent, with their vectors ready to be compared: exactly, all of them."""
+
+    def __init__(self, connection: Connection, agent: AgentRow, embedder: str) -> None:
+        self.revision = agent.revision
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM lessons WHERE number BETWEEN ? AND ? AND status = 'active'",  # noqa: S608 (no value in it)
+            numbers_of(agent.place),
+        )
+        self.lessons = {row[0]: Placed(*row) for row in rows}
+        self._types: dict[str, set[int]] = {}
+        self._tools: dict[str, set[int]] = {}
+        for one in self.lessons.values():
+            self._types.setdefault(one.task_type, set()).add(one.number)
+            for tool in json.loads(one.tools):
+                self._tools.setdefault(tool, set()).add(one.number)
+        part = part_of(connection, embedder, agent) if embedder else Part(0, b"", b"", b"")
+        self._numbers = array("q", part.numbers)
+        self._vectors = _vectors([part], len(self._numbers))
+
+    def of_type(self, task_type: str) -> set[int]:
+        """Return the lessons about a type of task."""
+        return self._types.get(task_type, set()) if task_type else set()
+
+    def with_tool(self, tool: str) -> set[int]:
+        """Return the lessons that name a tool as theirs."""
+        return self._tools.get(tool, set())
+
+    def similarities(self, question: Sequence[float] | None) -> dict[int, float]:
+        """Return the cosine of each lesson that has a vector, by its number."""
+        if question is None or self._vectors is None:
+            return {}
+        return dict(zip(self._numbers, self._vectors.cosines(question), strict=True))
+
+
+class Shelves:
+    """Hold the vectors of all agents' active lessons: 100,000 of 384 dimensions take 43 MB.
+
+    They lie in the database agent by agent, so that they are read at once. What was read stays until the
+    agent's lessons change.
+    """
+
+    def __init__(self, embedder: str) -> None:
+        self._embedder = embedder
+        self._parts: dict[int, Part] = {}
+        self._numbers = array("q")
+        self._vectors: Vectors | None = None
+        self._signs: Signs | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def update(self, connection: Connection, agents: Mapping[int, AgentRow]) -> None:
+        """Read what has changed since the last time; the agents are by their places."""
+        kept = {
+            place: part
+            for place, part in self._parts.items()
+            if place in agents and agents[place].revision == part.revision
+        }
+        missing = [agent for place, agent in agents.items() if place not in kept]
+        if not missing and len(kept) == len(self._parts):
+            return
+        self._parts = kept | {agent.place: part_of(connection, self._embedder, agent) for agent in missing}
+        parts = [part for part in self._parts.values() if part.numbers]
+        self._numbers = array("q", b"".join(part.numbers for part in parts))
+        self._vectors = _vectors(parts, len(self._numbers))
+        codes = [part.signs for part in parts]
+        self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if parts else None
+
+    def similarities(self, question: Sequence[float], depth: int) -> dict[int, float]:
+        """Return the cosine of each of the lessons whose signs are nearest to a question's, by its number."""
+        if self._vectors is None or self._signs is None:
+            return {}
+        places = self._signs.nearest(signs_of(packed(question)), depth)
+        cosines = self._vectors.cosines(question, places)
+        return {self._numbers[place]: cosine for place, cosine in zip(places, cosines, strict=True)}
+
+
+def similarities_of(
+    connection: Connection, embedder: str, question: Sequence[float], numbers: Sequence[int]
+) -> dict[int, float]:
+    """Return the cosine of each of a few lessons that has a vector, by its number."""
+    marks = ", ".join(map(str, numbers))
+    rows = connection.execute(
+        f"SELECT lessons.number, vector {_WITH_VECTORS} WHERE lessons.number IN ({marks})",
+        (embedder,),
+    ).fetchall()
+    if not rows:
+        return {}
+    cosines = Vectors([vector for _, vector in rows], len(question)).cosines(question)
+    return {number: cosine for (number, _), cosine in zip(rows, cosines, strict=True)}
+
+
+def _vectors(parts: Sequence[Part], count: int) -> Vectors | None:
+    blobs = [part.vectors for part in parts]
+    return Vectors(blobs, sum(map(len, blobs)) // count) if count else None

@@ -1,0 +1,100 @@
+"""Vectors: many of them side by side, and the nearest to one, with numpy where it is installed."""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from importlib import import_module
+from math import sqrt
+from operator import mul
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LARGEST = 127
+
+
+@cache
+def numpy() -> Any:
+    """Return numpy, or None where it is not installed: it comes with the offline embedder's runtime."""
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """Return a byte for each number, the largest as 127: cosines come out right to a thousandth."""
+    most = max(map(abs, vector))
+    return array("b", [round(number * _LARGEST / most) for number in vector]).tobytes()
+
+
+def signs_of(vector: bytes) -> bytes:
+    """Return a bit for each number of a packed vector that is above zero, filled up to whole 8 bytes.
+
+    The nearer two vectors are in direction, the fewer of these bits differ (Charikar, 2002).
+    """
+    bits = "".join("1" if 0 < number <= _LARGEST else "0" for number in vector)
+    width = -(-len(bits) // 64) * 64
+    return int(bits.ljust(width, "0"), 2).to_bytes(width // 8)
+
+
+class Vectors:
+    """Hold packed vectors of one dimension, in parts as they are stored."""
+
+    def __init__(self, parts: Sequence[bytes], dimension: int) -> None:
+        found = numpy()
+        joined = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._dimension = dimension
+        self._bytes = joined
+        self._rows: Any = None if found is None else found.frombuffer(joined, "i1").reshape(-1, dimension)
+
+    def __len__(self) -> int:
+        return len(self._bytes) // self._dimension
+
+    def cosines(self, question: Sequence[float], places: Sequence[int] | None = None) -> list[float]:
+        """Return the cosine with a vector of unit length of all of them, or of those at some places."""
+        found = numpy()
+        if found is None:
+            return [self._cosine(question, place) for place in (places or range(len(self)))]
+        rows: Any = (self._rows if places is None else self._rows[places]).astype("f4")
+        lengths = found.sqrt(found.einsum("ij,ij->i", rows, rows))
+        # Not by `@`: for so few rows, the threads of its library take longer to meet than to multiply.
+        return (found.einsum("ij,j->i", rows, found.asarray(question, "f4")) / lengths).tolist()
+
+    def _cosine(self, question: Sequence[float], place: int) -> float:
+        start = place * self._dimension
+        row = array("b", self._bytes[start : start + self._dimension])
+        return sum(map(mul, row, question)) / sqrt(sum(map(mul, row, row)))
+
+
+class Signs:
+    """Hold the signs of many vectors, to find in a millisecond those of 100,000 that may be the nearest."""
+
+    def __init__(self, parts: Sequence[bytes], width: int) -> None:
+        found = numpy()
+        codes = b"".join(parts)
+        self._count = len(codes) // width
+        if found is not None and hasattr(found, "bitwise_count"):  # numpy 2
+            # A row for each 8 bytes, so that what is added up lies side by side.
+            self._rows: Any = found.ascontiguousarray(
+                found.frombuffer(codes, "u8").reshape(self._count, -1).T
+            )
+        else:
+            self._rows = None
+            self._codes = [int.from_bytes(codes[at : at + width]) for at in range(0, len(codes), width)]
+
+    def nearest(self, question: bytes, count: int) -> list[int]:
+        """Return the places of the signs that differ least from some, in no order."""
+        if count >= self._count:
+            return list(range(self._count))
+        if self._rows is None:
+            one = int.from_bytes(question)
+            apart = [(one ^ other).bit_count() for other in self._codes]
+            return sorted(range(self._count), key=apart.__getitem__)[:count]
+        found = numpy()
+        distance = found.zeros(self._count, "u2")
+        for row, part in zip(self._rows, found.frombuffer(question, "u8"), strict=True):
+            distance += found.bitwise_count(row ^ part)
+        return found.argpartition(distance, count)[:count].tolist()

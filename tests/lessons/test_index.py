@@ -1,0 +1,508 @@
+import asyncio
+import logging
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date, timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
+from redraft.core.errors import ModelError
+from redraft.lessons import vectors
+from redraft.lessons.content import Procedure
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.index import LessonIndex
+from redraft.lessons.index_scan import Refreshed
+from redraft.lessons.query import Query
+from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.redact.redactor import Redactor
+
+AGENT = "researcher-agent"
+SECRET = "hunter2-correct-horse"
+
+
+def procedure(words):
+    return Procedure(words, f"It is about {words}.")
+
+
+def run(path, *steps, embedder=None):
+    """Do steps with an index, one after the other, and return what they came to."""
+
+    async def main():
+        index = LessonIndex(path, embedder, redactor=Redactor([SECRET]))
+        try:
+            return [await step(index) for step in steps]
+        finally:
+            await index.aclose()
+
+    return asyncio.run(main())
+
+
+def search(task, **asked):
+    return lambda index: index.search(Query(task, **({"agent": AGENT} | asked)))
+
+
+def summaries(found):
+    return [one.lesson.summary for one in found]
+
+
+def refresh(index):
+    return index.refresh()
+
+
+def rebuild(index):
+    return index.rebuild()
+
+
+def fill(index):
+    return index.fill()
+
+
+def file(path, *lessons):
+    folder = LessonFolder(path, AGENT)
+    return [folder.add(one) for one in lessons]
+
+
+SHELF = [
+    lesson(procedure("pears and apples"), summary="old type", task="Fetch pears", task_type="web scraping"),
+    lesson(
+        procedure("quinces"),
+        summary="same tool",
+        task="Count quinces",
+        task_type="counting",
+        tools=("csv_read",),
+    ),
+    lesson(procedure("plums"), summary="near", task="Bake a plum cake at home", task_type="baking", tools=()),
+    lesson(procedure("stones"), summary="nothing", task="Build walls", task_type="building", tools=()),
+    lesson(
+        procedure("grapes and figs"),
+        summary="new type",
+        task="Fetch grapes",
+        task_type="Web  Scraping",
+        day=date(2026, 3, 5),
+    ),
+]
+SHELF = [replace(one, error="") for one in SHELF]
+
+
+@pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
+def test_the_same_type_comes_first_then_the_same_tool_then_what_is_near(tmp_path, embedder):
+    file(tmp_path, *SHELF)
+    asked = search("Bake a plum cake", task_type="web scraping", tools=("csv_read",), k=9)
+    _, _, found = run(tmp_path, refresh, fill, asked, embedder=embedder)
+    assert summaries(found) == ["new type", "old type", "same tool", "near"]
+    assert found[0].reason.startswith("same task type 'web scraping'")
+    assert "tool csv_read" in found[2].reason
+    _, nearest = run(tmp_path, refresh, search("Bake a plum cake", agent=None), embedder=embedder)
+    assert summaries(nearest) == ["near"]
+
+
+@pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
+@pytest.mark.parametrize("agent", [AGENT, None])
+@pytest.mark.parametrize("name", ["E4031", "csv_read", "config.yaml", "--dry-run", "LessonFileError"])
+def test_a_name_is_found_whatever_the_rest_means(tmp_path, embedder, agent, name):
+    holds = lesson(
+        procedure(f"something about {name} in it"), summary="holds it", task="Sail", error="", tools=()
+    )
+    others = [
+        replace(
+            holds, summary=f"other {n}", task="What to do about this one", content=procedure(f"{n} {n * 7}")
+        )
+        for n in range(20)
+    ]
+    file(tmp_path, holds, *others)
+    *_, found = run(
+        tmp_path, refresh, fill, search(f"What to do about {name}?", agent=agent), embedder=embedder
+    )
+    assert found[0].lesson.summary == "holds it"
+    assert f"names {name}" in found[0].reason
+
+
+def test_only_active_lessons_of_the_kinds_asked_for_are_found(tmp_path):
+    kept = [
+        lesson(content, summary=content.kind, task="Fetch it") for content in (FAILURE, PARTIAL, DECISION)
+    ]
+    hidden = [
+        lesson(PROCEDURE, summary=status, task="Fetch it", status=status)
+        for status in ("quarantined", "retired", "superseded")
+    ]
+    file(tmp_path, *kept, *hidden)
+    for embedder in (None, ScriptedEmbedder()):
+        for agent in (AGENT, None):
+            everything, some = run(
+                tmp_path,
+                search("Fetch it", k=9, agent=agent),
+                search("Fetch it", k=9, agent=agent, kinds={"partial", "procedure"}),
+                embedder=embedder,
+            )
+            assert sorted(summaries(everything)) == ["decision", "failure", "partial"]
+            assert summaries(some) == ["partial"]
+
+
+def test_lessons_of_others_are_found_only_if_all_agents_are_asked(tmp_path):
+    file(tmp_path, lesson())
+    LessonFolder(tmp_path, "Other Agent").add(lesson(procedure("prices of shops"), agent="Other Agent"))
+    own, other, nobody, everyone = run(
+        tmp_path,
+        *(search("Fetch the price list", agent=who) for who in (AGENT, "Other Agent", "nobody", None)),
+    )
+    assert ([one.lesson.agent for one in found] for found in (own, other, nobody))
+    assert [one.lesson.agent for one in own] == [AGENT]
+    assert [one.lesson.agent for one in other] == ["Other Agent"]
+    assert nobody == []
+    assert {one.lesson.agent for one in everyone} == {AGENT, "Other Agent"}
+
+
+def test_a_flood_of_near_duplicates_counts_once(tmp_path):
+    words = "many words that are the same again and again in each and every one of them"
+    flood = [lesson(procedure(f"{words} {n}"), summary=f"flood {n}") for n in range(150)]
+    file(tmp_path, *flood, lesson(PARTIAL, summary="the other one"))
+    for agent, embedder in product((AGENT, None), (None, ScriptedEmbedder())):
+        *_, found = run(
+            tmp_path,
+            rebuild,
+            fill,
+            search("Fetch the price list of the shop HTTPError", agent=agent),
+            embedder=embedder,
+        )
+        assert len(found) == 2
+        assert "the other one" in summaries(found)
+
+
+def test_what_changes_in_the_folders_is_picked_up_by_the_next_search(tmp_path):
+    folder = LessonFolder(tmp_path, AGENT)
+
+    async def main():
+        index = LessonIndex(tmp_path, ScriptedEmbedder())
+        asked = Query("Fetch the price list", agent=AGENT)
+        everyone = replace(asked, agent=None)
+        assert await index.search(asked) == await index.search(everyone) == []
+        one = folder.add(lesson(summary="first"))
+        assert summaries(await index.search(asked)) == summaries(await index.search(everyone)) == ["first"]
+        folder.write(replace(one, summary="second"))
+        assert summaries(await index.search(asked)) == summaries(await index.search(everyone)) == ["second"]
+        assert folder.archive(keep=0) == [one.id]
+        assert summaries(await index.search(asked)) == summaries(await index.search(everyone)) == ["second"]
+        path = folder.path_of(one.id)
+        path.write_text(path.read_text("utf-8").replace("status: active", "status: retired"), "utf-8")
+        os.utime(path.parent, ns=(1, 1))
+        assert await index.search(asked) == await index.search(everyone) == []
+        path.unlink()
+        assert (await index.refresh()).removed in (0, 1)
+        assert await index.search(everyone) == []
+        await index.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_file_edited_in_place_is_given_as_it_is_now(tmp_path):
+    (one,) = file(tmp_path, lesson())
+    path = LessonFolder(tmp_path, AGENT).path_of(one.id)
+    run(tmp_path, refresh)
+    for folder in (path.parent, path):
+        os.utime(folder, ns=(10**18, 10**18))
+    run(tmp_path, refresh)
+    path.write_text(path.read_text("utf-8").replace("API timeout handling", "API timeout handled!"), "utf-8")
+    os.utime(path, ns=(10**18, 10**18))  # a clock that stood still
+    (found,) = run(tmp_path, search("Fetch the price list"))
+    assert summaries(found) == ["API timeout handled!"]
+
+
+def test_a_refresh_counts_what_it_found_and_names_what_is_broken(tmp_path):
+    one, other = file(tmp_path, lesson(), lesson(PARTIAL))
+    folder = LessonFolder(tmp_path, AGENT)
+    path = folder.path_of(one.id)
+    text = path.read_text("utf-8")
+    (path.parent / "2026-01-01-broken.md").write_text(f"no lesson, password={SECRET}", "utf-8")
+    first, again = run(tmp_path, refresh, refresh)
+    assert (first.added, first.changed, first.removed) == (2, 0, 0)
+    assert [each.id for each in first.broken] == [f"{AGENT}/2026-01-01-broken"]
+    assert "before the first heading" in first.broken[0].problem
+    assert SECRET not in first.broken[0].problem
+    assert again == Refreshed(broken=first.broken)
+    folder.write(replace(one, why="edited"))
+    folder.path_of(other.id).write_text("spoilt", "utf-8")
+    (path.parent / "2026-01-01-broken.md").write_text(text, "utf-8")
+    (changed,) = run(tmp_path, refresh)
+    assert (changed.added, changed.changed, changed.removed) == (1, 1, 1)
+    assert [each.id for each in changed.broken] == [other.id]
+
+
+def test_no_file_of_a_lesson_is_touched(tmp_path):
+    file(tmp_path, lesson(), lesson(PARTIAL))
+    (tmp_path / "reflections" / AGENT / "broken.md").write_text("broken", "utf-8")
+    (tmp_path / "reflections" / "No Agent's").mkdir()
+
+    def state():
+        found = sorted((tmp_path / "reflections").rglob("*"))
+        return [(one, one.stat().st_mtime_ns, one.read_bytes() if one.is_file() else b"") for one in found]
+
+    before = state()
+    refreshed, *_ = run(tmp_path, refresh, fill, search("Fetch"), rebuild, embedder=ScriptedEmbedder())
+    assert state() == before
+    assert [one.id for one in refreshed.broken] == ["No Agent's", f"{AGENT}/broken"]
+
+
+def test_the_index_is_for_its_owner_and_not_for_git(tmp_path):
+    file(tmp_path, lesson())
+    run(tmp_path, refresh)
+    folder = tmp_path / ".index"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "lessons-1-1.db").stat().st_mode & 0o777 == 0o600
+    assert "*" in (folder / ".gitignore").read_text("utf-8").split()
+
+
+def test_nothing_secret_gets_into_the_index(tmp_path):
+    (one,) = file(tmp_path, lesson())
+    path = LessonFolder(tmp_path, AGENT).path_of(one.id)
+    text = (
+        path.read_text("utf-8")
+        .replace("next_cursor", SECRET)
+        .replace("E4031", SECRET)
+        .replace("shop", SECRET)
+    )
+    path.write_text(text, "utf-8")
+    embedder = ScriptedEmbedder()
+    _, _, found = run(tmp_path, refresh, fill, search("Fetch the price list"), embedder=embedder)
+    assert len(found) == 1
+    kept = b"".join(each.read_bytes() for each in (tmp_path / ".index").iterdir())
+    assert SECRET.encode() not in kept
+    assert b"price list" in kept
+    assert not any(SECRET in each for each in embedder.texts)
+
+
+def spoil_all(path):
+    path.write_bytes(b"not a database" * 1000)
+
+
+def spoil_the_middle(path):
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    shutil.rmtree(path.parent)
+
+
+def without_tables(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE agents")
+    connection.close()
+
+
+def of_another_version(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_all, spoil_the_middle, empty, remove, without_tables, of_another_version]
+)
+def test_an_index_that_can_not_be_used_is_made_anew(tmp_path, spoil):
+    file(tmp_path, *(lesson(procedure(f"{n} " * 20 + "x" * n), summary=f"n {n}") for n in range(40)))
+    run(tmp_path, refresh)
+    spoil(tmp_path / ".index" / "lessons-1-1.db")
+    found, refreshed, again = run(tmp_path, search("Fetch the price list"), refresh, search("Fetch"))
+    assert len(found) == len(again) == 3
+    assert refreshed == Refreshed()
+    assert len(list((tmp_path / ".index").glob("*.db"))) == 1
+
+
+def test_an_index_that_is_removed_while_it_is_in_use_is_made_anew(tmp_path):
+    file(tmp_path, lesson())
+
+    async def main():
+        index = LessonIndex(tmp_path)
+        assert len(await index.search(Query("Fetch"))) == 1
+        shutil.rmtree(tmp_path / ".index")
+        assert len(await index.search(Query("Fetch"))) == 1
+        await index.aclose()
+
+    asyncio.run(main())
+
+
+def test_vectors_outlive_a_rebuild_and_belong_to_their_embedder(tmp_path):
+    file(tmp_path, lesson(), lesson(PARTIAL))
+    embedder, other = ScriptedEmbedder(), ScriptedEmbedder(64)
+    assert run(tmp_path, refresh, fill, rebuild, fill, embedder=embedder)[1::2] == [2, 0]
+    assert run(tmp_path, fill, embedder=other) == [2]
+    assert run(tmp_path, fill, embedder=embedder) == [0]
+    renamed = ScriptedEmbedder(32)
+    renamed.name = embedder.name
+    asked = search("Fetch the price list", agent=None)
+    found, filled, again = run(tmp_path, asked, fill, asked, embedder=renamed)
+    assert filled == 2
+    assert "similarity" not in found[0].reason
+    assert "similarity" in again[0].reason
+
+
+def test_the_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):
+    class Failing:
+        name = "failing"
+
+        async def __call__(self, texts, /):
+            raise ModelError("The provider is away.")
+
+    file(tmp_path, lesson())
+    with caplog.at_level(logging.WARNING, logger="redraft"):
+        (found,) = run(tmp_path, search("Fetch the price list"), embedder=Failing())
+    assert len(found) == 1
+    assert "full text alone: The provider is away." in caplog.text
+
+
+def test_a_question_is_embedded_once(tmp_path):
+    embedder = ScriptedEmbedder()
+    run(tmp_path, search("Fetch"), search("Fetch"), search("Fetch", error="E1"), embedder=embedder)
+    assert embedder.texts == ["Fetch", "Fetch\nE1"]
+
+
+@pytest.mark.parametrize("with_numpy", [True, False])
+def test_the_nearest_of_all_agents_are_the_nearest(tmp_path, monkeypatch, with_numpy):
+    if not with_numpy:
+        monkeypatch.setattr(vectors, "numpy", lambda: None)
+    rng = random.Random(3)  # noqa: S311 (made up, and always the same)
+    words = [f"w{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(300)]
+    for n in range(60):
+        said = " ".join(rng.choices(words, k=12))
+        agent = f"agent-{n % 4}"
+        LessonFolder(tmp_path, agent).add(
+            lesson(
+                procedure(said), agent=agent, summary=f"n {n}", task=said, error="", tools=(), task_type=""
+            )
+        )
+    monkeypatch.setattr("redraft.lessons.index_search.DEPTH", 40)
+    embedder = ScriptedEmbedder()
+    *_, exact = run(tmp_path, refresh, fill, search(said, agent="agent-3", k=1), embedder=embedder)
+    (found,) = run(tmp_path, search(said, agent=None, k=1), embedder=embedder)
+    assert summaries(found) == summaries(exact) == ["n 59"]
+    assert found[0].score == pytest.approx(exact[0].score, abs=1e-3)
+
+
+def rows(path):
+    """Return all that an index holds of the lessons, without the numbers that it gave them."""
+    (database,) = (path / ".index").glob("*.db")
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
+    lessons = connection.execute(
+        "SELECT id, size, archived, file_hash, problem, kind, status, day, task_type, tools, length, digest, "
+        "said, searched, meaning FROM lessons LEFT JOIN texts USING (number) ORDER BY id"
+    ).fetchall()
+    words = connection.execute(
+        "SELECT id, term, offset FROM temp.terms JOIN lessons ON number = doc ORDER BY id, offset, term"
+    ).fetchall()
+    (lost,) = connection.execute(
+        "SELECT count(*) FROM temp.terms WHERE doc NOT IN (SELECT number FROM lessons)"
+    )
+    agents = connection.execute("SELECT folder, active FROM agents ORDER BY folder").fetchall()
+    connection.close()
+    assert lost == (0,)
+    return lessons, words, agents
+
+
+def change(rng, path):
+    """Do one of the things that happen to lessons."""
+    folder = LessonFolder(path, f"agent-{rng.randrange(3)}")
+    entries = list(folder.entries())
+    what = rng.choice(("add", "add", "add", "edit", "status", "delete", "archive", "break", "mend", "touch"))
+    if what == "add" or not entries:
+        day = date(2025, 1, 1) + timedelta(days=rng.randrange(700))
+        folder.add(
+            lesson(procedure(f"words {rng.random()}"), agent=folder.agent, day=day, summary=f"s {day}")
+        )
+        return
+    entry = rng.choice(entries)
+    if what == "delete":
+        entry.path.unlink()
+    elif what == "archive":
+        folder.archive(keep=2)
+    elif what == "break":
+        entry.path.write_text(f"broken {rng.random()}", "utf-8")
+    elif what == "touch":
+        entry.path.touch()
+    elif what == "mend" or entry.path.read_bytes().startswith(b"broken"):
+        mended = lesson(PARTIAL, agent=folder.agent, id=entry.id, summary="mended")
+        folder.write(mended)
+    elif what == "edit":
+        folder.write(replace(folder.read_entry(entry), summary=f"edited {rng.random()}"))
+    else:
+        folder.write(
+            replace(folder.read_entry(entry), status=rng.choice(("active", "retired", "quarantined")))
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, seed):
+    rng = random.Random(seed)  # noqa: S311 (made up, and always the same)
+
+    async def main():
+        index = LessonIndex(tmp_path, ScriptedEmbedder())
+        for _ in range(60):
+            change(rng, tmp_path)
+            what = rng.random()
+            if what < 0.3:
+                await index.search(Query("words", agent=rng.choice((None, "agent-1"))))
+            elif what < 0.5:
+                await index.refresh()
+            elif what < 0.6:
+                await index.fill()
+        await index.refresh()
+        grown = rows(tmp_path)
+        await index.rebuild()
+        assert rows(tmp_path) == grown
+        await index.aclose()
+
+    asyncio.run(main())
+    grown = rows(tmp_path)
+    shutil.rmtree(tmp_path / ".index")
+    run(tmp_path, refresh)
+    assert rows(tmp_path) == grown
+
+
+ADDING = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[3])
+from lessons_made import lesson
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.index import LessonIndex
+from redraft.lessons.query import Query
+
+async def main():
+    folder, index = LessonFolder(sys.argv[1], "shared"), LessonIndex(sys.argv[1])
+    for number in range(12):
+        folder.add(lesson(agent="shared", summary=f"by {sys.argv[2]}", error=f"P{sys.argv[2]}N{number}"))
+        await index.search(Query("Fetch the price list", agent="shared"))
+        await index.refresh()
+    await index.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_eight_processes_keep_one_index(tmp_path):
+    here = str(Path(__file__).parent.parent)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", ADDING, str(tmp_path), str(n), here], stderr=subprocess.PIPE)
+        for n in range(8)
+    ]
+    processes[0].kill()
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes][1:] == [0] * 7, errors
+    run(tmp_path, refresh)
+    grown = rows(tmp_path)
+    assert len(grown[0]) >= 7 * 12
+    shutil.rmtree(tmp_path / ".index")
+    run(tmp_path, refresh)
+    assert rows(tmp_path) == grown
