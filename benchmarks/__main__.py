@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "workflow": (),
     "scripts": (),
     "journal": (),
+    "lessons": (),
     "notes": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
