@@ -69,6 +69,20 @@ def test_each_attempt_is_told_what_was_tried_and_learnt_before(fails):
     assert lessons.approved == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
 
+def test_what_was_learnt_twice_is_told_once():
+    fn, seen = flaky(3)
+    lessons = Learning()
+
+    async def reflect_on(outcome):
+        return lesson(replace(FAILURE, rule="Ask." if "no 3" in outcome.error else "Wait."))
+
+    lessons.reflect_on = reflect_on
+    run_sync(retry_with_lessons(fn, "It", lessons=lessons))
+    assert seen[3].count("Tactical rule candidate: Wait.") == 1
+    assert "Attempt 2 failed. ValueError: no 2\nIt taught the same as attempt 1." in seen[3]
+    assert "Tactical rule candidate: Ask." in seen[3]
+
+
 def test_what_is_told_is_fenced():
     fn, seen = flaky(1)
     run_sync(retry_with_lessons(fn, "It", lessons=Learning()))

@@ -9,7 +9,7 @@ from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_critique
 from redraft.core.result import ReflectionResult
 from redraft.core.texts import as_text
-from redraft.lessons.content import headings_of
+from redraft.lessons.content import Content, headings_of
 from redraft.lessons.ended import outcome_of, score_of
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.outcome import Outcome
@@ -87,27 +87,38 @@ def verdict_of(value: Any) -> ReflectionEvaluation:
 
 
 def told(attempts: Sequence[Attempt]) -> str:
-    """Render what was tried and learnt, for the next attempt; empty for the first."""
+    """Render what was tried and learnt, for the next attempt; empty for the first.
+
+    What was learnt more than once is told once.
+    """
     if not attempts:
         return ""
-    said = "\n\n".join(_told(number, one) for number, one in enumerate(attempts, 1))
+    said = "\n\n".join(_told(attempts, at) for at in range(len(attempts)))
     times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
     return f"{_BEFORE.format(times=times)}\n{fenced(said, 'record of earlier attempts')}"
 
 
-def _told(number: int, attempt: Attempt) -> str:
-    lines = [f"Attempt {number} failed. {_short(attempt.why)}".rstrip()]
+def _told(attempts: Sequence[Attempt], at: int) -> str:
+    attempt = attempts[at]
+    lines = [f"Attempt {at + 1} failed. {_short(attempt.why)}".rstrip()]
     if attempt.value is not None:
         output = attempt.value.best_output if isinstance(attempt.value, ReflectionResult) else attempt.value
         lines.append(f"It gave: {_short(as_text(output))}")
     if attempt.lesson is not None:
-        content = attempt.lesson.content
-        lines += [
-            f"{heading} {without_middle(getattr(content, name), _MOST_FIELD)}"
-            for name, heading in headings_of(type(content)).items()
-            if name != _OF_THE_RUN
-        ]
+        contents = [one.lesson.content if one.lesson else None for one in attempts]
+        first = contents.index(attempt.lesson.content)
+        again = f"It taught the same as attempt {first + 1}."
+        lines += _learnt(attempt.lesson.content) if first == at else [again]
     return "\n".join(lines)
+
+
+def _learnt(content: Content) -> list[str]:
+    lines: list[str] = []
+    for name, heading in headings_of(type(content)).items():
+        if name != _OF_THE_RUN:
+            asked = heading if heading.endswith("?") else f"{heading}:"
+            lines.append(f"{asked} {without_middle(getattr(content, name), _MOST_FIELD)}")
+    return lines
 
 
 def _short(text: str) -> str:
