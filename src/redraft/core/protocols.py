@@ -68,6 +68,13 @@ class Advisor(Protocol):
     async def observe(self, result: ReflectionResult, /) -> None: ...
 
 
+@runtime_checkable
+class Learner(Advisor, Protocol):
+    """An advisor that needs a model to learn, and takes the one of the agent where it has none of its own."""
+
+    def with_model(self, model: ChatModel, /) -> Advisor: ...
+
+
 class Step(Protocol):
     """Carry out one effect of a run: the one seam through which everything that is not pure goes.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.core.check import check_list
 from redraft.core.errors import ConfigError, MissingExtraError
+from redraft.core.protocols import Learner
 from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
 from redraft.loop.keep import kept_step, run_kept
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import Tool
 
     from redraft.core.events import Listener
-    from redraft.core.protocols import ChatModel, Step
+    from redraft.core.protocols import Advisor, ChatModel, Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
     from redraft.core.version import Draft, Output
@@ -43,6 +44,9 @@ class Agent:
     on in its conversation, and a tool that raises is told to the model, which may try something else. Only a
     provider's model can call tools, and it is asked at most 50 times for a version.
 
+    `lessons` (or any other advisor) give advice before each run, beside the advisors of the pattern, and
+    learn from how it went; with the agent's model, if they have none of their own.
+
     The agent holds no state of its runs: one may serve many at once. Each run is kept under the agent's
     `name`: in the project's store, in one that is given as `keep`, or with `keep=False` nowhere.
 
@@ -57,6 +61,7 @@ class Agent:
         pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
         tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
+        lessons: Advisor | None = None,
         keep: bool | Store = True,
         name: str = "agent",
     ) -> None:
@@ -68,9 +73,12 @@ class Agent:
         self._origin = Origin("agent", name, named or "")
         self._system_prompt = system_prompt
         self._performer = performer_with(self._model, system_prompt, tools) if tools else None
-        self._set_pattern(pattern)
+        self._set_pattern(pattern, lessons)
 
-    def _set_pattern(self, pattern: ReflectionPattern | None) -> None:
+    def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
+        if isinstance(lessons, Learner) and self._model is not None:
+            lessons = lessons.with_model(self._model)
+        self._lessons = lessons
         self._pattern = pattern or ReflectionPattern()
         self._judges = judges_of(self._pattern, self._model)
         self._live(self._pattern)  # what is wrong with its triggers shows here
@@ -80,6 +88,7 @@ class Agent:
         agent: AbstractAgent[Any, Any],
         *,
         pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
         keep: bool | Store = True,
         name: str = "",
     ) -> WrappedAgent:
@@ -90,7 +99,7 @@ class Agent:
         """
         from redraft.loop.wrapped import WrappedAgent  # noqa: PLC0415 (the two know each other)
 
-        return WrappedAgent(agent, pattern=pattern, keep=keep, name=name)
+        return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
 
     @property
     def model(self) -> ChatModel | None:
@@ -188,6 +197,8 @@ class Agent:
             step = kept_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
+        if self._lessons is not None:
+            pattern = replace(pattern, advisors=(*pattern.advisors, self._lessons))
         return await run_kept(task, parts, pattern, step, given_draft(draft), self._origin)
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:

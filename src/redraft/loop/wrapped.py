@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.messages import ModelMessage
 
-    from redraft.core.protocols import Step
+    from redraft.core.protocols import Advisor, Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
     from redraft.core.version import Draft, Output
@@ -39,6 +39,7 @@ class WrappedAgent(Agent):
         agent: AbstractAgent[Any, Any],
         *,
         pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
         keep: bool | Store = True,
         name: str = "",
     ) -> None:
@@ -52,7 +53,7 @@ class WrappedAgent(Agent):
         self._keep = keep
         self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
         self._system_prompt = ""
-        self._set_pattern(pattern)
+        self._set_pattern(pattern, lessons)
 
     async def run(
         self,

@@ -1,0 +1,139 @@
+"""Duties: the runs that have to be reflected on before the agent moves on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
+
+from redraft.core.codec import from_record, to_record
+from redraft.core.errors import ConfigError, ReflectionDueError
+from redraft.lessons.clean import Cleaner
+from redraft.lessons.content import LessonKind
+from redraft.lessons.outcome import Outcome
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from redraft.stores.base import Store
+
+DUTY = "lesson_duty"
+"""The kind of the records."""
+HELD = 300.0
+"""Seconds for which who reflects on a run keeps others from doing so, too; then it counts as dead."""
+_SHOWN = 60
+
+State = Literal["due", "done", "waived"]
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Hold what a run owes: a reflection of a kind on how it ended.
+
+    `state` is `due` until there is one, or until a person waived it with a `why`. `lesson` is the id of the
+    lesson that came of it. While `held_until` (seconds since 1970) lies ahead, somebody is at it.
+    """
+
+    run_id: str
+    agent: str
+    kind: LessonKind
+    state: State = "due"
+    outcome: Outcome | None = None
+    lesson: str = ""
+    why: str = ""
+    held_until: float = 0.0
+
+
+class Duties:
+    """Keep what the runs of one agent owe, in a store: other processes see it.
+
+    What is kept of how a run ended has its secrets withheld. `now` tells the time. Reflexion Protocol,
+    section 2.
+    """
+
+    def __init__(self, store: Store, agent: str, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._agent = agent
+        self._now = now
+
+    async def begin(self, outcome: Outcome, kind: LessonKind) -> None:
+        """Write down that a run has to be reflected on, unless that was done or waived before."""
+        clean = Cleaner().redactor.redact_object(outcome)
+        duty = Duty(outcome.run_id, self._agent, kind, outcome=clean)
+        await self._store.put_if_absent(self._record(duty))
+
+    async def due(self) -> list[Duty]:
+        """Return what is due, the earliest first, but for that which somebody is at."""
+        found = await self._store.find(DUTY, where={"agent": self._agent, "state": "due"})
+        duties = [from_record(Duty, record.data) for record in found]
+        now = self._now().timestamp()
+        return [duty for duty in duties if duty.held_until <= now]
+
+    async def hold(self, run_id: str, kind: LessonKind) -> bool:
+        """Keep others from what is due while this process does it; say if nobody else was quicker."""
+        found = await self._store.get(DUTY, self._key(run_id, kind))
+        duty = None if found is None else from_record(Duty, found.data)
+        now = self._now().timestamp()
+        if found is None or duty is None or duty.state != "due" or duty.held_until > now:
+            return False
+        held = replace(duty, held_until=now + HELD)
+        return await self._store.replace(replace(found, data=_data(held))) is not None
+
+    async def release(self, run_id: str, kind: LessonKind) -> None:
+        """Let others do what could not be done here; what was done meanwhile stays so."""
+        found = await self._store.get(DUTY, self._key(run_id, kind))
+        if found is not None and (duty := from_record(Duty, found.data)).state == "due":
+            await self._store.replace(replace(found, data=_data(replace(duty, held_until=0.0))))
+
+    async def lesson_of(self, run_id: str, kind: LessonKind) -> str:
+        """Return the id of the lesson of this kind that came of a run; empty where there is none."""
+        found = await self._store.get(DUTY, self._key(run_id, kind))
+        return "" if found is None else from_record(Duty, found.data).lesson
+
+    async def fulfil(self, run_id: str, kind: LessonKind, lesson: str) -> None:
+        """Write down which lesson came of a run."""
+        await self._store.put(self._record(Duty(run_id, self._agent, kind, "done", lesson=lesson)))
+
+    async def waive(self, run_id: str, why: str) -> int:
+        """Write down that nobody has to reflect on a run, and why; return how many duties that ends."""
+        found = await self._store.find(DUTY, prefix=f"{self._key(run_id)}/", where={"state": "due"})
+        for record in found:
+            duty = replace(from_record(Duty, record.data), state="waived", why=why, outcome=None)
+            await self._store.replace(replace(record, data=_data(duty)))
+        return len(found)
+
+    async def waive_by_hand(self, run_id: str, why: str) -> None:
+        """Do what `waive` does for a person; raises `ConfigError` where there is no reason or nothing due."""
+        if not why.strip():
+            raise ConfigError(f"To waive the reflection on the run {run_id!r}, say why.")
+        if not await self.waive(run_id, why):
+            raise ConfigError(f"Nothing is due of the run {run_id!r}.")
+
+    def _record(self, duty: Duty) -> Record:
+        return Record(DUTY, self._key(duty.run_id, duty.kind), _data(duty))
+
+    def _key(self, run_id: str, *kind: str) -> str:
+        # An id of a program's own may hold the slash that sets the parts apart.
+        return "/".join((self._agent, quote(run_id, safe="", errors="surrogatepass"), *kind))
+
+
+def due_error(duties: list[Duty]) -> ReflectionDueError:
+    """Return the error that says which runs have to be reflected on, and how."""
+    first = duties[0]
+    task = "" if first.outcome is None else first.outcome.task.description
+    short = task if len(task) <= _SHOWN else f"{task[:_SHOWN]} ..."
+    more = f" (and {len(duties) - 1} more)" if len(duties) > 1 else ""
+    how = "was done in part" if first.kind == "partial" else "failed"
+    return ReflectionDueError(
+        f"The run {first.run_id!r}{more} {how}, and nobody has reflected on it: {short!r}. Give the lessons "
+        "a model, or call `await lessons.reflect_on(duty.outcome, content=...)` for each duty of "
+        f"`await lessons.due()`, or `await lessons.waive({first.run_id!r}, why)`.",
+        runs=[duty.run_id for duty in duties],
+    )
+
+
+def _data(duty: Duty) -> dict[str, object]:
+    # What duties are searched by is there whatever it is.
+    return to_record(duty) | {"agent": duty.agent, "state": duty.state}

@@ -1,0 +1,96 @@
+"""Filing: put what was learnt among an agent's files, once."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import LessonFileError
+from redraft.lessons.files import locked
+from redraft.lessons.folder import KEPT, REFLECTIONS, LessonFolder
+from redraft.lessons.lesson import Lesson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from redraft.lessons.content import Content
+
+NEARLY = 0.8
+"""The share of words that two lessons have in common when they say the same."""
+CONFIRMED = 0.1
+"""By how much it raises the confidence of a lesson that its like was learnt again."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Hold a lesson as it is filed, and whether it is new."""
+
+    lesson: Lesson
+    is_new: bool = True
+
+
+class Filing:
+    """File lessons of one agent; many processes may do so at once."""
+
+    def __init__(self, path: Path, agent: str) -> None:
+        self.folder = LessonFolder(path, agent)
+        self._place = path / REFLECTIONS / self.folder.name
+
+    def file(self, lesson: Lesson) -> Filed:
+        """File a lesson unless it is there already, and move what is too much to the archive.
+
+        One of the same kind from the same run is the same. One that says in nearly the same words what
+        another of its kind and status says is not filed: it raises the other's confidence by 0.1.
+        """
+        with locked(self._place):
+            known = list(self.lessons())
+            found = self._known(lesson, known)
+            filed = Filed(self.folder.add(lesson)) if found is None else Filed(found, is_new=False)
+            if filed.is_new:
+                self.folder.archive(KEPT)
+        return filed
+
+    def lessons(self, *, archived: bool = False) -> Iterator[Lesson]:
+        """Return the lessons that can be read, the oldest first."""
+        for entry in self.folder.entries():
+            if archived or not entry.archived:
+                with suppress(LessonFileError):
+                    yield self.folder.read_entry(entry)
+
+    def change(self, lesson_id: str, **changed: Any) -> Lesson:
+        """Write a lesson anew with some fields changed, whoever else is at it; return it.
+
+        Raises `LessonFileError` where there is none.
+        """
+        with locked(self._place):
+            lesson = self.folder.read(lesson_id)
+            new = replace(lesson, **changed)
+            return lesson if new == lesson else self.folder.write(new)
+
+    def _known(self, lesson: Lesson, known: list[Lesson]) -> Lesson | None:
+        alike = [one for one in known if one.kind == lesson.kind]
+        for one in alike:
+            if lesson.source and one.source == lesson.source:
+                return one
+        words = words_of(lesson.content)
+        for one in alike:
+            if one.status == lesson.status and overlap(words, words_of(one.content)) >= NEARLY:
+                surer = min(1.0, round(one.confidence + CONFIRMED, 2))
+                return self.folder.write(replace(one, confidence=surer))
+        return None
+
+
+def words_of(content: Content) -> frozenset[str]:
+    """Return the words that a lesson says."""
+    said = " ".join(str(getattr(content, one.name)) for one in fields(content))
+    return frozenset(_WORD.findall(said.casefold()))
+
+
+def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return the share (0..1) of the words of two lessons that both have."""
+    return len(one & other) / len(one | other) if one or other else 1.0

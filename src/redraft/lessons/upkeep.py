@@ -1,0 +1,138 @@
+"""Upkeep: what people, and what is counted, make of lessons that are there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft.core.errors import ConfigError, LessonFileError
+from redraft.lessons.filing import NEARLY, overlap, words_of
+from redraft.lessons.playbooks import Playbooks
+from redraft.lessons.rules import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redraft.lessons.content import Content
+    from redraft.lessons.learning import Learning
+    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Name a lesson that a person should look at, and say why.
+
+    `broken`: its file can't be understood; `duplicate`: it says what another says; `hidden`: it is put before
+    nobody, for it is in quarantine, retired or superseded.
+    """
+
+    id: str
+    what: Literal["broken", "duplicate", "hidden"]
+    why: str
+
+
+class Upkeep:
+    """Change the standing of lessons in the memory of an agent."""
+
+    def __init__(self, memory: Memory, learning: Learning) -> None:
+        self._memory = memory
+        self._learning = learning
+
+    async def approve(self, lesson_id: str, why: str = "") -> Lesson:
+        """Let a lesson be put before the model; its rule and its steps come with it."""
+        lesson = await self.change(lesson_id, status="active", why=why, superseded_by="")
+        waited = await self._memory.waiting.leave(lesson_id)
+        if waited is not None:
+            await self._learning.follow(lesson, waited.principle, waited.replay)
+        await self._learning.embed()
+        return lesson
+
+    async def retire(self, lesson_id: str, why: str) -> Lesson:
+        """Put a lesson before nobody any more; nor the rule and the steps that came with it."""
+        if not why.strip():
+            raise ConfigError(f"To retire the lesson {lesson_id!r}, say why.")
+        lesson = await self.change(lesson_id, status="retired", why=why)
+        await self._drop(lesson_id)
+        return lesson
+
+    async def supersede(self, lesson_id: str, by: str) -> Lesson:
+        """Let another lesson take the place of one; raises `LessonFileError` where one is not there."""
+        if lesson_id == by:
+            raise ConfigError(f"The lesson {lesson_id!r} can't take its own place.")
+        await self.get(by)
+        lesson = await self.change(lesson_id, status="superseded", superseded_by=by)
+        await self._drop(lesson_id)
+        return lesson
+
+    async def merge(self, lesson_ids: Sequence[str]) -> Lesson:
+        """Make one of lessons that say the same, and return it.
+
+        The surest stays as it is worded, of equally sure ones the newest; it is as sure as none of them being
+        wrong, and is found by the tools of all. The others are superseded by it.
+        """
+        ids = list(dict.fromkeys(lesson_ids))
+        if len(ids) < 2:  # noqa: PLR2004 (one has nothing to be merged with)
+            raise ConfigError(f"Merging takes at least two lessons, got {ids!r}.")
+        lessons = [await self.get(one) for one in ids]
+        best = max(lessons, key=lambda one: (one.status == "active", one.confidence, one.day, one.id))
+        doubt = 1.0
+        for one in lessons:
+            doubt *= 1 - one.confidence
+        tools = tuple(dict.fromkeys(tool for one in (best, *lessons) for tool in one.tools))
+        merged = await self.change(best.id, tools=tools, confidence=round(1 - doubt, 2))
+        for one in lessons:
+            if one.id != best.id:
+                await self.supersede(one.id, best.id)
+        return merged
+
+    async def get(self, lesson_id: str) -> Lesson:
+        """Return a lesson as its file has it; raises `LessonFileError` where there is none."""
+        return await asyncio.to_thread(self._read, lesson_id)
+
+    async def edit(self, lesson_id: str, content: Content) -> Lesson:
+        """Put other words, redacted already, in the place of a lesson's."""
+        return await self.change(lesson_id, content=content)
+
+    async def change(self, lesson_id: str, **changed: Any) -> Lesson:
+        """Write a lesson anew with some fields changed."""
+        filing = self._memory.filing_of(lesson_id)
+        return await asyncio.to_thread(lambda: filing.change(lesson_id, **changed))
+
+    def problems(self) -> list[Problem]:
+        """Return what a person should look at among the lessons of the agent, the archive left out."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[Problem]:
+        folder = self._memory.filing.folder
+        lessons: list[Lesson] = []
+        for entry in folder.entries():
+            if entry.archived:
+                continue
+            try:
+                lessons.append(folder.read_entry(entry))
+            except LessonFileError as error:
+                yield Problem(entry.id, "broken", str(error))
+        for error in (*self._memory.rules.broken(), *self._memory.playbooks.broken()):
+            yield Problem(error.file, "broken", str(error))
+        for lesson in lessons:
+            if lesson.status != "active":
+                why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
+                yield Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
+        active = [(one, words_of(one.content)) for one in lessons if one.status == "active"]
+        for number, (one, words) in enumerate(active):
+            for other, others in active[:number]:
+                if one.kind == other.kind and overlap(words, others) >= NEARLY:
+                    yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.")
+                    break
+
+    def _read(self, lesson_id: str) -> Lesson:
+        return self._memory.filing_of(lesson_id).folder.read(lesson_id)
+
+    async def _drop(self, lesson_id: str) -> None:
+        """Take out what came with a lesson."""
+        await self._memory.waiting.leave(lesson_id)
+        folder = lesson_id.partition("/")[0]
+        await asyncio.to_thread(Rules(self._memory.path, folder).drop, lesson_id)
+        await asyncio.to_thread(Playbooks(self._memory.path, folder).drop, lesson_id)

@@ -1,0 +1,71 @@
+"""Agents that learn, for tests: their lessons, what the model writes, runs that score as they are told."""
+
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from redraft import MemoryStore, ReflectionPattern, ScriptedModel, reflect
+from redraft.core.task import Task
+from redraft.lessons.lessons import Lessons
+from redraft.models.embed_scripted import ScriptedEmbedder
+
+START = datetime(2026, 3, 1, 10, 15, tzinfo=UTC)
+TASK = Task("Fetch the price list of the shop.", task_type="web scraping", tools=("http_get",))
+OTHER = Task("Fetch the stock of the shop.", task_type="web scraping")
+REPLY = {
+    "what_happened": "The price list was to be fetched; nothing came back.",
+    "what_went_wrong": "http_get gave E4031 on page 3.",
+    "why": "The API wants a cursor, not a page number.",
+    "do_differently": "Ask for next_cursor and pass it on.",
+    "rule": "Read how an API pages before asking for the second page.",
+    "systemic": False,
+    "principle": "",
+    "strategy_to_replay": "",
+    "steps_to_replay": [],
+}
+SYSTEMIC = REPLY | {
+    "systemic": True,
+    "principle": "IF http_get answers E4031 THEN pass next_cursor on.",
+    "strategy_to_replay": "Pages by their numbers, which the API does not have.",
+    "steps_to_replay": ["Call http_get.", "Call it again with page=2."],
+}
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self):
+        self.now = START
+
+    def __call__(self):
+        return self.now
+
+    def pass_time(self, **how_long):
+        self.now += timedelta(**how_long)
+
+
+def writer(reply=REPLY):
+    """A model that writes this, whatever it is asked."""
+    return ScriptedModel(lambda request: reply)
+
+
+@asynccontextmanager
+async def learning(path, **choices):
+    """Lessons under a path, without a model unless one is given."""
+    given = {"embedder": ScriptedEmbedder(), "store": MemoryStore(), "clock": Clock()} | choices
+    lessons = Lessons(path, **given)
+    try:
+        yield lessons
+    finally:
+        await lessons.aclose()
+
+
+async def run(lessons, score, task=TASK, prompts=None):
+    """Run a task once; it scores this."""
+    asked = [] if prompts is None else prompts
+
+    def generate(prompt):
+        asked.append(prompt)
+        return "made"
+
+    pattern = ReflectionPattern(max_iterations=0, advisors=[lessons])
+    return await reflect(task, generate=generate, evaluate=lambda output: score, pattern=pattern)
