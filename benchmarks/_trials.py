@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft import Task
+from redraft.core.task import Task
 from redraft.lessons.outcome import Outcome
 
 if TYPE_CHECKING:

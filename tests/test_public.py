@@ -24,6 +24,7 @@ NAMES = [
     "EnsembleFinished",
     "EnsembleResult",
     "EnsembleStream",
+    "EscalationError",
     "Event",
     "EventLog",
     "InMemoryReflectionStore",
@@ -91,6 +92,8 @@ NAMES = [
     "reflect_sync",
     "reflected",
     "retried",
+    "retried_with_lessons",
+    "retry_with_lessons",
 ]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redraft.core.errors import ChangedRunError as ChangedRunError
     from redraft.core.errors import ConfigError as ConfigError
     from redraft.core.errors import EnsembleError as EnsembleError
+    from redraft.core.errors import EscalationError as EscalationError
     from redraft.core.errors import MissingExtraError as MissingExtraError
     from redraft.core.errors import ModelError as ModelError
     from redraft.core.errors import OutputError as OutputError
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from redraft.core.usage import TokenUsage as TokenUsage
     from redraft.core.version import Draft as Draft
     from redraft.core.version import ReflectionVersion as ReflectionVersion
+    from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
+    from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
     from redraft.loop.event_log import EventLog as EventLog
     from redraft.loop.journal import Journalled as Journalled
@@ -102,6 +105,7 @@ _PLACES = {
         "ChangedRunError",
         "ConfigError",
         "EnsembleError",
+        "EscalationError",
         "MissingExtraError",
         "ModelError",
         "OutputError",
@@ -130,6 +134,7 @@ _PLACES = {
     "core.task": ("Advice",),
     "core.usage": ("TokenUsage",),
     "core.version": ("Draft", "ReflectionVersion"),
+    "lessons.retry": ("retried_with_lessons", "retry_with_lessons"),
     "loop.agent": ("Agent",),
     "loop.event_log": ("EventLog",),
     "loop.journal": ("Journalled",),

@@ -12,9 +12,9 @@ from redraft.core.calls import awaited
 from redraft.core.check import check_count
 from redraft.core.errors import ConfigError, EscalationError
 from redraft.core.task import Task
-from redraft.lessons.attempt import Attempt, told, verdict_of
 from redraft.lessons.calling import Calling
 from redraft.lessons.outcome import Outcome
+from redraft.lessons.tried import Tried, told, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -112,16 +112,16 @@ def retried_with_lessons(
 
 async def _attempted(
     calling: Calling, chain: _Chain, number: int, succeeded: Callable[[Any], Any] | None
-) -> Attempt:
+) -> Tried:
     try:
         value = await calling(told(chain.attempts), number)
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 (whatever it is, there is something to learn)
-        return Attempt(error=error)
+        return Tried(error=error)
     if succeeded is None:
-        return Attempt(value, verdict_of(value))
-    return Attempt(value, evaluation_of(await awaited(succeeded)(value)))
+        return Tried(value, verdict_of(value))
+    return Tried(value, evaluation_of(await awaited(succeeded)(value)))
 
 
 @dataclass(slots=True)
@@ -130,11 +130,11 @@ class _Chain:
 
     task: Task
     lessons: Reflects
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[Tried] = field(default_factory=list[Tried])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     released: set[str] = field(default_factory=set[str])
 
-    async def learn(self, attempt: Attempt) -> None:
+    async def learn(self, attempt: Tried) -> None:
         """Reflect on an attempt that failed."""
         outcome = attempt.outcome(self.task.asked())
         lesson: Lesson | None = None
@@ -151,7 +151,7 @@ class _Chain:
         self.outcomes.append(outcome)
         self.attempts.append(replace(attempt, lesson=lesson))
 
-    async def release(self, attempt: Attempt) -> None:
+    async def release(self, attempt: Tried) -> None:
         """Approve what is in quarantine, and helped an attempt to do better than the one that taught it."""
         for number, earlier in enumerate(self.attempts, 1):
             lesson = earlier.lesson

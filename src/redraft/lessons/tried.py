@@ -32,7 +32,7 @@ _BEFORE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Tried:
     """Tell how one attempt at a task ended: with a value and what is said of it, or with an exception.
 
     `lesson` is what was learnt from one that failed, None where nothing could be.
@@ -48,7 +48,7 @@ class Attempt:
         """Whether it was good enough."""
         return self.verdict is not None and self.verdict.satisfactory
 
-    def is_better_than(self, earlier: Attempt) -> bool:
+    def is_better_than(self, earlier: Tried) -> bool:
         """Say whether it did better than one before: it succeeded, or scores more, beyond the noise."""
         if self.succeeded or self.verdict is None or earlier.verdict is None:
             return self.succeeded
@@ -86,7 +86,7 @@ def verdict_of(value: Any) -> ReflectionEvaluation:
     return ReflectionEvaluation(score_of(value), satisfactory=value.success, issues=issues)
 
 
-def told(attempts: Sequence[Attempt]) -> str:
+def told(attempts: Sequence[Tried]) -> str:
     """Render what was tried and learnt, for the next attempt; empty for the first.
 
     What was learnt more than once is told once.
@@ -98,7 +98,7 @@ def told(attempts: Sequence[Attempt]) -> str:
     return f"{_BEFORE.format(times=times)}\n{fenced(said, 'record of earlier attempts')}"
 
 
-def _told(attempts: Sequence[Attempt], at: int) -> str:
+def _told(attempts: Sequence[Tried], at: int) -> str:
     attempt = attempts[at]
     lines = [f"Attempt {at + 1} failed. {_short(attempt.why)}".rstrip()]
     if attempt.value is not None:
