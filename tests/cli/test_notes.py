@@ -88,6 +88,22 @@ def test_show_has_the_note_as_it_is_put_before_the_task_and_every_version(noted)
     assert len(found["uses"]) == 6
 
 
+def test_of_many_versions_the_latest_are_shown_with_the_one_in_force(noted):
+    async def more():
+        async with project_notes() as notes:
+            for number in range(4, 31):
+                said = TaskReflection.of_first_run(f"Write a report on {{topic}}. {number}", "")
+                await notes.append(REPORT, said, run_id=f"run-{number}", based_on=number - 1)
+
+    asyncio.run(more())
+    redraft("notes", "rollback", "report", "v2")
+    told = redraft("notes", "show", "report").stdout
+    rows = [line[:6].rstrip() for line in told.splitlines() if line[2:3] == "v"][1:]
+    assert rows[:2] + rows[-1:] == ["  v30", "  v29", "* v2"]
+    assert told.endswith("and 9 older versions: `redraft notes export` has all\n")
+    assert len(document(redraft("notes", "export"))["tasks"][0]["revisions"]) == 30
+
+
 def test_diff_compares_two_versions_word_by_word(noted):
     told = redraft("notes", "diff", "report", "v1", "v2").stdout
     assert told.startswith("version 1 (0.60) > version 2 (0.80)\n")

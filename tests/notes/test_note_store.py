@@ -91,6 +91,66 @@ def test_every_run_makes_a_revision_and_the_store_counts_them(notes):
     asyncio.run(main())
 
 
+def test_the_note_in_force_is_what_one_read_gives(monkeypatch):
+    async def main():
+        notes, reads = InMemoryReflectionStore(), []
+        monkeypatch.setattr(notes, "_store", Watched(notes._store, reads))
+        for text in ("one", "two", "three"):
+            await append(notes, text, text, await in_force(notes))
+        changes = (
+            (3, None),
+            (2, notes.rollback(IDENTITY, 2)),
+            (None, notes.switch(IDENTITY, off=True)),
+            (2, notes.switch(IDENTITY, off=False)),
+            (None, notes.rollback(IDENTITY, None)),
+            (3, notes.switch(IDENTITY, off=False)),
+            (4, append(notes, "four", "four", 3)),
+            (5, notes.store(IDENTITY, said("five", run_count=5))),
+        )
+        for expected, change in changes:
+            if change is not None:
+                await change
+            reads.clear()
+            note = await notes.current(IDENTITY)
+            assert reads == ["get"]
+            assert note == (None if expected is None else await notes.revision(IDENTITY, expected))
+
+    asyncio.run(main())
+
+
+class Watched:
+    """A store that writes down what is read of it."""
+
+    def __init__(self, store, reads):
+        self._inner, self._reads = store, reads
+
+    def __getattr__(self, name):
+        if name in ("get", "find"):
+            self._reads.append(name)
+        return getattr(self._inner, name)
+
+
+def test_projects_that_share_a_server_see_their_own_notes(postgres, tmp_path, monkeypatch):
+    async def main():
+        found = []
+        for folder, project in (("a", None), ("b", None), ("a", None), ("b", "one"), ("a", "one")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "redraft.toml").touch()
+            monkeypatch.chdir(tmp_path / folder)
+            async with PostgresReflectionStore(postgres.url, project) as notes:
+                found.append(await append(notes, "text"))
+        monkeypatch.setenv("REDRAFT_PROJECT", "one")
+        async with PostgresReflectionStore(postgres.url) as notes:
+            found.append(await append(notes, "text"))
+        assert found == [1, 1, 2, 1, 2, 3]
+        monkeypatch.delenv("REDRAFT_HOME")
+        monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url)
+        async with project_notes() as notes:  # what an ensemble without a store takes
+            assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
 def test_a_run_that_is_resumed_is_not_counted_twice(notes):
     async def main():
         first = await notes.append(TASK, said("one"), run_id="r1")

@@ -1,11 +1,16 @@
 """All notes on a task, to look at: which version is meant, how the runs did, which task is meant."""
 
+import asyncio
+
 import pytest
 
 from redraft.core.errors import ConfigError
+from redraft.core.task import Task
+from redraft.notes.identity import TaskIdentity
+from redraft.notes.in_memory import InMemoryReflectionStore
 from redraft.notes.note import Note, NotedTask, NoteUse
 from redraft.notes.reflection import TaskReflection
-from redraft.notes.task_notes import TaskNotes, the_one
+from redraft.notes.task_notes import TaskNotes, named_revision, task_notes, the_one, version_named
 
 NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))
 
@@ -24,18 +29,18 @@ def notes(in_force=4, used=(), **fields):
     ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
 )
 def test_a_version_is_meant_by_its_number_and_by_what_it_is(wanted, version):
-    assert notes(in_force=2).revision(wanted).version == version
+    assert version_named(notes(in_force=2).noted, wanted) == version
 
 
 @pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
 def test_a_version_that_there_is_not(wanted):
     with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
-        notes().revision(wanted)
+        version_named(notes().noted, wanted)
 
 
 def test_now_where_none_is_in_force():
     with pytest.raises(ConfigError, match="No note on this task is in force"):
-        notes(in_force=None).revision("now")
+        version_named(notes(in_force=None).noted, "now")
     assert notes(in_force=None).in_force is None
 
 
@@ -70,6 +75,32 @@ def test_the_effect_of_a_trial():
     assert notes(used=[(4, "note", 0.5)] * 9 + [(None, "control", 0.5)]).effect is None
     found = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).effect
     assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+
+
+def test_what_is_read_is_bounded_and_holds_what_counts():
+    task = Task("Say it.")
+    identity = TaskIdentity.of(task)
+
+    async def main():
+        store = InMemoryReflectionStore()
+        for number in range(1, 31):
+            before = number - 1 or None
+            score = 0.2 if before is None else 0.8
+            await store.used(identity, NoteUse(f"r{number}", before, "note" if before else "none", score))
+            said = TaskReflection.of_first_run(f"Say {number}.", "")
+            await store.append(task, said, run_id=f"r{number}", based_on=before)
+        noted = await store.rollback(identity, 3)
+        few = await task_notes(store, noted, runs=5, revisions=4)
+        assert [note.version for note in few.revisions] == [3, 27, 28, 29, 30]
+        assert few.in_force.version == 3
+        assert [use.run_id for use in few.uses] == ["r1", *(f"r{number}" for number in range(26, 31))]
+        assert (few.before, few.trend[:2]) == (0.2, [0.2, 0.8])
+        assert (await task_notes(store, noted, runs=30, revisions=0)).revisions == ()
+        everything = await task_notes(store, noted)
+        assert (len(everything.uses), len(everything.revisions)) == (30, 30)
+        assert (await named_revision(store, noted, "v2")).version == 2
+
+    asyncio.run(main())
 
 
 def test_of_many_that_fit_a_few_are_named():

@@ -11,7 +11,15 @@ from redraft.core.settings import without_password
 from redraft.notes.postgres import PostgresReflectionStore
 from redraft.notes.project_notes import project_notes
 from redraft.notes.sqlite import SqliteReflectionStore
-from redraft.notes.task_notes import TaskNotes, task_notes, the_one
+from redraft.notes.task_notes import (
+    FEW,
+    FEW_REVISIONS,
+    MANY,
+    TaskNotes,
+    named_revision,
+    task_notes,
+    the_one,
+)
 from redraft.redact.environment import redactor_of_environment
 from redraft.stores.place import project_place
 from redraft.text.visible import visible
@@ -19,7 +27,7 @@ from redraft.text.visible import visible
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft.notes.note import NotedTask
+    from redraft.notes.note import Note, NotedTask
     from redraft.notes.note_store import NoteStore
 
 T = TypeVar("T")
@@ -27,33 +35,54 @@ T = TypeVar("T")
 URLS = ("postgresql://", "postgres://")
 
 
-def read_tasks(database: str | None) -> list[TaskNotes]:
-    """Read the notes on all tasks, with their secrets withheld."""
+def list_tasks(database: str | None) -> list[TaskNotes]:
+    """Read how the notes on all tasks stand and how their latest runs did, with their secrets withheld."""
 
     async def read(notes: NoteStore) -> list[TaskNotes]:
-        return [await task_notes(notes, noted) for noted in await notes.tasks()]
+        return [await task_notes(notes, noted, runs=FEW, revisions=0) for noted in await notes.tasks()]
 
     return redactor_of_environment().redact_object(_reading(database, read))
 
 
 def read_task(database: str | None, wanted: str) -> TaskNotes:
-    """Read the notes on the task that is meant, with their secrets withheld."""
+    """Read the latest of the notes on the task that is meant, with their secrets withheld."""
 
     async def read(notes: NoteStore) -> TaskNotes:
-        return await task_notes(notes, await _meant(notes, wanted))
+        noted = await _meant(notes, wanted)
+        return await task_notes(notes, noted, runs=MANY, revisions=FEW_REVISIONS)
+
+    return redactor_of_environment().redact_object(_reading(database, read))
+
+
+def read_two(database: str | None, wanted: str, older: str, newer: str) -> tuple[TaskNotes, Note, Note]:
+    """Read two versions of the note on the task that is meant, with their secrets withheld."""
+
+    async def read(notes: NoteStore) -> tuple[TaskNotes, Note, Note]:
+        noted = await _meant(notes, wanted)
+        two = [await named_revision(notes, noted, version) for version in (older, newer)]
+        return await task_notes(notes, noted, runs=MANY, revisions=0), two[0], two[1]
+
+    return redactor_of_environment().redact_object(_reading(database, read))
+
+
+def read_all(database: str | None, wanted: str | None = None) -> list[TaskNotes]:
+    """Read everything about all tasks, or the one that is meant, with their secrets withheld."""
+
+    async def read(notes: NoteStore) -> list[TaskNotes]:
+        tasks = await notes.tasks() if wanted is None else [await _meant(notes, wanted)]
+        return [await task_notes(notes, noted) for noted in tasks]
 
     return redactor_of_environment().redact_object(_reading(database, read))
 
 
 def change_task(
-    database: str | None, wanted: str, change: Callable[[NoteStore, TaskNotes], Awaitable[NotedTask]]
+    database: str | None, wanted: str, change: Callable[[NoteStore, NotedTask], Awaitable[NotedTask]]
 ) -> TaskNotes:
     """Change how the notes on a task stand; return them as they stand then, with their secrets withheld."""
 
     async def changing(notes: NoteStore) -> TaskNotes:
-        noted = await _meant(notes, wanted)
-        changed = await change(notes, await task_notes(notes, noted))
-        return await task_notes(notes, changed)
+        changed = await change(notes, await _meant(notes, wanted))
+        return await task_notes(notes, changed, runs=FEW, revisions=0)
 
     return redactor_of_environment().redact_object(_reading(database, changing))
 

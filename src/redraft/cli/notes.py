@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from redraft.notes.note import NotedTask
     from redraft.notes.note_store import NoteStore
-    from redraft.notes.task_notes import TaskNotes
 
 VERSION = "2 or v2, first, last, now (the one in force)."
 Which = Annotated[
@@ -49,11 +48,11 @@ def listed(
                 )
             return
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.kept_notes import place_of_notes, read_tasks
+        from redraft.cli.kept_notes import list_tasks, place_of_notes
         from redraft.cli.notes_document import notes_row
         from redraft.cli.notes_rows import no_notes, notes_rows
 
-        found, place = read_tasks(database), place_of_notes(database)
+        found, place = list_tasks(database), place_of_notes(database)
         if as_json:
             emit_json({"database": place, "tasks": [notes_row(task) for task in found]})
             return
@@ -65,7 +64,7 @@ def listed(
 def show(
     task: Which, database: Database = None, as_json: options.Json = False, debug: options.Debug = False
 ) -> None:
-    """Show the note on a task. As it is put before the task, with every version and its runs."""
+    """Show the note on a task. As it is put before the task, with its latest versions and their runs."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_notes import read_task
@@ -92,12 +91,11 @@ def diff(
     """Compare two versions of a note. Word by word."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.kept_notes import read_task
+        from redraft.cli.kept_notes import read_two
         from redraft.cli.notes_document import diff_document
         from redraft.cli.notes_view import notes_diff
 
-        found = read_task(database, task)
-        before, after = found.revision(older), found.revision(newer)
+        found, before, after = read_two(database, task, older, newer)
         if as_json:
             emit_json(diff_document(found, before, after))
             return
@@ -115,8 +113,10 @@ def rollback(
 ) -> None:
     """Put an older version in force. Until a run with it has taught the next."""
 
-    async def change(store: NoteStore, found: TaskNotes) -> NotedTask:
-        return await store.rollback(found.noted.identity, found.revision(version).version)
+    async def change(store: NoteStore, noted: NotedTask) -> NotedTask:
+        from redraft.notes.task_notes import version_named
+
+        return await store.rollback(noted.identity, version_named(noted, version))
 
     _change(task, change, database, as_json=as_json, debug=debug)
 
@@ -131,8 +131,8 @@ def off(
 ) -> None:
     """Give no notes to a task. What its runs teach is kept all the same."""
 
-    async def change(store: NoteStore, found: TaskNotes) -> NotedTask:
-        return await store.switch(found.noted.identity, off=True, why=why)
+    async def change(store: NoteStore, noted: NotedTask) -> NotedTask:
+        return await store.switch(noted.identity, off=True, why=why)
 
     _change(task, change, database, as_json=as_json, debug=debug)
 
@@ -143,8 +143,8 @@ def on(
 ) -> None:
     """Give notes to a task again. What was in force, else the newest."""
 
-    async def change(store: NoteStore, found: TaskNotes) -> NotedTask:
-        return await store.switch(found.noted.identity, off=False)
+    async def change(store: NoteStore, noted: NotedTask) -> NotedTask:
+        return await store.switch(noted.identity, off=False)
 
     _change(task, change, database, as_json=as_json, debug=debug)
 
@@ -160,14 +160,14 @@ def export(
     """Print all of it. Every version of every note with its runs, as JSON or as a text to read."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
-        from redraft.cli.kept_notes import read_task, read_tasks
+        from redraft.cli.kept_notes import read_all
         from redraft.cli.notes_document import notes_document, notes_markdown
         from redraft.core.errors import ConfigError
         from redraft.text.visible import visible
 
         if markdown and as_json:
             raise ConfigError("notes export takes one of --markdown and --json.")
-        found = read_tasks(database) if task is None else [read_task(database, task)]
+        found = read_all(database, task)
         if not markdown:
             emit_json({"tasks": [notes_document(each) for each in found]})
             return
@@ -178,7 +178,7 @@ def export(
 
 def _change(
     task: str,
-    change: Callable[[NoteStore, TaskNotes], Awaitable[NotedTask]],
+    change: Callable[[NoteStore, NotedTask], Awaitable[NotedTask]],
     database: str | None,
     *,
     as_json: bool,

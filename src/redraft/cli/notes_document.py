@@ -27,7 +27,7 @@ def notes_row(task: TaskNotes) -> dict[str, Any]:
 
 
 def notes_document(task: TaskNotes) -> dict[str, Any]:
-    """Describe the notes on a task with every revision and every run."""
+    """Describe the notes on a task with the revisions and runs that were read."""
     note = task.in_force
     return {
         **notes_row(task),

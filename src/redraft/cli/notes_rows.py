@@ -36,7 +36,7 @@ def notes_rows(tasks: Sequence[TaskNotes], width: int, *, is_utf8: bool = True) 
         "now": [now_text(task) for task in tasks],
     }
     if is_utf8:
-        columns[""] = [sparkline(task.trend, LONGEST_CURVE) for task in tasks]
+        columns[""] = [curve(task, LONGEST_CURVE) for task in tasks]
     taken = sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
     room = max(LEAST_TITLE, width - taken)
     columns["task"] = [shortened(visible(task.title), room) for task in tasks]
@@ -71,6 +71,11 @@ def now_text(task: TaskNotes) -> Text:
     before, now = task.before, task.now
     known = before is not None and now is not None and round(before, 2) != round(now, 2)
     return Text(render_score(now).strip(), (GOOD if (now or 0) > (before or 0) else BAD) if known else "")
+
+
+def curve(task: TaskNotes, longest: int) -> str:
+    """Draw where the scores go; nothing where no run was scored."""
+    return sparkline(task.trend, longest) if any(score is not None for score in task.trend) else ""
 
 
 def shortened(text: str, most: int) -> str:

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.changes import changes
-from redraft.cli.notes_rows import SHORT_ID, shortened, state_text, version_text
+from redraft.cli.notes_rows import SHORT_ID, curve, shortened, state_text, version_text
 from redraft.cli.run_rows import when
 from redraft.cli.show import QUIET
-from redraft.cli.sparkline import sparkline
 from redraft.core.summary import render_score
+from redraft.loop.compared import counted
 from redraft.notes.task_notes import mean_of
 from redraft.text.visible import visible
 
@@ -34,7 +34,10 @@ def notes_view(task: TaskNotes, *, is_utf8: bool = True) -> RenderableType:
     parts: list[RenderableType] = [_head(task), *_scores(task, is_utf8=is_utf8), ""]
     if (note := task.in_force) is not None:
         parts += [Padding(Text(visible(task.block(note))), INDENT), ""]
-    return Group(*parts, _revisions(task), Text("* in force", QUIET))
+    parts += [_revisions(task), Text("* in force", QUIET)]
+    if older := task.noted.run_count - len(task.revisions):
+        parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` has all", QUIET))
+    return Group(*parts)
 
 
 def standing_line(task: TaskNotes) -> Text:
@@ -76,9 +79,7 @@ def _scores(task: TaskNotes, *, is_utf8: bool) -> list[RenderableType]:
         return []
     line = f"Score of a run's first version: {render_score(task.before).strip()} before notes, "
     line += f"{render_score(task.now).strip()} in the latest runs with one"
-    lines: list[RenderableType] = [
-        Text(f"{line}   {sparkline(task.trend, LONGEST_CURVE)}" if is_utf8 else line)
-    ]
+    lines: list[RenderableType] = [Text(f"{line}   {curve(task, LONGEST_CURVE)}" if is_utf8 else line)]
     if (effect := task.effect) is not None:
         interval = f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}"
         lines.append(Text(f"Trial: {effect.mean:+.2f} with notes ({interval})"))

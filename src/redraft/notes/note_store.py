@@ -13,7 +13,7 @@ from redraft.core.errors import ConfigError
 from redraft.core.task import Task
 from redraft.notes.identity import TaskIdentity
 from redraft.notes.injection import note_block, tokens_of
-from redraft.notes.note import Note, NotedTask, NoteUse, Rollback
+from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback
 from redraft.notes.standing import checked_version, rolled_back, switched, why_of, with_revision
 from redraft.notes.trial import LATEST_USES, may_replace, verdict
 from redraft.stores.base import Record
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
 """The kinds of the records."""
+CURRENT = "note"
+"""Under which name the record of a task also holds its note in force, so that a run reads but this."""
 
 
 class NoteStore:
@@ -60,14 +62,12 @@ class NoteStore:
     async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
         """Keep a reflection as the next revision and put it in force, with the run count that it has."""
         note = await self._written(task_identity, partial(_note, reflection), "")
-        standing = await self._stored_standing(task_identity)
-        in_force = None if standing is None else standing.in_force
-        # Whoever stores by hand means what comes after the note in force, whatever that is.
-        await self._change(
-            task_identity,
-            lambda noted: with_revision(noted, replace(note, based_on=in_force)),
-            NotedTask(task_identity, ""),
-        )
+
+        def changed(noted: NotedTask) -> NotedTask:
+            # Whoever stores by hand means what comes after the note in force, whatever that is.
+            return with_revision(noted, replace(note, based_on=noted.in_force))
+
+        await self._change(task_identity, changed, NotedTask(task_identity, ""), note)
 
     async def retrieve(self, task_identity: str, /) -> TaskReflection | None:
         """Return what is put before a task now: the reflection of its `current` note."""
@@ -76,20 +76,20 @@ class NoteStore:
 
     async def current(self, identity: str, /) -> Note | None:
         """Return the note in force: the newest, or what a trial or a rollback chose; None while off."""
-        noted = await self._stored_standing(identity)
-        if noted is None or noted.off or noted.in_force is None:
+        record = await self._store.get(NOTED_TASK, _key(identity))
+        if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
             return None
-        return await self.revision(identity, noted.in_force)
+        return from_record(Note, record.data[CURRENT])
 
     async def revision(self, identity: str, version: int, /) -> Note | None:
         """Return one revision, in force or not; None where there is none."""
         record = await self._store.get(NOTE, _note_key(identity, version))
         return None if record is None else from_record(Note, record.data)
 
-    async def revisions(self, identity: str, /) -> list[Note]:
-        """Return all revisions, the first one first."""
-        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/")
-        return [from_record(Note, record.data) for record in records]
+    async def revisions(self, identity: str, /, *, latest: int | None = None) -> list[Note]:
+        """Return the revisions, the first one first; `latest` bounds how many."""
+        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", newest_first=True, limit=latest)
+        return sorted((from_record(Note, record.data) for record in records), key=attrgetter("version"))
 
     async def append(
         self,
@@ -121,17 +121,24 @@ class NoteStore:
             held = trial is not None and noted.in_force is not None and noted.in_force != free
             return with_revision(replace(defined, name=name or noted.name), note, held=held)
 
-        await self._change(identity, changed, NotedTask(identity, task.description))
+        await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
 
     async def used(self, identity: str, use: NoteUse, /) -> None:
         """Write down what a run was given and how well it did, in place of what was said of it before."""
         await self._store.put(Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use)))
 
-    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:
-        """Return what the runs of a task were given, the earliest first; `latest` bounds how many."""
+    async def uses(
+        self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
+    ) -> list[NoteUse]:
+        """Return what the runs of a task were given, the earliest first; `latest` bounds how many.
+
+        With an `arm`, only those of that arm.
+        """
+        # A record leaves out what is the default, and a field that is absent is asked for as None.
+        where = None if arm is None else {"arm": None if arm == "none" else arm}
         records = await self._store.find(
-            NOTE_USE, prefix=f"{_key(identity)}/", newest_first=True, limit=latest
+            NOTE_USE, prefix=f"{_key(identity)}/", where=where, newest_first=True, limit=latest
         )
         return sorted((from_record(NoteUse, record.data) for record in records), key=attrgetter("at"))
 
@@ -230,9 +237,16 @@ class NoteStore:
         return None if record is None else from_record(NotedTask, record.data)
 
     async def _change(
-        self, identity: str, change: Callable[[NotedTask], NotedTask], new: NotedTask | None = None
+        self,
+        identity: str,
+        change: Callable[[NotedTask], NotedTask],
+        new: NotedTask | None = None,
+        written: Note | None = None,
     ) -> NotedTask:
-        """Change how the notes on a task stand, however many others do; a `new` one begins where none is."""
+        """Change how the notes on a task stand, however many others do; a `new` one begins where none is.
+
+        `written` is the note for which it is changed, if any: it need not be read again.
+        """
         key = _key(identity)
         while True:
             record = await self._store.get(NOTED_TASK, key)
@@ -242,8 +256,19 @@ class NoteStore:
                 record, _ = await self._store.put_if_absent(Record(NOTED_TASK, key, to_record(new)))
             noted = from_record(NotedTask, record.data)
             changed = change(noted)
-            if changed == noted or await self._store.replace(replace(record, data=to_record(changed))):
+            if changed == noted:
                 return changed
+            current = record.data.get(CURRENT)
+            if changed.in_force != noted.in_force:
+                current = to_record(await self._of_version(identity, changed.in_force, written))
+            data = to_record(changed) | {CURRENT: current}
+            if await self._store.replace(replace(record, data=data)):
+                return changed
+
+    async def _of_version(self, identity: str, version: int | None, written: Note | None) -> Note | None:
+        if version is None or (written is not None and written.version == version):
+            return None if version is None else written
+        return await self.revision(identity, version)
 
 
 def _key(identity: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,19 @@ LATEST = 5
 """How many runs tell how it goes now."""
 SHOWN, LONGEST_TITLE = 5, 40
 """How many tasks a message names, and how much of each."""
+FEW, MANY = 200, 2000
+"""How many of a task's latest runs are read to list it among others, and to show it."""
+FEW_REVISIONS = 20
+"""How many of its latest revisions are shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is added up once
 class TaskNotes:
-    """Hold how the notes on a task stand, every revision from the first, and every run from the earliest."""
+    """Hold how the notes on a task stand, with revisions from the oldest and runs from the earliest.
+
+    They are all there are, or as many of the latest as were asked for, with the note in force and the runs
+    before any note.
+    """
 
     noted: NotedTask
     revisions: tuple[Note, ...] = ()
@@ -51,37 +60,21 @@ class TaskNotes:
         """The note in force."""
         return next((note for note in self.revisions if note.version == self.noted.in_force), None)
 
-    def revision(self, wanted: str) -> Note:
-        """Return a revision by its name: `2` or `v2`, `first`, `last`, `now` (in force).
-
-        Raises `ConfigError` for one that there is not.
-        """
-        if wanted in ("first", "last") and self.revisions:
-            return self.revisions[0 if wanted == "first" else -1]
-        if wanted == "now":
-            if (note := self.in_force) is None:
-                raise ConfigError("No note on this task is in force.")
-            return note
-        number = wanted.removeprefix("v")
-        for note in self.revisions:
-            if number.isdecimal() and note.version == int(number):
-                return note
-        raise ConfigError(
-            f"There is no version {wanted!r} of the notes on this task; there are versions 1 to "
-            f"{len(self.revisions)}, first, last and now."
-        )
-
     def block(self, note: Note) -> str:
         """Render a note as it is put before the task, with no inputs filled in."""
         return note_block(note.reflection, Task(self.noted.description, self.noted.expected_output), {})
 
     def scores(self, version: int | None, arm: str = "note") -> list[float]:
         """Return what the runs scored that were given a version in an arm (None, "none": before any note)."""
-        return [
-            use.score
-            for use in self.uses
-            if use.version == version and use.arm == arm and use.score is not None
-        ]
+        return self._scores.get((version, arm), [])
+
+    @cached_property
+    def _scores(self) -> dict[tuple[int | None, str], list[float]]:
+        found: dict[tuple[int | None, str], list[float]] = {}
+        for use in self.uses:
+            if use.score is not None:
+                found.setdefault((use.version, use.arm), []).append(use.score)
+        return found
 
     @property
     def before(self) -> float | None:
@@ -110,9 +103,10 @@ class TaskNotes:
     def effect(self) -> Effect | None:
         """By how much runs with the present line of notes differ from a trial's; None without any."""
         with_notes = [
-            score
-            for version in range(self.noted.since, self.noted.run_count + 1)
-            for score in self.scores(version)
+            use.score
+            for use in self.uses
+            if use.arm == "note" and use.version is not None and use.version >= self.noted.since
+            if use.score is not None
         ]
         control = [use.score for use in self.uses if use.arm == "control" and use.score is not None]
         return effect_of(with_notes, control) if min(len(with_notes), len(control)) >= FEWEST_SCORES else None
@@ -123,10 +117,47 @@ def mean_of(scores: list[float]) -> float | None:
     return fmean(scores) if scores else None
 
 
-async def task_notes(store: NoteStore, noted: NotedTask) -> TaskNotes:
-    """Read all that is kept of a task's notes."""
-    revisions, uses = await store.revisions(noted.identity), await store.uses(noted.identity)
-    return TaskNotes(noted, tuple(revisions), tuple(uses))
+async def task_notes(
+    store: NoteStore, noted: NotedTask, *, runs: int | None = None, revisions: int | None = None
+) -> TaskNotes:
+    """Read the notes on a task: all of it, or its latest `runs` and `revisions` (0: none of these)."""
+    identity = noted.identity
+    uses = await store.uses(identity, latest=runs)
+    if runs is not None and len(uses) == runs:  # there may be more, and those before any note count
+        seen = {use.run_id for use in uses}
+        bare = await store.uses(identity, latest=runs, arm="none")
+        uses = [*(use for use in bare if use.run_id not in seen), *uses]
+    notes = [] if revisions == 0 else await store.revisions(identity, latest=revisions)
+    if notes and noted.in_force is not None and noted.in_force < notes[0].version:
+        current = await store.revision(identity, noted.in_force)
+        notes = notes if current is None else [current, *notes]
+    return TaskNotes(noted, tuple(notes), tuple(uses))
+
+
+async def named_revision(store: NoteStore, noted: NotedTask, wanted: str) -> Note:
+    """Read a revision by its name; raises `ConfigError` for one that there is not."""
+    note = await store.revision(noted.identity, version_named(noted, wanted))
+    if note is None:
+        raise ConfigError(f"The version {wanted!r} of the notes on this task is not there any more.")
+    return note
+
+
+def version_named(noted: NotedTask, wanted: str) -> int:
+    """Return which version is meant: `2` or `v2`, `first`, `last`, `now` (in force).
+
+    Raises `ConfigError` for one that there is not.
+    """
+    if wanted == "now" and noted.in_force is None:
+        raise ConfigError("No note on this task is in force.")
+    names = {"first": 1, "last": noted.run_count, "now": noted.in_force}
+    number = wanted.removeprefix("v")
+    version = names.get(wanted, int(number) if number.isdecimal() else None)
+    if version is None or not 1 <= version <= noted.run_count:
+        raise ConfigError(
+            f"There is no version {wanted!r} of the notes on this task; there are versions 1 to "
+            f"{noted.run_count}, first, last and now."
+        )
+    return version
 
 
 def the_one(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:

@@ -57,11 +57,16 @@ def project_place() -> Place | None:
     if not settings.home:
         return None
     if settings.database_url is not None:
-        # Many machines have a project in the folder /app.
-        return Place(settings.database_url, settings.project or f"{socket.gethostname()}:{project}")
+        return Place(settings.database_url, server_space())
     if Path(settings.home).is_absolute():
         return Place(Path(settings.home) / DATABASE, settings.project or str(project))
     return Place(project / settings.home / DATABASE, "")
+
+
+def server_space() -> str:
+    """Return the name under which this project is set apart from others on a server."""
+    # Many machines have a project in the folder /app.
+    return load_settings().project or f"{socket.gethostname()}:{project_folder()}"
 
 
 def project_store() -> Store | None:
