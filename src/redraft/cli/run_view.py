@@ -13,6 +13,7 @@ from redraft.cli.run_rows import curve, when
 from redraft.cli.show import BAD, GOOD, QUIET, issue_lines
 from redraft.core.summary import render_score, render_usage
 from redraft.loop.after_best import after_best
+from redraft.loop.compared import unasked
 from redraft.loop.why import why
 from redraft.text.visible import visible
 
@@ -63,7 +64,9 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
     record, told = run.record, why(run)
     best = record.version(record.best)
     lines: list[RenderableType] = [title(run), Padding(task_text(run), INDENT), ""]
-    if best is not None:
+    if best is not None and unasked(best):
+        lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which nothing judged"))
+    elif best is not None:
         met = "meets the criteria" if best.evaluation.satisfactory else "does not meet the criteria"
         line = Text.assemble(
             "Best: ",
@@ -88,7 +91,9 @@ def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for at in range(0, len(versions), fits):
         parts += [_score_table(run, versions[at : at + fits])]
-    legend = f"* the best version   {BELOW} below its threshold   - could not be judged"
+    legend = "* the best version"
+    if not all(map(unasked, versions)):
+        legend += f"   {BELOW} below its threshold   - could not be judged"
     return [*parts, Text(legend, QUIET)]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from redraft.cli.run_view import after_text, title
 from redraft.cli.show import BAD, GOOD, QUIET
 from redraft.loop.after_best import after_best
-from redraft.loop.compared import counted, scored
+from redraft.loop.compared import counted, scored, unasked
 from redraft.loop.why import why
 from redraft.text.visible import visible
 
@@ -49,6 +49,8 @@ def _returned(run: KeptRun) -> Text:
     if best is None:
         return Text()
     verb = "Returned" if run.record.reason else "Best so far"
+    if unasked(best):
+        return Text(f"{verb}: version {best.iteration}, which nothing judged.")
     line = Text(f"{verb}: version {best.iteration} ({scored(best)}), which ")
     if best.evaluation.satisfactory:
         return line.append("meets the criteria.", GOOD)

@@ -27,6 +27,12 @@ def scored(version: ReflectionVersion) -> str:
     return "not judged" if score is None else f"{score:.2f}"
 
 
+def unasked(version: ReflectionVersion) -> bool:
+    """Say whether nothing was there to judge a version by: it passes, for want of any criterion."""
+    evaluation = version.evaluation
+    return evaluation.satisfactory and evaluation.overall_score is None and not evaluation.criteria_scores
+
+
 def listed(things: Sequence[str]) -> str:
     """Join as a sentence does: `a`, `a and b`, `a, b and c`."""
     *most, last = things or ("none",)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.summary import REASONS
 from redraft.core.texts import as_text
-from redraft.loop.compared import compared, counted, listed, scored
+from redraft.loop.compared import compared, counted, listed, scored, unasked
 from redraft.loop.stop import IN_A_ROW, same_substance
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def why(run: KeptRun) -> Why:
         return Why(state, STATES.get(state, state), detail, numbers, short_of)
     reason = record.reason.value
     detail, numbers = RULES[reason](run)
+    if record.options.get("max_iterations") == 0 and best is not None and unasked(best):
+        return Why(reason, "one version was wanted", "Nothing is there to judge it by.", numbers)
     return Why(reason, REASONS[reason], detail, numbers, short_of)
 
 

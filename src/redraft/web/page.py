@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from redraft.core.summary import render_usage
+from redraft.loop.compared import unasked
 from redraft.web.run_view import run_view
 from redraft.web.shown import shown
 
@@ -32,6 +33,7 @@ def run_page(run: KeptRun) -> str:
     )
     return pages.get_template("run.html").render(
         view=run_view(run),
+        unasked=unasked,
         style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
         policy=policy,
         program=f"Redraft {version('redraft')}",
