@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from redraft.core.errors import ConfigError as ConfigError
     from redraft.core.errors import EnsembleError as EnsembleError
     from redraft.core.errors import EscalationError as EscalationError
+    from redraft.core.errors import LessonFileError as LessonFileError
     from redraft.core.errors import MissingExtraError as MissingExtraError
     from redraft.core.errors import ModelError as ModelError
     from redraft.core.errors import OutputError as OutputError
     from redraft.core.errors import RedraftError as RedraftError
+    from redraft.core.errors import ReflectionDueError as ReflectionDueError
     from redraft.core.errors import ReflectionFailedError as ReflectionFailedError
     from redraft.core.errors import RejectedOutputError as RejectedOutputError
     from redraft.core.errors import SandboxError as SandboxError
@@ -53,6 +55,13 @@ if TYPE_CHECKING:
     from redraft.core.usage import TokenUsage as TokenUsage
     from redraft.core.version import Draft as Draft
     from redraft.core.version import ReflectionVersion as ReflectionVersion
+    from redraft.lessons.content import Decision as Decision
+    from redraft.lessons.content import Failure as Failure
+    from redraft.lessons.content import Partial as Partial
+    from redraft.lessons.content import Procedure as Procedure
+    from redraft.lessons.lesson import Lesson as Lesson
+    from redraft.lessons.lessons import Lessons as Lessons
+    from redraft.lessons.outcome import Outcome as Outcome
     from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
@@ -65,6 +74,7 @@ if TYPE_CHECKING:
     from redraft.loop.runs import Runs as Runs
     from redraft.loop.stream import RunStream as RunStream
     from redraft.models.cassette import Cassette as Cassette
+    from redraft.models.embed_scripted import ScriptedEmbedder as ScriptedEmbedder
     from redraft.models.scripted import ScriptedModel as ScriptedModel
     from redraft.notes.config import ReflectionConfig as ReflectionConfig
     from redraft.notes.config import Trial as Trial
@@ -106,10 +116,12 @@ _PLACES = {
         "ConfigError",
         "EnsembleError",
         "EscalationError",
+        "LessonFileError",
         "MissingExtraError",
         "ModelError",
         "OutputError",
         "RedraftError",
+        "ReflectionDueError",
         "ReflectionFailedError",
         "RejectedOutputError",
         "SandboxError",
@@ -134,6 +146,10 @@ _PLACES = {
     "core.task": ("Advice",),
     "core.usage": ("TokenUsage",),
     "core.version": ("Draft", "ReflectionVersion"),
+    "lessons.content": ("Decision", "Failure", "Partial", "Procedure"),
+    "lessons.lesson": ("Lesson",),
+    "lessons.lessons": ("Lessons",),
+    "lessons.outcome": ("Outcome",),
     "lessons.retry": ("retried_with_lessons", "retry_with_lessons"),
     "loop.agent": ("Agent",),
     "loop.event_log": ("EventLog",),
@@ -144,6 +160,7 @@ _PLACES = {
     "loop.runs": ("Runs",),
     "loop.stream": ("RunStream",),
     "models.cassette": ("Cassette",),
+    "models.embed_scripted": ("ScriptedEmbedder",),
     "models.scripted": ("ScriptedModel",),
     "notes.config": ("ReflectionConfig", "Trial"),
     "notes.ensemble": ("Ensemble",),
