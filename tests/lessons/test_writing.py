@@ -187,6 +187,12 @@ def test_a_field_that_is_too_long_is_cut():
     assert "characters are left out here" in made.content.why
 
 
+def test_fields_that_say_the_same_are_not_trusted_much():
+    made, model = written(OUTCOME, SAID | NO_MARS | {"rule": SAID["why"].upper()})
+    assert (made.confidence, made.problem) == (KNOWN_CONFIDENCE, "")
+    assert len(model.requests) == 1
+
+
 def secret():
     return "sk-" + "proj-" + "a1B2c3D4e5F6g7H8" * 3
 

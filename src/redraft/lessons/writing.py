@@ -41,8 +41,8 @@ MANDATORY = ("failed", "partial")
 class Written:
     """Hold what is to be learnt: the reflection, and for a systemic cause a principle and steps to replay.
 
-    `confidence` is in 0..1, and low where `problem` says why the model's own words could not be used, or not
-    all of them.
+    `confidence` is in 0..1: low where fields say the same, and where `problem` says why the model's own words
+    could not be used, or not all of them.
     """
 
     content: Content
@@ -150,8 +150,11 @@ class _Form:
             texts |= {name: self.cleaner.kept(known[name]) for name in missing}
         content = self.kind(**{name: texts[name] for name in headings_of(self.kind)})
         whole = Written(content, reading.principle, reading.replay, answered.usage)
-        doubtful = bool(missing or reading.refused)
-        return replace(whole, confidence=KNOWN_CONFIDENCE, problem=problem) if doubtful else whole
+        if missing or reading.refused:
+            return replace(whole, confidence=KNOWN_CONFIDENCE, problem=problem)
+        # Weak models fill all fields with one sentence.
+        repeats = len({text.casefold() for text in texts.values()}) < len(texts)
+        return replace(whole, confidence=KNOWN_CONFIDENCE) if repeats else whole
 
     def _withheld(self, text: str) -> str:
         """Return what is left of a text that can't be kept: its ends if it is only too long, else nothing."""
