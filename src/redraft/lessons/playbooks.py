@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -39,7 +40,7 @@ class Playbooks:
         self.name = folder_name(agent)
         self._folder = Path(path) / REFLECTIONS / self.name / PLAYBOOKS
         self._now = now
-        self._known: dict[Path, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
+        self._known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
 
     def add(self, playbook: Playbook) -> Playbook:
         """File a playbook, its secrets withheld, and return it with its id; one that is there counts once.
@@ -112,18 +113,27 @@ class Playbooks:
 
     def _files(self) -> list[Playbook | LessonFileError]:
         """Read the files that changed since they were last read; return all, the newest first."""
-        known: dict[Path, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
-        for path in self._folder.glob(f"*{ENDING}"):
-            if path.name.startswith("."):
-                continue
-            with naming(path), suppress(FileNotFoundError):  # moved to the archive meanwhile
-                found = path.lstat()
-                mark = (found.st_mtime_ns, found.st_size)
-                old = self._known.get(path)
-                known[path] = old if old and old[0] == mark else (mark, self._read(path, found.st_size))
+        known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
+        with naming(self._folder):
+            for entry in self._entries():
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                    mark = (found.st_mtime_ns, found.st_size)
+                    old = self._known.get(entry.name)
+                    if old is None or old[0] != mark:
+                        old = (mark, self._read(Path(entry.path), found.st_size))
+                    known[entry.name] = old
+                except FileNotFoundError:  # moved to the archive meanwhile
+                    continue
         self._known = known
-        newest_first = sorted(known, key=lambda path: (path.name[:10], known[path][0]), reverse=True)
-        return [known[path][1] for path in newest_first]
+        newest_first = sorted(known.items(), key=lambda one: (one[0][:10], one[1][0]), reverse=True)
+        return [playbook for _, (_, playbook) in newest_first]
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        if not self._folder.is_dir():
+            return []
+        with os.scandir(self._folder) as entries:
+            return [one for one in entries if one.name.endswith(ENDING) and not one.name.startswith(".")]
 
     def _read(self, path: Path, size: int) -> Playbook | LessonFileError:
         file = self._id(path.stem)
