@@ -30,6 +30,9 @@ from redraft.models.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+    from _task import BenchTask
 
     from redraft import ChatRequest
     from redraft.core.protocols import ChatModel
@@ -153,10 +156,16 @@ async def measured(given: argparse.Namespace, model: ChatModel | None) -> str:
         print("SKIPPED the retries: name a model with --model, or replay one with --cassette.")
         return "\n\n".join(parts)
     pairs: list[Pair] = []
-    for task in TASKS[:: max(1, len(TASKS) // given.limit)][: given.limit]:
+    for task in spread(TASKS, given.limit):
         pairs.append(await pair_of(task, model, DAY))
         print(_told(pairs[-1]), file=sys.stderr, flush=True)
     return "\n\n".join([*parts, pairs_table(pairs)])
+
+
+def spread(tasks: Sequence[BenchTask], count: int) -> list[BenchTask]:
+    """Return so many of the tasks, of all kinds alike: they stand kind by kind."""
+    few = min(count, len(tasks))
+    return [tasks[number * len(tasks) // few] for number in range(few)]
 
 
 def _told(pair: Pair) -> str:

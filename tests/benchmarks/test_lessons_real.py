@@ -5,7 +5,7 @@ from datetime import date
 from _retries import Pair, pair_of
 from _task import BenchTask
 from _trials import FILE, failed_trials
-from lessons_real import by_the_record, files_of, names, pairs_table, trials_table
+from lessons_real import by_the_record, files_of, names, pairs_table, spread, trials_table
 
 from redraft import QualityCriterion
 from redraft.core.sync import run_sync
@@ -102,3 +102,8 @@ def test_both_ways_get_the_same_calls():
     table = pairs_table([pair])
     assert "| passes them in the end | 1 | 0 |" in table
     assert "| calls at most | 3 | 3 |" in table
+
+
+def test_few_tasks_are_of_all_kinds():
+    assert spread("aaabbbccc", 3) == ["a", "b", "c"]
+    assert spread("abc", 9) == ["a", "b", "c"]
