@@ -50,38 +50,38 @@ def test_helped_and_hurt(runs, expected):
 async def harm_after(effect, runs, seed):
     """Run an agent half of the time with a lesson of such an effect; say if it was found to hurt."""
     counting, chance = Counting(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
+    history = []
     for number in range(runs):
         has_it = number % 2 == 1
         score = min(1.0, max(0.0, chance.gauss(0.6 + effect * has_it, 0.2)))
-        await counting.count(scored(number, score, *[LESSON] * has_it))
-        if number in (21, 81) and await counting.harm(LESSON, "web"):
+        history.append(scored(number, score, *[LESSON] * has_it))
+        if has_it and await counting.harm(LESSON, history):
             return True
     return False
 
 
 @pytest.mark.parametrize(
     ("effect", "least", "most"),
-    [pytest.param(-0.25, 0.9, 1, id="hurts"), pytest.param(0.0, 0, 0.1, id="nothing"), (0.25, 0, 0)],
+    [pytest.param(-0.2, 0.9, 1, id="hurts"), pytest.param(0.0, 0, 0.05, id="nothing"), (0.2, 0, 0)],
 )
-def test_of_16_histories(effect, least, most):
+def test_of_100_histories(effect, least, most):
     async def main():
-        found = [await harm_after(effect, 84, seed) for seed in range(16)]
-        assert least <= sum(found) / 16 <= most
+        found = [await harm_after(effect, 84, seed) for seed in range(100)]
+        assert least <= sum(found) / 100 <= most
 
     asyncio.run(main())
 
 
-def test_ten_runs_with_and_ten_without_are_the_least():
+def test_ten_runs_with_and_ten_without_are_the_least_and_it_looks_once():
     async def main():
         counting = Counting(MemoryStore(), "agent")
-        for number in range(10):
-            await counting.count(scored(number, 0.8 + number / 100))
+        runs = [scored(number, 0.8 + number / 100) for number in range(10)]
         for number in range(10, 20):
-            assert await counting.harm(LESSON, "web") is None
-            await counting.count(scored(number, 0.2 + number / 100, LESSON))
-        effect = await counting.harm(LESSON, "web")
+            assert await counting.harm(LESSON, runs) is None
+            runs.append(scored(number, 0.2 + number / 100, LESSON))
+        effect = await counting.harm(LESSON, runs)
         assert effect.high < 0
-        assert await counting.harm(LESSON, "other") is None
+        assert await counting.harm(LESSON, runs) is None
 
     asyncio.run(main())
 

@@ -105,6 +105,62 @@ def test_an_agent_with_lessons_learns_with_its_own_model(tmp_path, streamed):
         assert lessons.model is None
 
 
+def test_an_agent_of_another_framework_learns_likewise(tmp_path):
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai import Agent as Theirs
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+
+    def answer(messages, info):
+        asked = str(messages[-1].parts[-1].content)
+        if "You look back" in asked:
+            return ModelResponse(parts=[TextPart(json.dumps(REPLY))])
+        return ModelResponse(parts=[TextPart("with next_cursor" if "next_cursor" in asked else "page 3")])
+
+    @in_lessons(tmp_path)
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=0, quality_criteria=[CURSOR])
+        theirs = Theirs(FunctionModel(answer))
+        agent = Agent.from_pydantic_ai(theirs, pattern=pattern, lessons=lessons, keep=False)
+        assert not (await agent.run(TASK)).success
+        assert (await agent.run(TASK)).success
+        assert agent.pattern is pattern
+
+
+def test_a_kept_run_that_is_resumed_learns_once(tmp_path):
+    model = writer()
+
+    @in_lessons(tmp_path, model=model)
+    async def _(lessons):
+        keep = MemoryStore()
+        pattern = ReflectionPattern(max_iterations=0, quality_criteria=[CURSOR])
+        for _ in range(2):
+            agent = Agent(ScriptedModel(["page 3"]), pattern=pattern, lessons=lessons, keep=keep)
+            result = await agent.run(TASK, run_id="r1")
+        assert result.task == TASK
+        assert len(model.requests) == 1
+        [lesson] = await lessons.find()
+        assert lesson.source == "r1"
+        assert await lessons.reflect_on(result) == lesson
+
+
+def test_in_semantic_mode_the_lessons_of_all_agents_are_told(tmp_path):
+    async def main():
+        async with learning(tmp_path, agent="Another Agent") as others:
+            lesson = await others.record(FAILURE, TASK)
+        for semantic in (False, True):
+            async with learning(tmp_path, semantic=semantic) as lessons:
+                advice = await lessons.recall("Fetch the price list of the shop, please.")
+                assert [one.source for one in advice] == [lesson.id] * semantic
+                if semantic:
+                    result = await run(lessons, 0.9)
+                    assert [one.source for one in result.advice] == [lesson.id]
+                    assert (await lessons.counters(lesson.id)).uses == 1
+                    assert (await lessons.retire(lesson.id, "Old.")).agent == "Another Agent"
+
+    asyncio.run(main())
+
+
 CURSOR = QualityCriterion("cursor", evaluator="regex", evaluator_config={"pattern": "next_cursor"})
 
 

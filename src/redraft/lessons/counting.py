@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Store
 
-SCORED_RUN, USE = "lesson_run", "lesson_use"
-"""The kinds of the records: a run with what it came to, and a lesson's part in it."""
+SCORED_RUN, USE, VERDICT = "lesson_run", "lesson_use", "lesson_verdict"
+"""The kinds of the records: a run with what it came to, a lesson's part in it, when its effect was judged."""
 LATEST_RUNS = 500
 """How many runs a verdict looks back: what was before says little about now."""
 
@@ -67,14 +67,18 @@ class Counting:
         self._store = store
         self._agent = agent
 
-    async def count(self, run: ScoredRun) -> None:
-        """Write down a run in place of what was said of it before, and what its lessons did."""
-        runs = await self._runs(run.task_type) if run.lessons else []
-        before = [one for one in runs if one.run_id != run.run_id]
+    async def count(self, run: ScoredRun) -> list[ScoredRun]:
+        """Write down a run in place of what was said of it before, and what its lessons did.
+
+        Return the latest runs of its task type, the earliest first; none for a run without lessons, of which
+        nothing is to be judged.
+        """
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
+        runs = await self._runs(run.task_type) if run.lessons else []
         for lesson in run.lessons:
-            use = Use(lesson, run.run_id, run.at, _helped(run, lesson, before))
+            use = Use(lesson, run.run_id, run.at, _helped(run, lesson, runs))
             await self._store.put(Record(USE, f"{lesson}/{run.run_id}", to_record(use)))
+        return runs
 
     async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
         """Write down what a person says of a lesson."""
@@ -92,16 +96,22 @@ class Counting:
             uses.setdefault(use.lesson, []).append(use)
         return {lesson: _counted(its) for lesson, its in uses.items()}
 
-    async def harm(self, lesson: str, task_type: str) -> Effect | None:
-        """Return the effect of a lesson if that is surely below zero.
+    async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
+        """Return the effect of a lesson in these runs if that is surely below zero and was not judged before.
 
-        Surely: at least 10 runs with it and 10 without, of this task type, put a 95 % interval below zero, at
-        the moments at which `last_look` looks.
+        Surely: at least 10 runs with it and 10 without put a 95 % interval below zero. `last_look` says when
+        it is looked at; what a person approves after that stays until there is four times as much.
         """
-        runs = [one for one in await self._runs(task_type) if one.score is not None]
-        seen = last_look((lesson in one.lessons, one.score) for one in runs if one.score is not None)
-        effect = None if seen is None else effect_of(*seen)
-        return effect if effect is not None and effect.high < 0 else None
+        scores = ((lesson in one.lessons, one.score) for one in runs if one.score is not None)
+        if (seen := last_look(scores)) is None:
+            return None
+        look = min(map(len, seen))
+        before = await self._store.get(VERDICT, lesson)
+        if before is not None and before.data["look"] >= look:
+            return None
+        await self._store.put(Record(VERDICT, lesson, {"look": look}))
+        effect = effect_of(*seen)
+        return effect if effect.high < 0 else None
 
     async def score(self, run_id: str) -> float | None:
         """Return what a run came to; None where that is not known."""
@@ -119,7 +129,11 @@ class Counting:
 
 
 def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | None:
-    without = [one.score for one in others if one.score is not None and lesson not in one.lessons]
+    without = [
+        one.score
+        for one in others
+        if one.score is not None and one.run_id != run.run_id and lesson not in one.lessons
+    ]
     if run.score is None or not without or run.score == (average := fmean(without)):
         return None
     return run.score > average

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
@@ -11,7 +12,9 @@ from redraft.core.errors import ConfigError, ReflectionDueError
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import LessonKind
 from redraft.lessons.outcome import Outcome
+from redraft.lessons.writing_prompt import MOST_SHOWN, MOST_TRANSCRIPT
 from redraft.stores.base import Record
+from redraft.text.middle import without_middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Store
 
-DUTY = "lesson_duty"
-"""The kind of the records."""
+DUTY, SETTLED = "lesson_duty", "lesson_duty_settled"
+"""The kinds of the records: what is due, and what no longer is. The first are few, and looked at often."""
 HELD = 300.0
 """Seconds for which who reflects on a run keeps others from doing so, too; then it counts as dead."""
 _SHOWN = 60
@@ -60,13 +63,15 @@ class Duties:
 
     async def begin(self, outcome: Outcome, kind: LessonKind) -> None:
         """Write down that a run has to be reflected on, unless that was done or waived before."""
-        clean = Cleaner().redactor.redact_object(outcome)
-        duty = Duty(outcome.run_id, self._agent, kind, outcome=clean)
-        await self._store.put_if_absent(self._record(duty))
+        if await self._store.get(SETTLED, self._key(outcome.run_id, kind)) is None:
+            shown = await asyncio.to_thread(_shown, outcome)
+            await self._store.put_if_absent(
+                self._record(DUTY, Duty(outcome.run_id, self._agent, kind, outcome=shown))
+            )
 
     async def due(self) -> list[Duty]:
-        """Return what is due, the earliest first, but for that which somebody is at."""
-        found = await self._store.find(DUTY, where={"agent": self._agent, "state": "due"})
+        """Return what is due, but for that which somebody is at."""
+        found = await self._store.find(DUTY, prefix=f"{self._agent}/")
         duties = [from_record(Duty, record.data) for record in found]
         now = self._now().timestamp()
         return [duty for duty in duties if duty.held_until <= now]
@@ -76,33 +81,39 @@ class Duties:
         found = await self._store.get(DUTY, self._key(run_id, kind))
         duty = None if found is None else from_record(Duty, found.data)
         now = self._now().timestamp()
-        if found is None or duty is None or duty.state != "due" or duty.held_until > now:
+        if found is None or duty is None or duty.held_until > now:
             return False
         held = replace(duty, held_until=now + HELD)
-        return await self._store.replace(replace(found, data=_data(held))) is not None
+        return await self._store.replace(replace(found, data=to_record(held))) is not None
 
     async def release(self, run_id: str, kind: LessonKind) -> None:
-        """Let others do what could not be done here; what was done meanwhile stays so."""
+        """Let others do what could not be done here."""
         found = await self._store.get(DUTY, self._key(run_id, kind))
-        if found is not None and (duty := from_record(Duty, found.data)).state == "due":
-            await self._store.replace(replace(found, data=_data(replace(duty, held_until=0.0))))
+        if found is not None:
+            free = replace(from_record(Duty, found.data), held_until=0.0)
+            await self._store.replace(replace(found, data=to_record(free)))
 
     async def lesson_of(self, run_id: str, kind: LessonKind) -> str:
         """Return the id of the lesson of this kind that came of a run; empty where there is none."""
-        found = await self._store.get(DUTY, self._key(run_id, kind))
+        found = await self._store.get(SETTLED, self._key(run_id, kind))
         return "" if found is None else from_record(Duty, found.data).lesson
 
     async def fulfil(self, run_id: str, kind: LessonKind, lesson: str) -> None:
         """Write down which lesson came of a run."""
-        await self._store.put(self._record(Duty(run_id, self._agent, kind, "done", lesson=lesson)))
+        await self._settle(Duty(run_id, self._agent, kind, "done", lesson=lesson))
 
     async def waive(self, run_id: str, why: str) -> int:
         """Write down that nobody has to reflect on a run, and why; return how many duties that ends."""
-        found = await self._store.find(DUTY, prefix=f"{self._key(run_id)}/", where={"state": "due"})
+        found = await self._store.find(DUTY, prefix=f"{self._key(run_id)}/")
         for record in found:
-            duty = replace(from_record(Duty, record.data), state="waived", why=why, outcome=None)
-            await self._store.replace(replace(record, data=_data(duty)))
+            duty = from_record(Duty, record.data)
+            await self._settle(replace(duty, state="waived", why=why, outcome=None, held_until=0.0))
         return len(found)
+
+    async def _settle(self, duty: Duty) -> None:
+        record = self._record(SETTLED, duty)
+        await self._store.put(record)
+        await self._store.delete(DUTY, record.key)
 
     async def waive_by_hand(self, run_id: str, why: str) -> None:
         """Do what `waive` does for a person; raises `ConfigError` where there is no reason or nothing due."""
@@ -111,8 +122,8 @@ class Duties:
         if not await self.waive(run_id, why):
             raise ConfigError(f"Nothing is due of the run {run_id!r}.")
 
-    def _record(self, duty: Duty) -> Record:
-        return Record(DUTY, self._key(duty.run_id, duty.kind), _data(duty))
+    def _record(self, kind: str, duty: Duty) -> Record:
+        return Record(kind, self._key(duty.run_id, duty.kind), to_record(duty))
 
     def _key(self, run_id: str, *kind: str) -> str:
         # An id of a program's own may hold the slash that sets the parts apart.
@@ -134,6 +145,12 @@ def due_error(duties: list[Duty]) -> ReflectionDueError:
     )
 
 
-def _data(duty: Duty) -> dict[str, object]:
-    # What duties are searched by is there whatever it is.
-    return to_record(duty) | {"agent": duty.agent, "state": duty.state}
+def _shown(outcome: Outcome) -> Outcome:
+    """Return an outcome as a model is shown it: bounded, its secrets withheld."""
+    bounded = replace(
+        outcome,
+        output=without_middle(outcome.output, MOST_SHOWN),
+        error=without_middle(outcome.error, MOST_SHOWN),
+        transcript=without_middle(outcome.transcript, MOST_TRANSCRIPT),
+    )
+    return replace(Cleaner().redactor.redact_object(bounded), run_id=outcome.run_id)

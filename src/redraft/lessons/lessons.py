@@ -131,7 +131,8 @@ class Lessons:
             return None
         outcome = replace(outcome, trusted=outcome.trusted or self.trusted)
         if content is not None:
-            return await self._learning.file(outcome, given(content, outcome.status), by_hand=True)
+            written = await asyncio.to_thread(given, content, outcome.status)
+            return await self._learning.file(outcome, written, by_hand=True)
         kind = FORMS[outcome.status].kind
         if outcome.run_id and (known := await self._memory.duties.lesson_of(outcome.run_id, kind)):
             try:
@@ -157,7 +158,7 @@ class Lessons:
         asked = Task(task) if isinstance(task, str) else task.asked()
         status = next(status for status, form in FORMS.items() if isinstance(content, form))
         outcome = Outcome(asked, status, error=error, run_id=run_id, trusted=True)  # pyright: ignore[reportArgumentType] (the keys of FORMS)
-        written = given(content)
+        written = await asyncio.to_thread(given, content)
         if confidence is not None:
             check_share("confidence", confidence)
             written = replace(written, confidence=confidence)
@@ -212,6 +213,7 @@ class Lessons:
         elif outcome is not None and self._is_auto and self.successes and result.iterations_used:
             await self._learning.reflect(outcome, self._model(), only_replicable=True)
         await self._learning.expire()
+        await self._learning.embed()  # what people added
 
     # --- duties --------------------------------------------------------------------------------------------
 
@@ -258,7 +260,8 @@ class Lessons:
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
         """Put other words in the place of a lesson's; raises `ConfigError` for what no lesson may say."""
-        return await self._upkeep.edit(lesson_id, given(content).content)
+        written = await asyncio.to_thread(given, content)
+        return await self._upkeep.edit(lesson_id, written.content)
 
     async def rate(self, lesson_id: str, helped: bool) -> None:
         """Count that a lesson helped, or hurt, as a person sees it."""

@@ -11,6 +11,8 @@ from redraft.lessons.counting import ScoredRun
 from redraft.lessons.ended import score_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redraft.core.result import ReflectionResult
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.memory import Memory
@@ -39,12 +41,12 @@ class Settling:
             result.task.task_type,
             tuple(lesson.id for lesson in lessons),
         )
-        await memory.counting.count(run)
+        runs = await memory.counting.count(run)
         for lesson in lessons:
             if lesson.status == "quarantined":
                 await self._release(lesson, result.run_id, score, succeeded=_succeeded(outcome))
             elif lesson.status == "active":
-                await self._retire(lesson, result.task.task_type)
+                await self._retire(lesson, runs)
 
     def _had(self, result: ReflectionResult) -> list[Lesson]:
         """Return the lessons that were put before a run and are still there."""
@@ -61,8 +63,8 @@ class Settling:
         if lesson.source != run_id and (succeeded or better):
             await self._upkeep.approve(lesson.id, f"The attempt {run_id} with it did better.")
 
-    async def _retire(self, lesson: Lesson, task_type: str) -> None:
-        effect = await self._memory.counting.harm(lesson.id, task_type)
+    async def _retire(self, lesson: Lesson, runs: Sequence[ScoredRun]) -> None:
+        effect = await self._memory.counting.harm(lesson.id, runs)
         if effect is not None:
             why = (
                 f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "

@@ -20,11 +20,9 @@ WAITING = "lesson_waiting"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Hold the rule and the steps that came with a lesson in quarantine, and which task taught it."""
+    """Hold the rule and the steps that came with a lesson in quarantine."""
 
     lesson: str
-    agent: str
-    task: str
     principle: str = ""
     replay: Replay | None = None
 
@@ -38,21 +36,25 @@ class WaitingRoom:
 
     async def enter(self, lesson: str, task: Task, principle: str, replay: Replay | None) -> None:
         """Let a lesson wait."""
-        waiting = Waiting(lesson, self._agent, _identity(task), principle, replay)
-        data = to_record(waiting) | {"agent": self._agent, "task": waiting.task}
-        await self._store.put(Record(WAITING, lesson, data))
+        waiting = Waiting(lesson, principle, replay)
+        data = to_record(waiting) | {"lesson": lesson}  # what it is searched by is there whatever it is
+        await self._store.put(Record(WAITING, f"{self._prefix(task)}{lesson.rpartition('/')[2]}", data))
 
     async def of_task(self, task: Task) -> list[str]:
         """Return the ids of the lessons that this very task taught and that still wait, the newest first."""
-        where = {"agent": self._agent, "task": _identity(task)}
-        return [one.key for one in await self._store.find(WAITING, where=where, newest_first=True)]
+        found = await self._store.find(WAITING, prefix=self._prefix(task), newest_first=True)
+        return [from_record(Waiting, one.data).lesson for one in found]
 
     async def leave(self, lesson: str) -> Waiting | None:
         """Return what waited with a lesson, for the last time; to one caller only."""
-        found = await self._store.get(WAITING, lesson)
-        if found is None or not await self._store.delete(WAITING, lesson):
+        found = await self._store.find(WAITING, where={"lesson": lesson}, limit=1)
+        if not found or not await self._store.delete(WAITING, found[0].key):
             return None
-        return from_record(Waiting, found.data)
+        return from_record(Waiting, found[0].data)
+
+    def _prefix(self, task: Task) -> str:
+        # Found by the task, which happens at the beginning of each run.
+        return f"{self._agent}/{_identity(task)}/"
 
 
 def _identity(task: Task) -> str:
