@@ -274,8 +274,14 @@ class Collection:
 
     async def ready(self) -> None:
         """Wait for all vectors."""
+        from redraft.lessons.index_row import row_of
+        from redraft.lessons.vectors import Vectors, packed
+        from redraft.redact.redactor import Redactor
+
         await self.default.refresh()
         await self.default.fill()
+        rows = await self._embedder([row_of(lesson_of(one), Redactor()).meaning for one in self.documents])
+        self._vectors = Vectors([packed(row) for row in rows], len(rows[0]))
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
         """Return what each way of ranking finds for a text."""
@@ -293,15 +299,8 @@ class Collection:
         return [self.documents[int(one.lesson.id.rpartition("-")[2])] for one in found]
 
     async def _by_vectors(self, text: str) -> list[Reflection]:
-        from redraft.lessons.index_row import row_of
-        from redraft.lessons.vectors import Vectors, packed
-        from redraft.redact.redactor import Redactor
-
-        nothing = Redactor()
-        meanings = [row_of(lesson_of(one), nothing).meaning for one in self.documents]
-        rows = await self._embedder(meanings)
         (question,) = await self._embedder([text])
-        cosines = Vectors([packed(row) for row in rows]).cosines(question)
+        cosines = self._vectors.cosines(question)
         order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
         return [self.documents[place] for place in order[:FIRST]]
 
@@ -364,18 +363,19 @@ async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> s
 async def prefilter(embedder: Remembering, texts: Sequence[str]) -> str:
     """Compare the three nearest of those whose signs are near with the three nearest of all."""
     from redraft.lessons.index_search import DEPTH
-    from redraft.lessons.vectors import Signs, Vectors, packed, signs
+    from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
 
     vectors = list(embedder.known.values())
     questions = await embedder(texts)
-    codes = [signs(vector) for vector in vectors]
-    near, all_of_them = Signs(b"".join(codes), len(codes[0])), Vectors([packed(one) for one in vectors])
+    rows = [packed(vector) for vector in vectors]
+    codes = [signs_of(row) for row in rows]
+    near, all_of_them = Signs(codes, len(codes[0])), Vectors(rows, len(vectors[0]))
     depth = len(vectors) * DEPTH // 100_000 * 5
     same = 0
     for question in questions:
         cosines = all_of_them.cosines(question)
         best = sorted(range(len(cosines)), key=lambda place: -cosines[place])[:3]
-        same += set(best) <= set(near.nearest(signs(question), depth))
+        same += set(best) <= set(near.nearest(signs_of(packed(question)), depth))
     return (
         f"Of {len(vectors):,} real vectors, the three nearest are among the {depth} whose signs are nearest "
         f"for {same} of {len(questions)} questions."

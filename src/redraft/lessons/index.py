@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = ".index"
-AHEAD = 1_024
-"""Lessons without a vector that are looked up together."""
 EMBEDDED = 32
 """Lessons that are embedded and written down together."""
 QUESTIONS = 256
@@ -99,22 +97,19 @@ class LessonIndex:
         return await self._do(self._rebuilt)
 
     async def fill(self, most: int | None = None) -> int:
-        """Embed lessons that have no vector yet, the newest first, at most so many; return how many.
+        """Embed texts of lessons that have no vector yet, the newest first, at most so many; return how many.
 
         What is done stays done if it is cancelled. Raises what the embedder raises.
         """
         done = 0
-        while self._embedder is not None:
-            count = AHEAD if most is None else min(AHEAD, most - done)
-            waiting = await self._do(partial(self._without_vector, count))
-            for start in range(0, len(waiting), EMBEDDED):
-                some = dict(waiting[start : start + EMBEDDED])
-                vectors = await self._embedder(list(some.values()))
-                await self._do(partial(self._keep, dict(zip(some, vectors, strict=True))))
-                done += len(some)
-            if len(waiting) < AHEAD:
-                break
-        return done
+        waiting = [] if self._embedder is None else await self._do(self._without_vector)
+        waiting = waiting[:most]
+        while self._embedder is not None and done < len(waiting):
+            texts = await self._do(partial(self._meanings, waiting[done : done + EMBEDDED]))
+            vectors = await self._embedder(list(texts.values()))
+            await self._do(partial(self._keep, dict(zip(texts, vectors, strict=True))))
+            done += EMBEDDED
+        return len(waiting)
 
     async def aclose(self) -> None:
         """Let go of the index; the next use opens it again."""
@@ -210,15 +205,23 @@ class LessonIndex:
             self._redactor = redactor_of_environment(also=tuple(Category))
         return Scan(connection, self._path, self._redactor)
 
-    def _without_vector(self, count: int, connection: Connection) -> list[tuple[bytes, str]]:
+    def _without_vector(self, connection: Connection) -> list[int]:
+        """Return a lesson for each text that has no vector."""
         rows = connection.execute(
-            "SELECT DISTINCT lessons.digest, meaning FROM lessons JOIN texts USING (number) "
-            "WHERE status = 'active' AND NOT EXISTS "
+            "SELECT min(number) FROM lessons WHERE status = 'active' AND NOT EXISTS "
             "(SELECT 1 FROM vectors WHERE embedder = ? AND vectors.digest = lessons.digest) "
-            "ORDER BY day DESC LIMIT ?",
-            (self._name, count),
+            "GROUP BY digest ORDER BY max(day) DESC",
+            (self._name,),
         )
-        return rows.fetchall()
+        return [number for (number,) in rows]
+
+    def _meanings(self, numbers: list[int], connection: Connection) -> dict[bytes, str]:
+        marks = ", ".join(map(str, numbers))
+        return dict(
+            connection.execute(
+                f"SELECT digest, meaning FROM lessons JOIN texts USING (number) WHERE number IN ({marks})"  # noqa: S608 (numbers)
+            )
+        )
 
     def _keep(self, vectors: dict[bytes, Sequence[float]], connection: Connection) -> None:
         with transaction(connection):
