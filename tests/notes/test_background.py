@@ -29,9 +29,12 @@ async def slow(given):
 def sluggish(given):
     time.sleep(seconds)
     return TaskReflection.of_first_run("Better.", "")
-def ensemble(strategy):
-    task = Task("Say it.", handler=lambda ctx: "said", reflect=ReflectionConfig(strategy=strategy))
-    return Ensemble(tasks=[task], reflection_store=SqliteReflectionStore(path), keep=False)
+def ensemble(*strategies):
+    tasks = [
+        Task("Say it.", handler=lambda ctx: "said", reflect=ReflectionConfig(strategy=strategy))
+        for strategy in strategies
+    ]
+    return Ensemble(tasks=tasks, reflection_store=SqliteReflectionStore(path), keep=False)
 """
 
 
@@ -53,27 +56,26 @@ def _environment():
     return {**os.environ, "REDRAFT_HOME": ""}
 
 
-@pytest.mark.parametrize("strategy", ["slow", "sluggish"])
 @pytest.mark.parametrize(
     "script",
     [
-        "print(asyncio.run(ensemble({strategy}).run(wait_for_reflections=False)).output)",
-        "print(ensemble({strategy}).run_sync(wait_for_reflections=False).output)",
-        "print(ensemble({strategy}).run_sync(wait_for_reflections=False).output); sys.exit(0)",
+        "print(asyncio.run(ensemble(slow, sluggish).run(wait_for_reflections=False)).output)",
+        "print(ensemble(slow, sluggish).run_sync(wait_for_reflections=False).output)",
+        "print(ensemble(slow, sluggish).run_sync(wait_for_reflections=False).output); sys.exit(0)",
         """
 async def main():
-    runs = [ensemble({strategy}).run(wait_for_reflections=False) for _ in range(1)]
+    runs = [ensemble(slow, sluggish).run(wait_for_reflections=False) for _ in range(1)]
     print((await asyncio.gather(*runs))[0].output)
 thread = threading.Thread(target=asyncio.run, args=(main(),))
 thread.start(); thread.join()""",
     ],
     ids=["asyncio", "sync", "exit", "thread"],
 )
-def test_a_process_that_ends_normally_finishes_them(script, strategy, tmp_path):
+def test_a_process_that_ends_normally_finishes_them(script, tmp_path):
     path = tmp_path / "notes.db"
-    done = run(script.format(strategy=strategy), path)
+    done = run(script, path)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "said\n")
-    assert notes_in(path) == 1
+    assert notes_in(path) == 2
 
 
 def test_a_process_that_ends_in_an_error_finishes_them_too(tmp_path):

@@ -1,8 +1,6 @@
 """Notes in every store: what is in force, what is kept, and many runs at once."""
 
 import asyncio
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -356,54 +354,6 @@ def test_64_runs_at_once_are_64_revisions(notes):
         noted = await notes.noted(IDENTITY)
         assert (noted.run_count, noted.in_force) == (65, 65)
         assert (await notes.retrieve(IDENTITY)).run_count == 65
-
-    asyncio.run(main())
-
-
-RUNS = """
-import asyncio, sys
-from redraft.core.task import Task
-from redraft.notes.{module} import {name}
-from redraft.notes.reflection import TaskReflection
-
-async def main(place, process):
-    async with {name}(place) as notes:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        await asyncio.gather(*(
-            notes.append(Task("Write."), TaskReflection.of_first_run("So.", ""), run_id=f"{{process}}/{{n}}")
-            for n in range(16)
-        ))
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize("name", ["SqliteReflectionStore", "PostgresReflectionStore"])
-def test_64_runs_of_4_processes_are_64_revisions(name, tmp_path, request):
-    sqlite = name.startswith("Sqlite")
-    place = str(tmp_path / "redraft.db") if sqlite else request.getfixturevalue("postgres").url
-    script = RUNS.format(module="sqlite" if sqlite else "postgres", name=name)
-    argv = [sys.executable, "-W", "error", "-c", script, place]
-    pipe = subprocess.PIPE
-    children = [subprocess.Popen([*argv, str(n)], stdin=pipe, stdout=pipe, text=True) for n in range(4)]
-    for child in children:
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        child.communicate(timeout=60)
-        assert child.returncode == 0
-
-    async def main():
-        async with (SqliteReflectionStore if sqlite else PostgresReflectionStore)(place) as notes:
-            identity = TaskIdentity.of("Write.")
-            noted, revisions = await notes.noted(identity), await notes.revisions(identity)
-            assert (noted.run_count, noted.in_force) == (64, 64)
-            assert [note.version for note in revisions] == list(range(1, 65))
-            assert [note.reflection.run_count for note in revisions] == list(range(1, 65))
-            assert {note.run_id for note in revisions} == {f"{p}/{n}" for p in range(4) for n in range(16)}
 
     asyncio.run(main())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.task import Advice
@@ -27,7 +27,7 @@ class GivenNote:
     """Hold what a run is given: the note as it stands in the prompt, or why there is none.
 
     `in_force` is the version that the task's notes stand at, `version` the one that was given, which a trial
-    may make another or none.
+    may make another or none. `unread` says that the notes could not be read, which was warned of.
     """
 
     arm: Arm = "none"
@@ -36,6 +36,7 @@ class GivenNote:
     text: str = ""
     tokens: int = 0
     why: str = ""
+    unread: bool = False
 
     def advice(self) -> tuple[Advice, ...]:
         """Return the note as advice on this very task, for drafts and revisions alike, if there is one."""
@@ -67,7 +68,7 @@ async def given_note(
             note = None if against is None else await notebook.revision(identity, against)
     except Exception as error:  # noqa: BLE001 (whatever a store raises: a run without a note is better than none)
         logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
-        return replace(NO_NOTE, why=f"the notes can't be read: {error}")
+        return GivenNote(unread=True)
     if note is None:
         return GivenNote("control", in_force=current.version, why="a control run of the trial: no note")
     text = note_block(note.reflection, task.asked(), inputs)

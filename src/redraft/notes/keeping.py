@@ -70,14 +70,18 @@ class Keeping:
         return None if record is None else from_record(returns, record.data["value"])
 
     async def write(self, name: str, value: Any) -> None:
-        """Write down what something came to; where that can't be, a warning says so."""
+        """Write down what something came to; where that can't be, a warning says so.
+
+        Under an id that nobody gave nobody asks for it, and the run's own record warns of the store.
+        """
         if self.store is None:
             return
         record = Record(DONE, f"{self.run_id}/{name}", {"value": to_record(value)})
         try:
             await self.store.put_if_absent(record)
         except StoreError as error:
-            logger.warning("What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
+            level = logging.WARNING if self.resumes else logging.INFO
+            logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
 
 
 def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:

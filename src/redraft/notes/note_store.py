@@ -16,6 +16,7 @@ from redraft.notes.injection import note_block, tokens_of
 from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback
 from redraft.notes.standing import checked_version, rolled_back, switched, why_of, with_revision
 from redraft.notes.trial import LATEST_USES, may_replace, verdict
+from redraft.notes.turns import turns_of
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -113,15 +114,16 @@ class NoteStore:
         """
         identity = TaskIdentity.of(task)
         counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
-        note = await self._written(identity, counted, run_id)
-        free = None if trial is None else await self._replaceable(identity, trial)
+        async with turns_of(identity):  # else each run of this process would try the numbers of all others
+            note = await self._written(identity, counted, run_id)
+            free = None if trial is None else await self._replaceable(identity, trial)
 
-        def changed(noted: NotedTask) -> NotedTask:
-            defined = replace(noted, description=task.description, expected_output=task.expected_output)
-            held = trial is not None and noted.in_force is not None and noted.in_force != free
-            return with_revision(replace(defined, name=name or noted.name), note, held=held)
+            def changed(noted: NotedTask) -> NotedTask:
+                defined = replace(noted, description=task.description, expected_output=task.expected_output)
+                held = trial is not None and noted.in_force is not None and noted.in_force != free
+                return with_revision(replace(defined, name=name or noted.name), note, held=held)
 
-        await self._change(identity, changed, NotedTask(identity, task.description), note)
+            await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
 
     async def used(self, identity: str, use: NoteUse, /) -> None:

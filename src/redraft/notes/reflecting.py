@@ -81,7 +81,9 @@ class Reflecting:
         """Reflect, store, and tell the listeners; return what they were told.
 
         Under a run id that was given, only once. Never raises an `Exception`: what fails leaves the notes as
-        they were, with one warning that names the task and the reason.
+        they were, with one warning that names the task and the reason; a run whose note could not be read
+        had its warning. A trial is looked at when a note was stored: what else changes its scores, a run
+        whose reflection failed, counts at the next one.
         """
         made: Learnt | None = None
         metered = None if self.model is None else Metered(self.model)
@@ -95,7 +97,8 @@ class Reflecting:
             learnt = await run.keeping.once("reflection", Learnt, make)
         except Exception as error:  # noqa: BLE001 (whatever it is, the output is there, and so is the note before)
             why = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
-            logger.warning("No note was made on the task %r: %s", self.task.title, why)
+            level = logging.INFO if run.given.unread else logging.WARNING
+            logger.log(level, "No note was made on the task %r: %s", self.task.title, why)
             return Learnt(problem=why, usage=NOTHING_USED if metered is None else metered.used), None
         if made is None or made.reflection is None:
             return learnt, None

@@ -1,0 +1,165 @@
+"""Many runs of one task at once, and a store that goes away between them."""
+
+import asyncio
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from ensembles import is_reflection, warnings
+from redraft import (
+    Ensemble,
+    InMemoryReflectionStore,
+    ReflectionConfig,
+    ScriptedModel,
+    Task,
+    TaskIdentity,
+    TaskReflection,
+)
+from redraft.notes.postgres import PostgresReflectionStore
+from redraft.notes.sqlite import SqliteReflectionStore
+
+SAY = "Say it."
+
+
+class Own:
+    """A store with two methods, one async and one not."""
+
+    def __init__(self):
+        self._kept = {}
+
+    async def store(self, identity, reflection):
+        await asyncio.sleep(0)
+        self._kept[identity] = reflection
+
+    def retrieve(self, identity):
+        return self._kept.get(identity)
+
+
+def made(name, request):
+    if name == "memory":
+        return InMemoryReflectionStore()
+    if name == "sqlite":
+        return SqliteReflectionStore(request.getfixturevalue("tmp_path") / "notes.db")
+    return Own() if name == "own" else PostgresReflectionStore(request.getfixturevalue("postgres").url)
+
+
+@asynccontextmanager
+async def opened(name, request):
+    store = made(name, request)
+    yield store
+    if name != "own":
+        await store.aclose()
+
+
+@pytest.mark.parametrize("name", ["memory", "sqlite", "postgres", "own"])
+def test_64_runs_at_once_are_64_more(name, request):
+    async def main():
+        async with opened(name, request) as store:
+            model = ScriptedModel(lambda asked: "OBSERVATIONS:\n- seen" if is_reflection(asked) else "x")
+            task, told = Task(SAY, reflect=True), []
+            ensemble = Ensemble(model, [task], store, told.append, keep=False)
+            await ensemble.run()
+            await asyncio.gather(*(ensemble.run() for _ in range(64)))
+            kept = store.retrieve(TaskIdentity.of(task))
+            assert (kept if name == "own" else await kept).run_count == 65
+            assert sorted(event.reflection.run_count for event in told) == list(range(1, 66))
+            assert [event.is_first_reflection for event in told].count(True) == 1
+
+    asyncio.run(main())
+
+
+RUNS = """
+import asyncio, sys
+from redraft import Ensemble, ReflectionConfig, Task, TaskReflection
+from redraft.notes.{module} import {name}
+
+def better(given):
+    return TaskReflection.of_first_run("So.", "")
+
+async def main(place):
+    async with {name}(place) as notes:
+        task = Task("Say it.", handler=lambda ctx: "said", reflect=ReflectionConfig(strategy=better))
+        ensemble = Ensemble(tasks=[task], reflection_store=notes, keep=False)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        results = await asyncio.gather(*(ensemble.run() for _ in range(16)))
+        print(*(result[task].run_id for result in results))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SqliteReflectionStore", "PostgresReflectionStore"])
+def test_64_runs_of_4_processes_are_64_more(name, tmp_path, request):
+    sqlite = name.startswith("Sqlite")
+    place = str(tmp_path / "redraft.db") if sqlite else request.getfixturevalue("postgres").url
+    script = RUNS.format(module="sqlite" if sqlite else "postgres", name=name)
+    argv, pipe, identity = (
+        [sys.executable, "-W", "error", "-c", script, place],
+        subprocess.PIPE,
+        TaskIdentity.of(SAY),
+    )
+    open_store = SqliteReflectionStore if sqlite else PostgresReflectionStore
+
+    async def before():
+        async with open_store(place) as notes:
+            await notes.store(identity, TaskReflection.of_first_run("Before.", ""))
+
+    asyncio.run(before())
+    children = [subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) for _ in range(4)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    runs = {run_id for child in children for run_id in child.communicate(timeout=60)[0].split()}
+    assert [child.returncode for child in children] == [0] * 4
+    assert len(runs) == 64
+
+    async def main():
+        async with open_store(place) as notes:
+            noted, revisions = await notes.noted(identity), await notes.revisions(identity)
+            assert (noted.run_count, noted.in_force) == (65, 65)
+            assert [note.version for note in revisions] == list(range(1, 66))
+            assert [note.reflection.run_count for note in revisions] == list(range(1, 66))
+            assert {note.run_id for note in revisions[1:]} == runs
+
+    asyncio.run(main())
+
+
+def test_a_server_that_can_not_be_asked_any_more_costs_one_warning_a_run(postgres, caplog):
+    now = SimpleNamespace(breaks=False)
+
+    def handler(ctx):
+        if now.breaks:
+            postgres.ask("ALTER TABLE redraft_records RENAME TO away")
+        return f"said, {'with' if 'Improvement Notes' in ctx.prompt else 'without'} a note"
+
+    def better(given):
+        return TaskReflection.of_first_run(f"{given.task.description} Well.", "")
+
+    async def main():
+        async with PostgresReflectionStore(postgres.url) as notes:
+            task = Task(SAY, handler=handler, reflect=ReflectionConfig(strategy=better))
+            ensemble = Ensemble(tasks=[task], reflection_store=notes, keep=False)
+            await ensemble.run()
+            found = []
+            for number in range(3):  # in the middle of a run, during all of one, and when it is back
+                now.breaks = number == 0
+                caplog.clear()
+                result = await ensemble.run()
+                found.append((result.output, result[task].reflection is not None, len(warnings(caplog))))
+                if number == 1:
+                    postgres.ask("ALTER TABLE away RENAME TO redraft_records")
+                    prior = await notes.current(TaskIdentity.of(SAY))
+                    assert (prior.version, prior.reflection.run_count) == (1, 1)
+            assert found == [
+                ("said, with a note", False, 1),
+                ("said, without a note", False, 1),
+                ("said, with a note", True, 0),
+            ]
+
+    asyncio.run(main())
