@@ -175,14 +175,17 @@ def test_what_a_person_vouches_for_is_active_at_once(tmp_path):
 
 
 def test_a_run_leaves_one_lesson_however_often_it_is_reflected_on(tmp_path):
-    model = writer()
+    model = writer(SYSTEMIC)
 
     @in_lessons(tmp_path, model=model)
     async def _(lessons):
         first = await lessons.reflect_on(FAILED)
         assert await lessons.reflect_on(FAILED) == first
         assert len(model.requests) == 1
+        assert await lessons.recall(OTHER) == []
         by_hand = await lessons.reflect_on(FAILED, content=FAILURE)
+        sources = [one.source for one in await lessons.recall(OTHER)]
+        assert sources[:2] == [first.id, "agent/rules.md"]
         assert (by_hand.id, by_hand.content, by_hand.status) == (first.id, FAILURE, "active")
         assert await lessons.find() == [by_hand]
         (tmp_path / "reflections" / f"{first.id}.md").unlink()
@@ -328,6 +331,22 @@ def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
                 await lessons.reflect_on(duty.outcome, content=PARTIAL)
             assert await lessons.due() == []
             await run(lessons, 1.0)
+
+
+def test_a_kept_run_that_had_to_wait_is_resumed_when_nothing_is_due_any_more(tmp_path):
+    @in_lessons(tmp_path, auto=False)
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=0, quality_criteria=[CURSOR])
+        answers = ["page 3", "with next_cursor"]
+        model, keep = ScriptedModel(answers), MemoryStore()
+        agent = Agent(model, pattern=pattern, lessons=lessons, keep=keep)
+        failed = await agent.run(TASK, run_id="r1")
+        for _ in range(2):
+            with pytest.raises(ReflectionDueError) as raised:
+                await agent.run(TASK, run_id="r2")
+            assert raised.value.runs == (failed.run_id,)
+        await lessons.waive("r1", "The shop was closed.")
+        assert (await agent.run(TASK, run_id="r2")).success
 
 
 def test_a_duty_that_could_not_be_done_is_done_before_the_next_run(tmp_path):

@@ -7,7 +7,7 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, ModelError, OutputError
+from redraft.core.errors import ConfigError, ModelError, OutputError, StoreError
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import Content, Failure
 from redraft.lessons.lesson import Lesson
@@ -71,6 +71,7 @@ class Learning:
             # A person's words take the place of a model's.
             changed = {"content": written.content, "status": "active"}
             lesson = await asyncio.to_thread(_changed, memory, lesson.id, changed)
+            await self.admit(lesson)
         if filed.is_new:
             if lesson.status == "active":
                 await self.follow(lesson, written.principle, written.procedure)
@@ -80,6 +81,12 @@ class Learning:
             await memory.duties.fulfil(outcome.run_id, lesson.kind, lesson.id)
         await self.embed()
         return lesson
+
+    async def admit(self, lesson: Lesson) -> None:
+        """Let the rule and the steps that waited with a lesson follow it."""
+        waited = await self._memory.waiting.leave(lesson.id)
+        if waited is not None:
+            await self.follow(lesson, waited.principle, waited.replay)
 
     async def follow(self, lesson: Lesson, principle: str, replay: Replay | None) -> None:
         """Add the rule and the steps that came with a lesson to those of the agent."""
@@ -120,10 +127,10 @@ class Learning:
         await asyncio.to_thread(self._memory.playbooks.archive)
 
     async def embed(self) -> None:
-        """Embed what is new, so that it is found by meaning; a failing embedder costs nothing but that."""
+        """Embed what is new, so that it is found by meaning; a failure costs nothing but that."""
         try:
             await self._memory.index.fill(EMBEDDED)
-        except (ModelError, OutputError) as error:
+        except (ModelError, OutputError, StoreError) as error:
             logger.warning("New lessons are found by their words alone for now: %s", error)
 
     def _lesson(self, outcome: Outcome, written: Written, *, by_hand: bool) -> Lesson:

@@ -43,9 +43,7 @@ class Upkeep:
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Let a lesson be put before the model; its rule and its steps come with it."""
         lesson = await self.change(lesson_id, status="active", why=why, superseded_by="")
-        waited = await self._memory.waiting.leave(lesson_id)
-        if waited is not None:
-            await self._learning.follow(lesson, waited.principle, waited.replay)
+        await self._learning.admit(lesson)
         await self._learning.embed()
         return lesson
 
