@@ -17,6 +17,7 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
         "reflection_model": ("fast", "redraft.toml"),
         "embedder": (None, "default"),
         "home": (".redraft", "default"),
+        "memory": ("memory", "default"),
         "database_url": (None, "default"),
         "project": (None, "default"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
@@ -24,7 +25,7 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[7]
+    assert "fast = openai:z" in shown[8]
 
 
 def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):

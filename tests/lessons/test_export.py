@@ -40,7 +40,7 @@ def test_each_kind_says_what_helps_the_next_time():
     )
     assert "What was missing: The last had no name. Instead: Name files first." in by_id["[a/partial]"]
     assert "What worked: 1. Ask for the cursor. 2. Pass it on." in by_id["[a/procedure]"]
-    assert "Decided: SQLite Because: Search is" in by_id["[a/decision]"]
+    assert "Decided: SQLite. Because: Search is" in by_id["[a/decision]"]
     rules = items(export(made, "rules", {}).body)
     assert len(rules) == 4
     assert all("What failed" not in line and "Because" not in line for line in rules)

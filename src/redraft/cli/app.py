@@ -12,6 +12,7 @@ from redraft.cli.demo import demo
 from redraft.cli.diff import diff
 from redraft.cli.doctor import doctor
 from redraft.cli.export import export
+from redraft.cli.lessons import lessons
 from redraft.cli.notes import notes
 from redraft.cli.resume import resume
 from redraft.cli.revise import revise
@@ -40,6 +41,7 @@ app = typer.Typer(
 for command in (demo, check, revise, run, runs, show, why, diff, resume, export, schema, doctor, settings):
     app.command()(command)
 app.add_typer(notes, name="notes")
+app.add_typer(lessons, name="lessons")
 
 
 def _print_version(wanted: bool) -> None:

@@ -31,6 +31,9 @@ class Settings:
         "What finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text alone.",
     )
     home: str = _setting("REDRAFT_HOME", "The folder for what is kept; empty keeps nothing.", ".redraft")
+    memory: str = _setting(
+        "REDRAFT_MEMORY", "The folder of what agents learn: files to read, edit and keep in git.", "memory"
+    )
     database_url: str | None = _setting(
         "REDRAFT_DATABASE_URL",
         "A PostgreSQL database to keep runs in, in place of a file in `home`: "

@@ -152,7 +152,7 @@ def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
         return _inert(one_line(cleaner.redacted(text)))
 
     parts = _rule_of(lesson.content) if form == "rules" else _parts_of(lesson.content)
-    texts = " ".join(f"{label}: {said(text)}" for label, text in parts.items())
+    texts = " ".join(f"{label}: {_sentence(said(text))}" for label, text in parts.items())
     about = "; ".join(filter(None, map(said, (lesson.task_type, ", ".join(lesson.tools)))))
     # A title that is marked as one begins no heading, list or rule, whatever it begins with.
     title = f"**{said(lesson.summary)}**" + (f" ({about})" if about else "")
@@ -185,6 +185,10 @@ def _rule_of(content: Content) -> dict[str, str]:
             return {"Decided": content.decision}
         case Procedure():
             return {"What worked": content.strategy}
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _inert(text: str) -> str:

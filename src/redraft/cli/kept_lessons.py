@@ -1,0 +1,174 @@
+"""The kept lessons, as commands read and change them: whatever a command shows of them comes through here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
+
+from redraft.core.check import check_choice
+from redraft.core.errors import LessonFileError
+from redraft.lessons.clean import lesson_redactor
+from redraft.lessons.content import KINDS
+from redraft.lessons.counting import Counters, Counting
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.lesson import STATUSES, Lesson
+from redraft.lessons.lessons import Lessons
+from redraft.stores.place import project_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from redraft.cli.lessons_place import LessonsPlace
+    from redraft.stores.base import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Say which lessons are meant; what is None leaves out none."""
+
+    kind: str | None = None
+    status: str | None = None
+    task_type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is not None:
+            check_choice("--kind", self.kind, tuple(KINDS))
+        if self.status is not None:
+            check_choice("--status", self.status, STATUSES)
+
+    def fits(self, lesson: Lesson) -> bool:
+        """Say whether a lesson is meant."""
+        return (
+            self.kind in (None, lesson.kind)
+            and self.status in (None, lesson.status)
+            and self.task_type in (None, lesson.task_type)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLesson:
+    """Hold a lesson with its file, what that says, and how often the lesson helped and hurt."""
+
+    lesson: Lesson
+    file: str
+    archived: bool = False
+    counters: Counters = field(default_factory=Counters)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Hold lessons, the newest first; count the files that can't be read, and those in the archive."""
+
+    lessons: list[KeptLesson]
+    broken: int = 0
+    archived: int = 0
+
+
+def read_lessons(place: LessonsPlace, wanted: Filter) -> Listed:
+    """Read the lessons that fit, with their secrets withheld; the archive is only counted."""
+    found: list[KeptLesson] = []
+    broken = archived = 0
+    for folder in place.folders():
+        for entry in folder.entries():
+            if entry.archived:
+                archived += 1
+                continue
+            try:
+                lesson = folder.read_entry(entry)
+            except LessonFileError:
+                broken += 1
+                continue
+            if wanted.fits(lesson):
+                found.append(KeptLesson(lesson, _shown_path(entry.path)))
+    counted = _counted(place)
+    kept = [
+        KeptLesson(one.lesson, one.file, counters=counted.get(one.lesson.id, Counters())) for one in found
+    ]
+    kept.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
+    return Listed(lesson_redactor().redact_object(kept), broken, archived)
+
+
+def read_lesson(place: LessonsPlace, wanted: str) -> KeptLesson:
+    """Read the lesson that is meant, with its secrets withheld; raises `LessonFileError` for a broken one."""
+    entry = place.meant(wanted)
+    folder = LessonFolder(place.path, entry.id.partition("/")[0])
+    lesson, text = folder.read_entry(entry), folder.text_of(entry)
+    counters = _counted(place).get(lesson.id, Counters())
+    kept = KeptLesson(lesson, _shown_path(entry.path), entry.archived, counters, text)
+    return lesson_redactor().redact_object(kept)
+
+
+def change_lesson(
+    place: LessonsPlace, wanted: list[str], change: Callable[[Lessons, list[str]], Awaitable[Lesson]]
+) -> Lesson:
+    """Change the lessons that are meant; return the one that counts then, with its secrets withheld."""
+    ids = [place.meant(one).id for one in wanted]
+    agent = ids[0].partition("/")[0]
+    return lesson_redactor().redact_object(with_lessons(place, agent, lambda lessons: change(lessons, ids)))
+
+
+def with_lessons(place: LessonsPlace, agent: str, use: Callable[[Lessons], Awaitable[T]]) -> T:
+    """Return what is made of an agent's lessons; they are closed behind it."""
+
+    async def using(store: Store | None) -> T:
+        lessons = Lessons(place.path, agent=agent, store=store or False, auto=False)
+        try:
+            return await use(lessons)
+        finally:
+            await lessons.aclose()
+
+    return _with_store(using)
+
+
+def helped_of(place: LessonsPlace) -> dict[str, float]:
+    """Return for each lesson that was ever used how much more often it helped than it hurt."""
+    return {lesson: float(its.helped - its.hurt) for lesson, its in _counted(place).items()}
+
+
+def active_lessons(place: LessonsPlace) -> list[Lesson]:
+    """Read the lessons that are in force, as their files have them; the archive is left out."""
+    found: list[Lesson] = []
+    for folder in place.folders():
+        for entry in folder.entries():
+            try:
+                lesson = None if entry.archived else folder.read_entry(entry)
+            except LessonFileError:
+                continue
+            if lesson is not None and lesson.status == "active":
+                found.append(lesson)
+    return sorted(found, key=attrgetter("id"))
+
+
+def _counted(place: LessonsPlace) -> Mapping[str, Counters]:
+    async def counting(store: Store | None) -> dict[str, Counters]:
+        found: dict[str, Counters] = {}
+        if store is not None:
+            for folder in place.folders():
+                found |= await Counting(store, folder.name).all_counters()
+        return found
+
+    return _with_store(counting)
+
+
+def _with_store(use: Callable[[Store | None], Awaitable[T]]) -> T:
+    async def using() -> T:
+        store = project_store()
+        try:
+            return await use(store)
+        finally:
+            if store is not None:
+                await store.aclose()
+
+    return asyncio.run(using())
+
+
+def _shown_path(path: os.PathLike[str]) -> str:
+    """Return a path as it is shortest to type from here."""
+    there = os.path.relpath(path)
+    return os.fspath(path) if there.startswith("..") else there

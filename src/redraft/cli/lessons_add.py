@@ -1,0 +1,76 @@
+"""`redraft lessons add`: a lesson that a person writes."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 (Typer reads the annotations)
+from typing import Annotated
+
+import typer
+
+from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
+from redraft.cli.lessons_surface import lessons_surface
+
+Text = Annotated[str | None, typer.Option(metavar="TEXT", show_default=False)]
+
+
+def lessons_add(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="failure, partial, procedure or decision.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(metavar="TEXT", help="What was asked.")] = None,
+    task_type: Annotated[str, typer.Option(metavar="TYPE", help="The kind of task it was.")] = "",
+    tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help="What it used; repeatable.")] = None,
+    error: Annotated[str, typer.Option(metavar="TEXT", help="The error that came of it.")] = "",
+    run: Annotated[str, typer.Option(metavar="RUN", help="The run that taught it.")] = "",
+    confidence: Annotated[
+        float | None, typer.Option(metavar="X", help="How sure you are of it, 0 to 1.", show_default=False)
+    ] = None,
+    what_happened: Text = None,
+    what_went_wrong: Text = None,
+    why: Text = None,
+    do_differently: Text = None,
+    rule: Text = None,
+    strategy: Text = None,
+    why_it_worked: Text = None,
+    decision: Text = None,
+    alternatives: Text = None,
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE.md", help="Take a lesson that is written already.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose lesson it is; not needed where there is one.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="FOLDER", help="Look there, not in `memory`.")
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write a lesson by hand. Out of options or a file, else in your editor; it is active at once."""
+    with lessons_surface(debug=debug):
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.lessons_document import lesson_document
+        from redraft.cli.lessons_place import LessonsPlace, the_agent
+        from redraft.cli.lessons_view import added_line
+        from redraft.cli.lessons_writing import add_lesson, content_of, lesson_given
+
+        place = LessonsPlace.of(path)
+        said = {
+            "what_happened": what_happened,
+            "what_went_wrong": what_went_wrong,
+            "why": why,
+            "do_differently": do_differently,
+            "rule": rule,
+            "strategy": strategy,
+            "why_it_worked": why_it_worked,
+            "decision": decision,
+            "alternatives": alternatives,
+        }
+        whose = the_agent(place, agent)
+        about = {"task": task, "task_type": task_type, "error": error, "source": run}
+        lesson = lesson_given(content_of(said, kind), file, kind, whose, about, tuple(tool or ()))
+        added = add_lesson(place, whose, lesson, confidence)
+        if as_json:
+            emit_json({"is_new": added.is_new, **lesson_document(added.lesson)})
+        else:
+            CalmConsole().show(added_line(added.lesson, is_new=added.is_new), soft_wrap=True)

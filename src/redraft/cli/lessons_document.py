@@ -1,0 +1,33 @@
+"""Lessons as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.codec import to_json
+
+if TYPE_CHECKING:
+    from redraft.cli.kept_lessons import KeptLesson
+    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.query import Found
+
+
+def lesson_document(lesson: Lesson) -> dict[str, Any]:
+    """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
+    known = to_json(lesson)
+    return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}
+
+
+def kept_document(kept: KeptLesson) -> dict[str, Any]:
+    """Describe a lesson with its file and its counters."""
+    return {
+        **lesson_document(kept.lesson),
+        "archived": kept.archived,
+        "file": kept.file,
+        "counters": kept.counters,
+    }
+
+
+def found_document(found: Found) -> dict[str, Any]:
+    """Describe a lesson that was found, and why."""
+    return {"score": found.score, "reason": found.reason, "lesson": lesson_document(found.lesson)}
