@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cli_commands import redraft
 from redraft import ScriptedModel
 from redraft.core.settings import settings_table
 from redraft.workflow import Workflow
@@ -55,6 +56,14 @@ def run(code):
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), names)  # noqa: S102 (our own documentation)
     return names, printed.getvalue()
+
+
+def test_the_notes_are_listed_as_the_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDRAFT_HOME")
+    run(next(code for code in PYTHON if "Ensemble(" in code))
+    promised = next(text for _, text in BLOCKS if text.startswith("$ redraft notes"))
+    assert redraft("notes").stdout.splitlines() == promised.splitlines()[1:]
 
 
 @pytest.mark.usefixtures("_every_model_is_scripted")

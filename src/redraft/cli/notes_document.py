@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
 from redraft.core.summary import render_score
+from redraft.loop.compared import counted
 from redraft.notes.task_notes import mean_of
 from redraft.text.diff import word_diff
 
@@ -59,7 +60,7 @@ def notes_markdown(task: TaskNotes) -> str:
     for note in reversed(task.revisions):
         scores = task.scores(note.version)
         runs = (
-            f"{len(scores)} scored runs, mean {render_score(mean_of(scores)).strip()}"
+            f"{counted(len(scores), 'scored run')}, mean {render_score(mean_of(scores)).strip()}"
             if scores
             else "no scored run"
         )
