@@ -81,6 +81,8 @@ def test_ten_runs_with_and_ten_without_are_the_least_and_it_looks_once():
             runs.append(scored(number, 0.2 + number / 100, LESSON))
         effect = await counting.harm(LESSON, runs)
         assert effect.high < 0
+        assert await counting.harm(LESSON, runs) == effect  # who was to retire it was killed
+        await counting.judged(LESSON, runs)
         assert await counting.harm(LESSON, runs) is None
 
     asyncio.run(main())

@@ -453,6 +453,23 @@ def test_what_a_person_should_look_at(tmp_path):
         assert len(found) == 4
 
 
+def test_rules_that_can_not_be_read_cost_nothing_but_the_rules(tmp_path, caplog):
+    @in_lessons(tmp_path, model=writer(SYSTEMIC), trusted=True)
+    async def _(lessons):
+        await run(lessons, 0.1)
+        rules = tmp_path / "reflections" / "agent" / "rules.md"
+        rules.unlink()
+        rules.symlink_to("/etc/passwd")
+        result = await run(lessons, 1.0)
+        assert [one.source.partition("/")[2] for one in result.advice] == [
+            "2026-03-01-fetch-the-price-list-of",
+            "playbooks/2026-03-01-fetch-the-price-list-of",
+        ]
+        assert result.diagnostics == {}
+        assert "a link" in caplog.text
+        assert [one.id for one in await lessons.problems()] == ["agent/rules.md"]
+
+
 def test_thirty_stay_and_the_others_go_to_the_archive(tmp_path):
     clock = Clock()
 

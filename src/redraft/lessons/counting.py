@@ -102,16 +102,21 @@ class Counting:
         Surely: at least 10 runs with it and 10 without put a 95 % interval below zero. `last_look` says when
         it is looked at; what a person approves after that stays until there is four times as much.
         """
-        scores = ((lesson in one.lessons, one.score) for one in runs if one.score is not None)
-        if (seen := last_look(scores)) is None:
+        if (seen := _seen(lesson, runs)) is None:
             return None
-        look = min(map(len, seen))
         before = await self._store.get(VERDICT, lesson)
-        if before is not None and before.data["look"] >= look:
+        if before is not None and before.data["look"] >= min(map(len, seen)):
             return None
-        await self._store.put(Record(VERDICT, lesson, {"look": look}))
         effect = effect_of(*seen)
-        return effect if effect.high < 0 else None
+        if effect.high < 0:
+            return effect
+        await self.judged(lesson, runs)
+        return None
+
+    async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
+        """Write down that the effect of a lesson was judged by these runs, and that what follows is done."""
+        if (seen := _seen(lesson, runs)) is not None:
+            await self._store.put(Record(VERDICT, lesson, {"look": min(map(len, seen))}))
 
     async def score(self, run_id: str) -> float | None:
         """Return what a run came to; None where that is not known."""
@@ -126,6 +131,10 @@ class Counting:
 
     async def _uses(self, prefix: str) -> list[Use]:
         return [from_record(Use, record.data) for record in await self._store.find(USE, prefix=prefix)]
+
+
+def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    return last_look((lesson in one.lessons, one.score) for one in runs if one.score is not None)
 
 
 def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | None:

@@ -7,7 +7,7 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, ModelError, OutputError, StoreError
+from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import Content, Failure
 from redraft.lessons.lesson import Lesson
@@ -90,14 +90,9 @@ class Learning:
 
     async def follow(self, lesson: Lesson, principle: str, replay: Replay | None) -> None:
         """Add the rule and the steps that came with a lesson to those of the agent."""
-        rules, playbooks = self._memory.rules, self._memory.playbooks
+        playbooks = self._memory.playbooks
         if principle:
-            needed = await self.needed()
-            added = await asyncio.to_thread(
-                rules.add, principle, lesson.id, is_needed=lambda rule: rule.source in needed
-            )
-            if added.rule is None:
-                logger.info("The rule of the lesson %s was refused: %s.", lesson.id, added.why)
+            await self._add_rule(principle, lesson.id)
         if replay is not None:
             playbook = Playbook(
                 lesson.summary,
@@ -113,6 +108,18 @@ class Learning:
             )
             await asyncio.to_thread(playbooks.add, playbook)
 
+    async def _add_rule(self, principle: str, lesson_id: str) -> None:
+        needed = await self.needed()
+        try:
+            added = await asyncio.to_thread(
+                self._memory.rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in needed
+            )
+        except LessonFileError as error:
+            logger.warning("The rule of the lesson %s is lost: %s", lesson_id, error)
+            return
+        if added.rule is None:
+            logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
+
     async def needed(self) -> frozenset[str]:
         """Return the ids of the lessons that helped more often than they hurt."""
         counted = await self._memory.counting.all_counters()
@@ -121,9 +128,12 @@ class Learning:
     async def expire(self) -> None:
         """End the rules and playbooks whose time is over; rules still needed are proposed to a person."""
         rules = self._memory.rules
-        if await asyncio.to_thread(rules.due):
-            needed = await self.needed()
-            await asyncio.to_thread(rules.expire, lambda rule: rule.source in needed)
+        try:
+            if await asyncio.to_thread(rules.due):
+                needed = await self.needed()
+                await asyncio.to_thread(rules.expire, lambda rule: rule.source in needed)
+        except LessonFileError as error:
+            logger.warning("The rules stay as they are: %s", error)
         await asyncio.to_thread(self._memory.playbooks.archive)
 
     async def embed(self) -> None:

@@ -179,11 +179,10 @@ class Lessons:
         lessons = await self._waiting(asked, k)
         if len(lessons) < k:
             lessons += await self.search(asked, k - len(lessons))
-        rules, playbooks = self._memory.rules, self._memory.playbooks
         known = Known(
             lessons,
-            await asyncio.to_thread(rules.active),
-            await asyncio.to_thread(playbooks.for_task, asked.task_type),
+            await asyncio.to_thread(self._memory.active_rules),
+            await asyncio.to_thread(self._memory.playbooks.for_task, asked.task_type),
         )
         return advice_of(known, self._memory.folder, self.max_tokens)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft.core.errors import LessonFileError
 from redraft.lessons.counting import Counting
 from redraft.lessons.duties import Duties
 from redraft.lessons.filing import Filing
@@ -19,8 +21,11 @@ from redraft.lessons.waiting import WaitingRoom
 if TYPE_CHECKING:
     from datetime import date
 
+    from redraft.lessons.rule import Rule
     from redraft.models.embed import NamedEmbedder
     from redraft.stores.base import Store
+
+logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,14 @@ class Memory:
             Counting(store, folder),
             WaitingRoom(store, folder),
         )
+
+    def active_rules(self) -> list[Rule]:
+        """Return the rules to put before the agent; none, with a warning, where their file can't be read."""
+        try:
+            return self.rules.active()
+        except LessonFileError as error:
+            logger.warning("The agent goes without its rules: %s", error)
+            return []
 
     def filing_of(self, lesson_id: str) -> Filing:
         """Return the filing of the agent whose lesson this is."""

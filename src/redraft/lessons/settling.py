@@ -71,6 +71,7 @@ class Settling:
                 f"(95 % interval {effect.low:.2f} to {effect.high:.2f})."
             )
             await self._upkeep.retire(lesson.id, why)
+            await self._memory.counting.judged(lesson.id, runs)
 
 
 def _succeeded(outcome: Outcome | None) -> bool:

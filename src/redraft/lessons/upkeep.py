@@ -100,30 +100,26 @@ class Upkeep:
 
     def problems(self) -> list[Problem]:
         """Return what a person should look at among the lessons of the agent, the archive left out."""
-        return list(self._problems())
-
-    def _problems(self) -> Iterator[Problem]:
         folder = self._memory.filing.folder
+        found: list[Problem] = []
         lessons: list[Lesson] = []
         for entry in folder.entries():
-            if entry.archived:
-                continue
-            try:
-                lessons.append(folder.read_entry(entry))
-            except LessonFileError as error:
-                yield Problem(entry.id, "broken", str(error))
-        for error in (*self._memory.rules.broken(), *self._memory.playbooks.broken()):
-            yield Problem(error.file, "broken", str(error))
-        for lesson in lessons:
-            if lesson.status != "active":
-                why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
-                yield Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
-        active = [(one, words_of(one.content)) for one in lessons if one.status == "active"]
-        for number, (one, words) in enumerate(active):
-            for other, others in active[:number]:
-                if one.kind == other.kind and overlap(words, others) >= NEARLY:
-                    yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.")
-                    break
+            if not entry.archived:
+                try:
+                    lessons.append(folder.read_entry(entry))
+                except LessonFileError as error:
+                    found.append(_broken(error))
+        found += map(_broken, self._broken_rules_and_playbooks())
+        found += (_hidden(lesson) for lesson in lessons if lesson.status != "active")
+        found += _duplicates([lesson for lesson in lessons if lesson.status == "active"])
+        return found
+
+    def _broken_rules_and_playbooks(self) -> list[LessonFileError]:
+        try:
+            broken = self._memory.rules.broken()
+        except LessonFileError as error:  # all of the file
+            broken = [error]
+        return [*broken, *self._memory.playbooks.broken()]
 
     def _read(self, lesson_id: str) -> Lesson:
         return self._memory.filing_of(lesson_id).folder.read(lesson_id)
@@ -134,3 +130,22 @@ class Upkeep:
         folder = lesson_id.partition("/")[0]
         await asyncio.to_thread(Rules(self._memory.path, folder).drop, lesson_id)
         await asyncio.to_thread(Playbooks(self._memory.path, folder).drop, lesson_id)
+
+
+def _broken(error: LessonFileError) -> Problem:
+    return Problem(error.file, "broken", str(error))
+
+
+def _hidden(lesson: Lesson) -> Problem:
+    why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
+    return Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
+
+
+def _duplicates(lessons: Sequence[Lesson]) -> Iterator[Problem]:
+    """Name each lesson that nearly says what one before it says."""
+    known = [(one, words_of(one.content)) for one in lessons]
+    for number, (one, words) in enumerate(known):
+        for other, others in known[:number]:
+            if one.kind == other.kind and overlap(words, others) >= NEARLY:
+                yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.")
+                break
