@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (Typer reads the annotations)
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,39 +10,47 @@ import typer
 from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
 from redraft.cli.lessons_surface import lessons_surface
 
-Text = Annotated[str | None, typer.Option(metavar="TEXT", show_default=False)]
+Kind = Annotated[str | None, typer.Option(metavar="KIND", help="failure, partial, procedure or decision.")]
+Task = Annotated[str | None, typer.Option(metavar="TEXT", help="What was asked.")]
+Type = Annotated[str, typer.Option(metavar="TYPE", help="The kind of task it was.")]
+Tools = Annotated[list[str] | None, typer.Option(metavar="NAME", help="What it used; repeatable.")]
+Error = Annotated[str, typer.Option(metavar="TEXT", help="The error that came of it.")]
+Run = Annotated[str, typer.Option(metavar="RUN", help="The run that taught it.")]
+Sure = Annotated[float | None, typer.Option(metavar="X", help="How sure you are of it, 0 to 1.")]
+OfBoth = Annotated[str | None, typer.Option(metavar="TEXT", help="Of a failure, or a partial success.")]
+OfFailure = Annotated[str | None, typer.Option(metavar="TEXT", help="Of a failure.")]
+OfProcedure = Annotated[str | None, typer.Option(metavar="TEXT", help="Of a procedure that worked.")]
+OfDecision = Annotated[str | None, typer.Option(metavar="TEXT", help="Of a decision.")]
+Why = Annotated[str | None, typer.Option(metavar="TEXT", help="Of a failure, or a decision.")]
+File = Annotated[str | None, typer.Option(metavar="FILE.md", help="Take a lesson that is written already.")]
+Agent = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose lesson it is; not needed where there is one.")
+]
+Place = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Look there, not in the folder of the settings.")
+]
 
 
 def lessons_add(  # noqa: PLR0913, PLR0917 (a parameter is an option)
-    kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="failure, partial, procedure or decision.")
-    ] = None,
-    task: Annotated[str | None, typer.Option(metavar="TEXT", help="What was asked.")] = None,
-    task_type: Annotated[str, typer.Option(metavar="TYPE", help="The kind of task it was.")] = "",
-    tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help="What it used; repeatable.")] = None,
-    error: Annotated[str, typer.Option(metavar="TEXT", help="The error that came of it.")] = "",
-    run: Annotated[str, typer.Option(metavar="RUN", help="The run that taught it.")] = "",
-    confidence: Annotated[
-        float | None, typer.Option(metavar="X", help="How sure you are of it, 0 to 1.", show_default=False)
-    ] = None,
-    what_happened: Text = None,
-    what_went_wrong: Text = None,
-    why: Text = None,
-    do_differently: Text = None,
-    rule: Text = None,
-    strategy: Text = None,
-    why_it_worked: Text = None,
-    decision: Text = None,
-    alternatives: Text = None,
-    file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE.md", help="Take a lesson that is written already.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose lesson it is; not needed where there is one.")
-    ] = None,
-    path: Annotated[
-        Path | None, typer.Option("--path", metavar="FOLDER", help="Look there, not in `memory`.")
-    ] = None,
+    kind: Kind = None,
+    task: Task = None,
+    task_type: Type = "",
+    tool: Tools = None,
+    error: Error = "",
+    run: Run = "",
+    confidence: Sure = None,
+    what_happened: OfBoth = None,
+    what_went_wrong: OfBoth = None,
+    why: Why = None,
+    do_differently: OfBoth = None,
+    rule: OfFailure = None,
+    strategy: OfProcedure = None,
+    why_it_worked: OfProcedure = None,
+    decision: OfDecision = None,
+    alternatives: OfDecision = None,
+    file: File = None,
+    agent: Agent = None,
+    path: Place = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
