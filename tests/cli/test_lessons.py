@@ -1,11 +1,13 @@
 """`redraft lessons`: what is shown of lessons, and what a person does with them."""
 
 import asyncio
+import io
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -267,7 +269,7 @@ def test_doctor_names_what_is_broken_doubled_and_hidden(kept):
         "reviewer/rules.md",
         "Not A Name",
     }
-    assert "1 file is no lesson that can be read" in redraft("lessons").stderr
+    assert "1 broken: redraft lessons doctor" in redraft("lessons").stderr
 
 
 def test_reindex_reads_every_file(kept):
@@ -464,6 +466,20 @@ def test_an_export_is_written_checked_and_kept_up_to_date(kept, project):
     assert redraft("lessons", "export", "--to", "agents-md", "-y").exit_code == 0
     assert file.read_text().endswith("end -->\n\nAfter.\n")
     assert API not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"), [("n", 1, "Nothing was written."), ("Y", 0, "A.md is written.")]
+)
+def test_a_person_is_asked_before_a_file_is_written(kept, project, monkeypatch, answer, code, told):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("redraft.cli.lessons_exporting.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
+    result = redraft("lessons", "export", "--to", "agents-md", "--file", "A.md")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (code, f"Write A.md? [y/N] {told}")
+    assert (project / "A.md").exists() == (code == 0)
 
 
 def test_what_helped_does_not_make_an_export_out_of_date_elsewhere(kept, project):

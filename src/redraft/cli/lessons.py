@@ -71,7 +71,7 @@ def listed(
 
         wanted = Filter(kind, status, task_type)
         place = LessonsPlace.of(path, agent)
-        found = read_lessons(place, wanted)
+        found = read_lessons(place, wanted, whole=as_json)
         if as_json:
             emit_json(
                 {

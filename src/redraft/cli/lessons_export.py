@@ -59,13 +59,14 @@ def lessons_export(  # noqa: PLR0913, PLR0917 (a parameter is an option)
             return
         wanted = not check and not job.is_current
         if not job.is_current:
-            told.show(job.changes(coloured=told.is_coloured), soft_wrap=True)
+            told.show(job.changes(coloured=told.is_coloured), soft_wrap=not told.is_terminal)
         if wanted:
             job.check_unedited(force=force)
         is_written = wanted and (yes or confirmed(told, job.shown))
         if is_written:
             job.write()
-        told.say(job.ending(is_written=is_written))
+        is_refused = wanted and not is_written
+        told.say("Nothing was written." if is_refused else job.ending(is_written=is_written))
         if as_json:
             emit_json(job.as_document(is_written=is_written))
         raise typer.Exit(ExitCode.MET if job.is_current or is_written else ExitCode.NOT_MET)

@@ -76,9 +76,7 @@ def lessons_line(lessons: Sequence[KeptLesson], *, broken: int, archived: int) -
     parts = [f"{count} {status}" for status, count in standing.items()]
     parts += [f"{archived} in the archive"] if archived else []
     line = f"{len(lessons)} lessons: {', '.join(parts)}." if len(lessons) != 1 else ""
-    if broken:
-        files = "1 file is" if broken == 1 else f"{broken} files are"
-        line += f" {files} no lesson that can be read; see `redraft lessons doctor`."
+    line += f" {broken} broken: redraft lessons doctor" if broken else ""
     return line.strip()
 
 
