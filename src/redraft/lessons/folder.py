@@ -35,10 +35,15 @@ class Entry:
     """Name a file of a lesson, with what tells whether it was changed."""
 
     id: str
-    path: Path
+    file: str
     changed_ns: int
     size: int
     archived: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Where the file is; made when it is asked for, as few of 100,000 are."""
+        return Path(self.file)
 
 
 class LessonFolder:
@@ -96,7 +101,9 @@ class LessonFolder:
         for folder in self.folders():
             archived = folder != self._folder
             for name, stem, found in sorted(_files(folder)):
-                yield Entry(f"{self.name}/{stem}", folder / name, found.st_mtime_ns, found.st_size, archived)
+                yield Entry(
+                    f"{self.name}/{stem}", f"{folder}/{name}", found.st_mtime_ns, found.st_size, archived
+                )
 
     def folders(self) -> list[Path]:
         """Return the folder of the active lessons, and those of the years in the archive."""
@@ -175,4 +182,4 @@ def _is_folder(one: os.DirEntry[str]) -> bool:
 def _entry(lesson_id: str, path: Path) -> Entry:
     with naming(path):
         found = path.lstat()
-    return Entry(lesson_id, path, found.st_mtime_ns, found.st_size)
+    return Entry(lesson_id, str(path), found.st_mtime_ns, found.st_size)

@@ -18,7 +18,9 @@ COMMON = 400
 """A word that more lessons have than this tells nothing where all agents' are searched."""
 FEW, OFTEN = 50, 0.4
 """Likewise one that more than so many, and more than this share of an agent's lessons have."""
-MOST_WORDS = 32
+NAME_WEIGHT = 2.0
+"""What the word for a whole name counts: who says it means it."""
+MOST_WORDS = 48
 """Words of a question that are looked up; names come first."""
 
 # A name: has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
@@ -40,7 +42,8 @@ _EMPTY = frozenset(
 
 def names_in(text: str) -> list[str]:
     """Return the identifiers of a text as they stand there: error codes, file, option and tool names."""
-    return list(dict.fromkeys(found for found in _NAME.findall(text) if _TELLING.search(found)))
+    found = (one for one in _NAME.findall(text) if not one[1:].islower() or not one.isalpha())  # most words
+    return list(dict.fromkeys(one for one in found if _TELLING.search(one)))
 
 
 def folded(name: str) -> list[str]:
@@ -60,7 +63,7 @@ def searchable(text: str) -> str:
 def words_in(text: str) -> list[str]:
     """Return what is looked up for a question, each word once: its names, then its other words."""
     names = (word for name in names_in(text) for word in folded(name))
-    others = (word for word in _WORD.findall(text.lower()) if word not in _EMPTY and len(word) > 1)
+    others = (word for word in _WORD.findall(text.lower()) if word not in _EMPTY)
     return list(dict.fromkeys([*names, *others]))[:MOST_WORDS]
 
 
@@ -85,6 +88,7 @@ class FullText:
         """
         found: dict[int, float] = {}
         common: list[str] = []
+        names = {folded(name)[0] for name in names_in(text) if not name.isdecimal()}
         often = COMMON if among is None else max(FEW, count * OFTEN)
         for word in words_in(text):
             numbers = [] if word in self._common else self._having(connection, word, among)
@@ -92,6 +96,8 @@ class FullText:
                 common.append(word)
                 continue
             weight = log(1 + (count - len(numbers) + 0.5) / (len(numbers) + 0.5)) if numbers else 0.0
+            if word in names:
+                weight *= NAME_WEIGHT
             for number in numbers:
                 found[number] = found.get(number, 0.0) + weight
         if among is None:

@@ -7,7 +7,6 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.core.errors import LessonFileError, StoreError
@@ -17,6 +16,7 @@ from redraft.lessons.markdown import parse
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+    from pathlib import Path
     from sqlite3 import Connection
 
     from redraft.redact.redactor import Redactor
@@ -276,7 +276,7 @@ def _each_once(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _nowhere(name: str) -> Entry:
-    return Entry(name, Path(name), 0, 0)
+    return Entry(name, name, 0, 0)
 
 
 @contextmanager
