@@ -165,14 +165,21 @@ def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
 
 
 def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
-    """Return the refined texts so that both together fit: the longer one first, to half or more."""
+    """Return the refined texts so that both together fit: the longer one first, to half or more.
+
+    Where they don't fit, they leave the lists their place, up to half of all.
+    """
     parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
+
+    def counted(place: int) -> str:
+        return _counted(texts[place], parts[place].original)
+
+    if _size(counted(0), counted(1)) > most:
+        most = max(most // 2, most - _size("", "", reflection.observations, reflection.suggestions))
     for place in sorted((0, 1), key=lambda at: len(texts[at]), reverse=True):
-        counted = [_counted(text, part.original) for text, part in zip(texts, parts, strict=True)]
-        if _size(counted[0], counted[1]) <= most:
+        if _size(counted(0), counted(1)) <= most:
             break
-        others = estimate_tokens(counted[1 - place])
-        text = _first_lines(texts[place], max(most - others, most // 2))
+        text = _first_lines(texts[place], max(most - estimate_tokens(counted(1 - place)), most // 2))
         texts[place] = parts[place].original if not text or _loss(parts[place], text) else text
     return texts[0], texts[1]
 

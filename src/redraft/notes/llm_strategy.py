@@ -52,7 +52,7 @@ class LlmReflectionStrategy:
 
 
 def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskReflection:
-    found = sections_of(reply, cut_off=cut_off)
+    found = sections_of(reply, output=given.task_output, cut_off=cut_off)
     return TaskReflection(
         found.description,
         found.expected_output,

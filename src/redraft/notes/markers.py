@@ -37,17 +37,18 @@ class Sections:
     suggestions: tuple[str, ...] = ()
 
 
-def sections_of(reply: str, *, cut_off: bool = False) -> Sections:
-    """Read a reply to the reflection prompt.
+def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Sections:
+    """Read a reply to the reflection prompt about an `output`.
 
     A section begins with its marker at the beginning of a line. Of the markers that stand there, those count
     with which most sections are found in their documented order, the earliest of them; any other is content
-    of the section in which it stands. A fence around all of it and what stands before the first marker are
+    of the section in which it stands. So is one of several of a name that the output has, too, with the same
+    line after it: the reply quotes it. A fence around all of it and what stands before the first marker are
     left out. Of a reply that was `cut_off` within a list, the last item is left out. Raises `OutputError`
     where there is no marker at all, and where a refined text was cut off.
     """
     lines = plain(reply).split("\n")
-    places = _places(lines)
+    places = _places(lines, _quotable(output))
     if not places:
         raise OutputError(
             f"None of the markers {', '.join(f'{name}:' for name in MARKERS)} begins a line of the reply, "
@@ -71,16 +72,39 @@ def sections_of(reply: str, *, cut_off: bool = False) -> Sections:
     return Sections(description, expected, observed, suggested)
 
 
-def _places(lines: list[str]) -> dict[str, int]:
+def _places(lines: list[str], quotable: set[str]) -> dict[str, int]:
     """Return the line of each marker that counts, in their order."""
-    marked = [
-        (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
-    ]
+    marked = _marked(lines)
+    own = [mark for mark in marked if _with_what_follows(lines, mark[0]) not in quotable]
+    known = {name for _, name in own}
+    marked = sorted([*own, *(mark for mark in set(marked) - set(own) if mark[1] not in known)])
     for count in range(len(MARKERS), 0, -1):
         ways = [way for names in combinations(MARKERS, count) if (way := _first_in_order(names, marked))]
         if ways:
             return min(ways, key=lambda way: list(way.values()))
     return {}
+
+
+def _marked(lines: list[str]) -> list[tuple[int, str]]:
+    return [
+        (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
+    ]
+
+
+def _quotable(output: str) -> set[str]:
+    """Return the markers in an output, each with what follows it."""
+    lines = plain(output).split("\n")
+    return {text for number, _ in _marked(lines) if (text := _with_what_follows(lines, number))}
+
+
+def _with_what_follows(lines: list[str], number: int) -> str:
+    """Return a marker with the first text behind it, in its line or below; nothing where there is none."""
+    marker = lines[number].strip()
+    if _MARKER.sub("", marker, count=1).strip():
+        return marker
+    behind = (lines[at].strip() for at in range(number + 1, len(lines)))
+    below = next(filter(None, behind), "")
+    return f"{marker}\n{below}" if below and not _MARKER.match(below) else ""
 
 
 def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> dict[str, int]:

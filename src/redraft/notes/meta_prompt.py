@@ -135,6 +135,11 @@ def _limits(given: ReflectionInput) -> str:
             "The definition alone is longer than that: leave both refined sections blank, and put what you "
             "would change into the suggestions."
         )
+    if given.evaluation is not None and given.evaluation.issues:
+        rules.append(
+            "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid what "
+            "they ask for, say it in the refined expected output, by the very names that they use."
+        )
     if kept := _placeholder_rule(given.task):
         rules.append(kept)
     return "Limits:\n" + "\n".join(f"- {rule}" for rule in rules)
