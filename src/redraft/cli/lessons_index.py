@@ -13,6 +13,7 @@ from redraft.lessons.clean import lesson_redactor
 from redraft.lessons.folder import agents_in
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.index_scan import Refreshed
+from redraft.lessons.names import folder_name
 from redraft.lessons.upkeep import Problem
 from redraft.models.embed import embedder_of
 
@@ -79,7 +80,8 @@ def problems_of(place: LessonsPlace) -> list[Problem]:
         found |= {(one.id, one.what): one for one in problems}
     if agents_in(place.path):
         for broken in _with_index(place, lambda index: index.refresh()).broken:
-            found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
+            if place.agent is None or broken.id.partition("/")[0] == folder_name(place.agent):
+                found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
     return lesson_redactor().redact_object(list(found.values()))
 
 
