@@ -82,6 +82,10 @@ def test_what_the_criteria_said_goes_with_it():
     issues = (Issue("no sources", criterion="facts"),)
     evaluation = ReflectionEvaluation(0.5, {"facts": 0.25, "tone": None}, issues=issues)
     prompt = meta_prompt(ReflectionInput(TASK, "out", None, evaluation))
+    assert "Whatever the criteria found wrong must not happen again" in prompt
+    assert "Whatever the criteria" not in meta_prompt(
+        ReflectionInput(TASK, "out", None, ReflectionEvaluation(1.0))
+    )
     for part in (
         "Overall: 0.50 of 1, not satisfactory",
         "- facts: 0.25 of 1",
