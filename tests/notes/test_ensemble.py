@@ -63,12 +63,33 @@ def test_a_task_is_itself_however_alike_another_is():
         ),
         ({"tasks": [A], "reflection_store": object()}, "retrieve"),
         ({"tasks": [A], "on_task_reflected": "print"}, "on_task_reflected must be"),
+        ({"tasks": [A], "on_task_reflected": 3}, "on_task_reflected must be"),
+        ({"tasks": [A], "on_task_reflected": [print, 3]}, "on_task_reflected must be"),
+        ({"tasks": [A], "reflection_store": InMemoryReflectionStore}, r"make one, InMemoryReflectionStore\("),
+        ({"model": [A]}, r"give the tasks as tasks=\[...\]"),
         ({"tasks": [Task("A", pattern=ReflectionPattern(reflection_triggers=["error"]))]}, "can't fire"),
     ],
 )
 def test_what_is_wrong_shows_when_it_is_made(arguments, said):
     with pytest.raises(ConfigError, match=said):
         Ensemble(**{"model": MODEL, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"handler": "x"}, "handler of the task 'A' must be a function, got 'x'"),
+        ({"review": True}, "review of the task"),
+        ({"guardrails": [print, "polite"]}, "guardrails of the task 'A' must be a function, got 'polite'"),
+        ({"input_guardrails": [1]}, "input_guardrails of the task"),
+        ({"context": ["facts"]}, "context of the task 'A' must hold Tasks, got 'facts'"),
+        ({"criteria": "short"}, "criteria must be a list"),
+        ({"reflect": Trial()}, "reflect must be True, False or a ReflectionConfig"),
+    ],
+)
+def test_what_is_wrong_with_a_task_shows_when_it_is_made(fields, said):
+    with pytest.raises(ConfigError, match=said):
+        Task("A", **fields)
 
 
 def test_tasks_that_need_each_other_can_never_begin():
@@ -86,6 +107,7 @@ def test_handlers_need_no_model():
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
+        (["topic"], "inputs must be a dict"),
         ({}, "'Write about {topic}' has the placeholder {topic}"),
         ({"topik": "AI", "topic": "x"}, "input 'topik'; did you mean 'topic'"),
     ],

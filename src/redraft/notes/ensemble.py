@@ -63,6 +63,8 @@ class Ensemble:
         keep: bool | Store = True,
         name: str = "ensemble",
     ) -> None:
+        if isinstance(model, list | tuple | Task):
+            raise ConfigError("The first argument is the model; give the tasks as tasks=[...].")
         check_list("tasks", tasks)
         for task in tasks:
             if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
@@ -178,7 +180,7 @@ def _listeners(
 ) -> tuple[ReflectedListener, ...]:
     if given is None:
         return ()
-    listeners = (given,) if callable(given) else tuple(given)
+    listeners = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
     for listener in listeners:
         if not callable(listener):
             raise ConfigError(f"on_task_reflected must be a function or a list of them, got {listener!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
@@ -9,7 +10,7 @@ from redraft.core.nearest import nearest
 from redraft.notes.placeholders import fill, placeholders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from redraft.notes.task import Task
 
@@ -20,6 +21,8 @@ def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> d
     Raises `ConfigError` for a placeholder without an input, and for an input that no task knows; where a
     handler or an input guardrail sees all inputs, it may know any.
     """
+    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f'inputs must be a dict such as {{"topic": "tea"}}, got {inputs!r}.')
     given = dict(inputs or {})
     known: dict[str, None] = {}
     for task in tasks:

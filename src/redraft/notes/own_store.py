@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 def notebook_of(store: ReflectionStore) -> Notebook:
     """Return the notebook that a store is, or make one of its two methods.
 
-    Raises `ConfigError` for what has no `store` and `retrieve`.
+    Raises `ConfigError` for a class, and for what has no `store` and `retrieve`.
     """
+    if isinstance(store, type):
+        raise ConfigError(
+            f"reflection_store must be a store, got the class: make one, {store.__name__}(...)."
+        )
     return store if isinstance(store, NoteStore) else OwnStore(store)
 
 

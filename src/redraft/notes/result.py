@@ -13,6 +13,9 @@ from redraft.notes.note import Arm
 from redraft.notes.reflection import TaskReflection
 from redraft.notes.task import Task
 
+BESIDE = "reflected on in the background"
+"""Why there is no reflection (yet) where nobody waits for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
@@ -88,5 +91,7 @@ def _line(one: TaskResult) -> str:
     if one.reflection is not None:
         said.append(f"reflected (run {one.reflection.run_count})")
     elif one.no_reflection and one.task.config is not None:
-        said.append(f"not reflected: {one.no_reflection}")
+        said.append(
+            one.no_reflection if one.no_reflection == BESIDE else f"not reflected: {one.no_reflection}"
+        )
     return f"{one.task.title}: {', '.join(said)}"

@@ -25,7 +25,7 @@ from redraft.notes.graph import Graph
 from redraft.notes.keeping import Keeping
 from redraft.notes.means import Means
 from redraft.notes.reflecting import Reflecting, Run
-from redraft.notes.result import EnsembleResult, TaskResult
+from redraft.notes.result import BESIDE, EnsembleResult, TaskResult
 from redraft.notes.task import Task
 from redraft.notes.task_run import TaskRun
 
@@ -120,7 +120,7 @@ class Running:
         if self.beside is None:
             group.create_task(learning)
         else:
-            self.results[task] = replace(result, no_reflection="it goes on in the background")
+            self.results[task] = replace(result, no_reflection=BESIDE)
             self.beside(learning)
 
     def _failed(self, task: Task, run: TaskRun, error: Exception) -> None:

@@ -79,6 +79,9 @@ class Task(Asked):
             raise ConfigError("A task needs a description; say what is asked.")
         for name in ("tools", "input_guardrails", "guardrails"):
             check_list(name, getattr(self, name))
+        if self.criteria is not None:
+            check_list("criteria", self.criteria)
+        self._check_parts()
         check_count("retries", self.retries, 0)
         if self.handler is not None and self.tools:
             raise ConfigError(
@@ -88,6 +91,19 @@ class Task(Asked):
             raise ConfigError(f"The task {self.title!r} has criteria, and its pattern has others: give one.")
         if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
+
+    def _check_parts(self) -> None:
+        """Refuse what is to be called and can't be, and a context that is neither a text nor Tasks."""
+        one = (("handler", self.handler), ("review", self.review))
+        called: list[tuple[str, object]] = [(name, value) for name, value in one if value is not None]
+        called += [("input_guardrails", function) for function in self.input_guardrails]
+        called += [("guardrails", function) for function in self.guardrails]
+        for name, function in called:
+            if not callable(function):
+                raise ConfigError(f"{name} of the task {self.title!r} must be a function, got {function!r}.")
+        for needed in () if isinstance(self.context, str) else self.context:
+            if not isinstance(needed, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (names are what people try)
+                raise ConfigError(f"context of the task {self.title!r} must hold Tasks, got {needed!r}.")
 
     @property
     def title(self) -> str:
