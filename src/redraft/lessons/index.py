@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 from collections import OrderedDict
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from redraft.core.errors import ModelError, OutputError
 from redraft.lessons.folder import REFLECTIONS, agents_in
 from redraft.lessons.index_file import WAIT, IndexFile, lock_of
-from redraft.lessons.index_scan import PLACES, Refreshed, Scan, is_current, modified, settled, transaction
+from redraft.lessons.index_scan import PLACES, Refreshed, Scan, modified, settled, transaction
 from redraft.lessons.index_search import Search, StaleError
 from redraft.lessons.names import folder_name
 from redraft.lessons.shelf import AgentRow
@@ -50,9 +49,10 @@ class LessonIndex:
     only and not for git, and is always local, whatever store a project has: it is made of files that are
     local. The rules:
 
-    - The files are the truth. A search looks at the times of the folders it is about, and picks up what was
-      added, replaced, moved or deleted there; what was edited in place is noticed when it is found, and by
-      `refresh`, which looks at every file's time and size. No file is ever changed.
+    - The files are the truth. A search looks at the times of the agents' folders, and picks up what was
+      added, replaced or deleted there, or moved to the archive; what was edited in place, or in the archive,
+      is noticed when it is found, and by `refresh`, which looks at every file's time and size. No file is
+      ever changed.
     - A missing or damaged index, and one of another version, is made anew by whoever needs it; meanwhile,
       other processes wait.
     - What is written into it went through the redactor first.
@@ -169,7 +169,7 @@ class LessonIndex:
                 connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
                 connection.execute("DELETE FROM texts")
                 connection.execute("DELETE FROM lessons")
-                connection.execute("UPDATE agents SET seen = '{}', revision = revision + 1, active = 0")
+                connection.execute("UPDATE agents SET seen = 0, revision = revision + 1, active = 0")
             found = self._scan(connection).all()
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
             return found
@@ -177,7 +177,8 @@ class LessonIndex:
     def _agents(self, connection: Connection, folder: str | None) -> dict[str, AgentRow]:
         """Return what is known of the agents, or of one, once their folders have been looked at."""
         known = _agent_rows(connection, folder)
-        stale = [name for name, (_, seen) in known.items() if not is_current(seen)]
+        folders = f"{self._path / REFLECTIONS}/"
+        stale = [name for name, (_, seen) in known.items() if modified(folders + name) != seen]
         if folder is not None:
             stale += [folder] if not known and (self._path / REFLECTIONS / folder).is_dir() else []
         elif modified(self._path / REFLECTIONS) != self._listed:
@@ -248,7 +249,7 @@ class LessonIndex:
                 connection.execute("UPDATE agents SET revision = revision + 1")
 
 
-def _agent_rows(connection: Connection, folder: str | None) -> dict[str, tuple[AgentRow, dict[str, int]]]:
+def _agent_rows(connection: Connection, folder: str | None) -> dict[str, tuple[AgentRow, int]]:
     only, values = ("", ()) if folder is None else ("WHERE folder = ?", (folder,))
     rows = connection.execute(f"SELECT folder, place, revision, active, seen FROM agents {only}", values)  # noqa: S608 (no value in it)
-    return {name: (AgentRow(*row), json.loads(seen)) for name, *row, seen in rows}
+    return {name: (AgentRow(*row), seen) for name, *row, seen in rows}

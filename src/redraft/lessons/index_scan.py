@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.core.errors import LessonFileError, StoreError
-from redraft.lessons.folder import ARCHIVE, Entry, LessonFolder, agents_in
+from redraft.lessons.folder import Entry, LessonFolder, agents_in
 from redraft.lessons.index_row import IndexRow, digest_of, row_of
 from redraft.lessons.markdown import parse
 
@@ -95,11 +94,11 @@ class Scan:
         place = self._place(name)
         known = self._known(place)
         try:
-            state = state_of(folder)
+            seen = settled(folder.folders()[0])
             entries = list(_each_once(folder.entries()))
             problem = "" if folder.name == name else f"An agent of this name has the folder {folder.name!r}."
         except StoreError as error:
-            problem, state, entries = str(error), {}, []
+            problem, seen, entries = str(error), 0, []
         if problem:  # what can't be looked at has not changed
             self._write(place, [_Read(_nowhere(name), known.get(name), 0, b"", None, problem)])
             return
@@ -120,14 +119,14 @@ class Scan:
                 self._remove(one)
             if known:
                 self._changed(place)
-            self._connection.execute("UPDATE agents SET seen = ? WHERE place = ?", (json.dumps(state), place))
-            if not entries and not any(state.values()):  # there is no such folder any more
+            self._connection.execute("UPDATE agents SET seen = ? WHERE place = ?", (seen, place))
+            if not entries and seen == 0:  # there is no such folder any more
                 self._connection.execute("DELETE FROM agents WHERE place = ?", (place,))
 
     def _place(self, name: str) -> int:
         # The first revision is no number that an agent before it had at this place.
         self._connection.execute(
-            "INSERT OR IGNORE INTO agents VALUES (NULL, ?, '{}', ?, 0)", (name, time.time_ns())
+            "INSERT OR IGNORE INTO agents VALUES (NULL, ?, 0, ?, 0)", (name, time.time_ns())
         )
         (place,) = self._connection.execute("SELECT place FROM agents WHERE folder = ?", (name,)).fetchone()
         return place
@@ -230,21 +229,6 @@ class Scan:
             "WHERE place = ?",
             (*numbers_of(place), place),
         )
-
-
-def state_of(folder: LessonFolder) -> dict[str, int]:
-    """Return the times of an agent's folders, which change whenever a file is added, replaced or gone.
-
-    0 stands for one that is not there, -1 for one that was changed so shortly ago that it has to be looked at
-    again.
-    """
-    active, *years = folder.folders()
-    return {str(path): settled(str(path)) for path in (active, active / ARCHIVE, *years)}
-
-
-def is_current(state: dict[str, int]) -> bool:
-    """Say whether the folders are still as they were."""
-    return all(modified(path) == seen for path, seen in state.items()) and bool(state)
 
 
 def numbers_of(place: int) -> tuple[int, int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 
 DEPTH = 2_000
 """Lessons of all agents whose vectors are compared exactly: those whose signs are the nearest."""
-NEAREST = 100
+NEAREST = 50
 """Lessons that are ranked because of their meaning, and because of their words."""
 FLOOD = 5_000
 """Likewise where those few are all alike."""
 SHELVES = 32
 """Agents whose vectors stay in memory."""
+
+
+_parsed = lru_cache(512)(parse)
 
 
 class StaleError(Exception):
@@ -78,35 +82,33 @@ class Search:
         for tool in dict.fromkeys(query.tools):
             for number in shelf.with_tool(same(tool)) | self._fulltext.having(connection, tool, among):
                 tools[number] = (*tools.get(number, ()), tool)
-        others = (similar.keys() | texts.keys()) - typed - tools.keys()
-        nearest = set(
-            nlargest(NEAREST, others, key=lambda each: similar.get(each, 0.0) + texts.get(each, 0.0))
-        )
-        # Group by group: the later ones are looked at only if the earlier ones are not enough.
-        groups = (
-            typed & tools.keys(),
-            typed - tools.keys(),
-            tools.keys() - typed,
-            nearest,
-            others - nearest,
-        )
 
-        def ordered() -> Iterator[Candidate]:
-            for group in groups:
-                yield from ranking.ordered(
-                    Candidate(
-                        number,
-                        shelf.lessons[number].day,
-                        number in typed,
-                        tools.get(number, ()),
-                        similar.get(number),
-                        texts.get(number, 0.0),
-                    )
-                    for number in group
-                    if query.kinds is None or shelf.lessons[number].kind in query.kinds
+        def groups() -> Iterator[Iterable[int]]:
+            yield typed & tools.keys()
+            yield typed - tools.keys()
+            yield tools.keys() - typed
+            scores = {number: similar.get(number, 0.0) + texts.get(number, 0.0) for number in shelf.lessons}
+            nearest = set(nlargest(NEAREST, scores.keys() - typed - tools.keys(), key=scores.__getitem__))
+            yield nearest
+            yield scores.keys() - typed - tools.keys() - nearest
+
+        # The later groups are looked at only if the earlier ones are not enough.
+        ordered = chain.from_iterable(
+            ranking.ordered(
+                Candidate(
+                    number,
+                    shelf.lessons[number].day,
+                    number in typed,
+                    tools.get(number, ()),
+                    similar.get(number),
+                    texts.get(number, 0.0),
                 )
-
-        return self._found(connection, query, ranking, ordered())
+                for number in group
+                if query.kinds is None or shelf.lessons[number].kind in query.kinds
+            )
+            for group in groups()
+        )
+        return self._found(connection, query, ranking, ordered)
 
     def of_all(
         self,
@@ -127,7 +129,7 @@ class Search:
         for depth, most in ((DEPTH, NEAREST), (len(self._shelves), FLOOD)):
             named = _by_number(connection, nlargest(most, scores, key=scores.__getitem__))
             texts = _shares(scores, named)
-            similar = self._shelves.similarities(vector, depth) if vector is not None else {}
+            similar = self._shelves.similarities(connection, vector, depth) if vector is not None else {}
             near = nlargest(most, similar, key=similar.__getitem__)
             if vector is not None and (missing := named.keys() - similar.keys()):
                 similar |= similarities_of(connection, self._embedder, vector, list(missing))
@@ -183,7 +185,7 @@ class Search:
             text = folder.text_of(Entry(found, str(folder.path_of(found)), 0, 0))
             if digest_of(text) != file_hash:
                 raise StaleError(folder.name)
-            return parse(text, found, folder.agent)
+            return _parsed(text, found, folder.agent)
         except StoreError as error:
             raise StaleError(folder.name) from error
 

@@ -55,10 +55,11 @@ def placed(connection: Connection, numbers: Sequence[int]) -> list[Placed]:
     return [Placed(*row) for row in rows]
 
 
-def part_of(connection: Connection, embedder: str, agent: AgentRow) -> Part:
+def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vectors: bool = True) -> Part:
     """Return the vectors of an agent's lessons, put together anew unless they are since its last change."""
+    vectors = "vectors" if with_vectors else "x''"
     row = connection.execute(
-        "SELECT revision, numbers, vectors, signs FROM shelves WHERE place = ? AND embedder = ?",
+        f"SELECT revision, numbers, {vectors}, signs FROM shelves WHERE place = ? AND embedder = ?",  # noqa: S608 (a column)
         (agent.place, embedder),
     ).fetchone()
     if row is not None and row[0] == agent.revision:
@@ -116,18 +117,20 @@ class Shelf:
 
 
 class Shelves:
-    """Hold the vectors of all agents' active lessons: 100,000 of 384 dimensions take 43 MB.
+    """Hold the vectors of all agents' active lessons: 100,000 of 384 dimensions take 90 MB.
 
-    They lie in the database agent by agent, so that they are read at once. What was read stays until the
-    agent's lessons change.
+    Their signs are a small part of that. Only these are read for the first question, which is all that a
+    process may ever ask; it is answered with the vectors of the lessons that the signs leave. What was read
+    stays until the agent's lessons change.
     """
 
     def __init__(self, embedder: str) -> None:
         self._embedder = embedder
         self._parts: dict[int, Part] = {}
         self._numbers = array("q")
-        self._vectors: Vectors | None = None
         self._signs: Signs | None = None
+        self._vectors: Vectors | None = None
+        self._was_asked = False
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -142,20 +145,40 @@ class Shelves:
         missing = [agent for place, agent in agents.items() if place not in kept]
         if not missing and len(kept) == len(self._parts):
             return
-        self._parts = kept | {agent.place: part_of(connection, self._embedder, agent) for agent in missing}
+        read = [part_of(connection, self._embedder, agent, with_vectors=self._was_asked) for agent in missing]
+        self._parts = kept | {agent.place: part for agent, part in zip(missing, read, strict=True)}
+        self._vectors = None
         parts = [part for part in self._parts.values() if part.numbers]
         self._numbers = array("q", b"".join(part.numbers for part in parts))
-        self._vectors = _vectors(parts, len(self._numbers))
         codes = [part.signs for part in parts]
         self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if parts else None
 
-    def similarities(self, question: Sequence[float], depth: int) -> dict[int, float]:
+    def similarities(self, connection: Connection, question: Sequence[float], depth: int) -> dict[int, float]:
         """Return the cosine of each of the lessons whose signs are nearest to a question's, by its number."""
-        if self._vectors is None or self._signs is None:
+        if self._signs is None:
             return {}
         places = self._signs.nearest(signs_of(packed(question)), depth)
-        cosines = self._vectors.cosines(question, places)
-        return {self._numbers[place]: cosine for place, cosine in zip(places, cosines, strict=True)}
+        numbers = [self._numbers[place] for place in places]
+        if self._was_asked and self._vectors is None:
+            self._vectors = self._loaded(connection)
+        self._was_asked = True
+        if self._vectors is None:
+            return similarities_of(connection, self._embedder, question, numbers)
+        return dict(zip(numbers, self._vectors.cosines(question, places), strict=True))
+
+    def _loaded(self, connection: Connection) -> Vectors | None:
+        """Return the vectors of all; None where another process has just put others in their place."""
+        for place, part in self._parts.items():
+            if part.numbers and not part.vectors:
+                row = connection.execute(
+                    "SELECT vectors FROM shelves WHERE place = ? AND embedder = ? AND revision = ?",
+                    (place, self._embedder, part.revision),
+                ).fetchone()
+                if row is None:
+                    return None
+                self._parts[place] = part._replace(vectors=row[0])
+        blobs = [part.vectors for part in self._parts.values()]
+        return Vectors(blobs, sum(map(len, blobs)) // len(self._numbers))
 
 
 def similarities_of(
