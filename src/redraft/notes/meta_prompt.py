@@ -137,8 +137,8 @@ def _limits(given: ReflectionInput) -> str:
         )
     if given.evaluation is not None and given.evaluation.issues:
         rules.append(
-            "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid what "
-            "they ask for, say it in the refined expected output, by the very names that they use."
+            "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid "
+            "what they ask for, say it in the refined expected output, by the very names that they use."
         )
     if kept := _placeholder_rule(given.task):
         rules.append(kept)
