@@ -54,8 +54,8 @@ class Broken(NoteStore):
     ("config", "said"),
     [
         (ReflectionConfig(strategy=fails), "ValueError: no idea"),
-        (ReflectionConfig(strategy=lambda given: None), "returned None, which is no TaskReflection"),
-        (ReflectionConfig(strategy=lambda given: "better"), "returned 'better', which is no TaskReflection"),
+        (ReflectionConfig(strategy=lambda given: None), "must return a TaskReflection, got None"),
+        (ReflectionConfig(strategy=lambda given: "better"), "must return a TaskReflection, got 'better'"),
         (ReflectionConfig(strategy=lambda given: TaskReflection("Lost.", "")), "lost {it}"),
         (ReflectionConfig(model=ScriptedModel(down)), "the model is down"),
         (ReflectionConfig(model=ScriptedModel(["no marker in this"])), "marker"),

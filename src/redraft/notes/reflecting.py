@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.core.calls import awaited
-from redraft.core.errors import ConfigError, OutputError, RedraftError
+from redraft.core.errors import ConfigError, RedraftError
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.protocols import ChatModel
 from redraft.core.usage import NOT_REPORTED, NOTHING_USED, TokenUsage
@@ -128,10 +128,7 @@ class Reflecting:
         prior = await self.notebook.current(TaskIdentity.of(asked))
         before = None if prior is None else prior.reflection
         given = ReflectionInput(asked, run.output, before, run.evaluation, self.config.max_tokens)
-        reflection = await awaited(strategy)(given)
-        if not isinstance(reflection, TaskReflection):
-            raise OutputError(f"the strategy returned {reflection!r:.200}, which is no TaskReflection")
-        return storable(reflection, given)
+        return storable(await awaited(strategy)(given), given)
 
     def _strategy(self, metered: Metered | None) -> ReflectionStrategy:
         if self.config.strategy is not None:
