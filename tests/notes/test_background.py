@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from ensembles import better, thinking
-from redraft import Ensemble, InMemoryReflectionStore, ReflectionConfig, Task, TaskIdentity
+from redraft import (
+    Ensemble,
+    InMemoryReflectionStore,
+    ReflectionConfig,
+    SqliteReflectionStore,
+    Task,
+    TaskIdentity,
+    TaskReflection,
+)
 from redraft.notes.background import Background
 
 TESTS = Path(__file__).parents[1]
@@ -88,7 +96,12 @@ def test_a_process_that_ends_in_an_error_finishes_them_too(tmp_path):
 @pytest.mark.parametrize("strategy", ["slow", "sluggish"])
 def test_an_interrupt_ends_the_wait_with_what_is_stored_intact(strategy, tmp_path):
     path = tmp_path / "notes.db"
-    assert run("ensemble(slow).run_sync()", path, 0).returncode == 0
+
+    async def before():
+        async with SqliteReflectionStore(path) as notes:
+            await notes.store(TaskIdentity.of("Say it."), TaskReflection.of_first_run("Before.", ""))
+
+    asyncio.run(before())
     script = f"ensemble({strategy}).run_sync(wait_for_reflections=False); print('answered', flush=True)"
     argv = [sys.executable, "-c", BEGIN + script, str(path), "60"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
