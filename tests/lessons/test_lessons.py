@@ -482,3 +482,12 @@ def test_thirty_stay_and_the_others_go_to_the_archive(tmp_path):
         assert len(await lessons.find()) == 30
         assert len(await lessons.find(archived=True)) == 33
         assert (await lessons.find())[0].day.isoformat() == "2026-03-04"
+
+
+def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, monkeypatch):
+    (tmp_path / "redraft.toml").write_text('memory = "learnt"\n', "utf-8")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    for path, folder in ((None, tmp_path / "learnt"), ("here", tmp_path / "below/here")):
+        asyncio.run(Lessons(path, agent="clerk", store=False).record(FAILURE, "Do it."))
+        assert len(list((folder / "reflections/clerk").glob("*.md"))) == 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.check import check_count, check_share
 from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.core.protocols import ChatModel, Embedder
-from redraft.core.settings import load_settings
+from redraft.core.settings import load_settings, project_folder
 from redraft.core.task import Advice, Task
 from redraft.lessons.advising import Known, advice_of
 from redraft.lessons.duties import Duty, due_error
@@ -54,13 +54,14 @@ def _utc_now() -> datetime:
 class Lessons:
     """Keep what an agent learns, and put it before the agent when it is relevant.
 
-    Lessons are files under `<path>/reflections/<agent>/`, which people may read, edit and keep in git; what
-    is counted is in `store`: the project's, one that is given, or with False none that outlives the process.
-    `model` writes reflections: a name or a `ChatModel`; without one the model of the agent that has these
-    lessons, else that of the settings. `embedder` finds lessons by meaning; without one that of the settings,
-    else the offline one if it is installed, else full text alone. With `semantic` the lessons of all agents
-    are searched, by meaning first. What is put before a run is at most `max_tokens` long. `clock` tells the
-    time, with its zone.
+    Lessons are files under `<path>/reflections/<agent>/`, which people may read, edit and keep in git;
+    without a path it is the project's folder `memory`, or what REDRAFT_MEMORY says. What is counted is in
+    `store`: the project's, one that is given, or with False none that outlives the process. `model` writes
+    reflections: a name or a `ChatModel`; without one the model of the agent that has these lessons, else that
+    of the settings. `embedder` finds lessons by meaning; without one that of the settings, else the offline
+    one if it is installed, else full text alone. With `semantic` the lessons of all agents are searched, by
+    meaning first. What is put before a run is at most `max_tokens` long. `clock` tells the time, with its
+    zone.
 
     An `Agent(..., lessons=...)` just learns: with `auto` a run that failed, wholly or in part, is reflected
     on at its end, or, if that was cut short, at the beginning of the next one. Without a model the duty
@@ -75,7 +76,7 @@ class Lessons:
     Reflexion Protocol.
     """
 
-    path: str | Path = "memory"
+    path: str | Path | None = None
     _: KW_ONLY
     agent: str = "agent"
     model: str | ChatModel | None = None
@@ -95,8 +96,9 @@ class Lessons:
         if not self.agent.strip():
             raise ConfigError("Lessons need the name of the agent that learns: agent=...")
         check_count("max_tokens", self.max_tokens, 1)
-        embedder = embedder_of(self.embedder, load_settings())
-        path = Path(self.path).absolute()
+        settings = load_settings()
+        embedder = embedder_of(self.embedder, settings)
+        path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
         memory = Memory.of(path, self.agent, _store(self.store), embedder, self.clock)
         learning = Learning(memory)
         object.__setattr__(self, "_memory", memory)

@@ -33,7 +33,7 @@ class ManagedBlock:
         if not begins and not ends:
             return cls(text, None, "")
         if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
-            odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=re.Match.start)
+            odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=lambda mark: mark.start())
             line = text.count("\n", 0, odd.start()) + 1
             raise ConfigError(
                 f"{file}, line {line}: a block of lessons takes one line that begins it and one below that "
