@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "scripts": (),
     "journal": (),
     "lessons": (),
+    "lessons_real": (),
     "notes": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
