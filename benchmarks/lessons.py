@@ -11,6 +11,7 @@ import sqlite3
 from collections import defaultdict
 from datetime import date, timedelta
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,9 +42,9 @@ TARGETS = {"warm": 5.0, "cold": 60.0, "rebuild": 180.0, "new": 5.0}
 
 def made_sentences(rng: random.Random, count: int = 4_000) -> list[str]:
     """Return sentences out of 20,000 words, some of which are in most sentences and most in few."""
-    words = [
-        f"{rng.choice('bcdfglmnprst')}{rng.choice('aeiou')}{rng.choice('lmnrst')}{n}x" for n in range(20_000)
-    ]
+    parts = [first + last for first in "bcdfglmnprst" for last in ("a", "e", "i", "o", "u", "ar", "en", "ol")]
+    words = ["".join(one) for one in product(parts, parts, parts[:3])][:20_000]
+    rng.shuffle(words)
     weights = [1 / (rank + 10) for rank in range(len(words))]
     return [" ".join(rng.choices(words, weights, k=rng.randint(8, 16))).capitalize() for _ in range(count)]
 

@@ -157,9 +157,8 @@ class LessonFolder:
 def agents_in(path: Path) -> list[str]:
     """Return the names of the folders of the agents that have lessons under a path."""
     try:
-        found = [
-            one.name for one in (Path(path) / REFLECTIONS).iterdir() if one.is_dir() and not one.is_symlink()
-        ]
+        with os.scandir(Path(path) / REFLECTIONS) as folders:
+            found = [one.name for one in folders if _is_folder(one)]
     except FileNotFoundError:
         return []
     return sorted(name for name in found if not name.startswith("."))

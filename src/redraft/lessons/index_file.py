@@ -46,7 +46,7 @@ CREATE TABLE vectors (
 );
 CREATE TABLE shelves (
     place INTEGER NOT NULL, embedder TEXT NOT NULL, revision INTEGER NOT NULL, numbers BLOB NOT NULL,
-    vectors BLOB NOT NULL, signs BLOB NOT NULL, PRIMARY KEY (place, embedder)
+    rows BLOB NOT NULL, signs BLOB NOT NULL, vectors BLOB NOT NULL, PRIMARY KEY (place, embedder)
 );
 """
 # It is derived from the files: what a crash of the machine takes is found to be missing, and read again.

@@ -38,12 +38,16 @@ class Placed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Hold the packed vectors of an agent's active lessons, one after the other, and the lessons' numbers."""
+    """Hold the packed vectors of an agent's active lessons, one after the other, and the lessons' numbers.
+
+    `rows` are the numbers of the vectors themselves, by which a few are read without the others.
+    """
 
     revision: int
     numbers: bytes
-    vectors: bytes
+    rows: bytes
     signs: bytes
+    vectors: bytes
 
 
 def placed(connection: Connection, numbers: Sequence[int]) -> list[Placed]:
@@ -59,24 +63,25 @@ def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vect
     """Return the vectors of an agent's lessons, put together anew unless they are since its last change."""
     vectors = "vectors" if with_vectors else "x''"
     row = connection.execute(
-        f"SELECT revision, numbers, {vectors}, signs FROM shelves WHERE place = ? AND embedder = ?",  # noqa: S608 (a column)
+        f"SELECT revision, numbers, rows, signs, {vectors} FROM shelves WHERE place = ? AND embedder = ?",  # noqa: S608 (a column)
         (agent.place, embedder),
     ).fetchone()
     if row is not None and row[0] == agent.revision:
         return Part(*row)
     rows = connection.execute(
-        f"SELECT lessons.number, vector, signs {_WITH_VECTORS} "
+        f"SELECT lessons.number, vectors.number, signs, vector {_WITH_VECTORS} "
         "WHERE lessons.number BETWEEN ? AND ? AND status = 'active'",
         (embedder, *numbers_of(agent.place)),
     ).fetchall()
     part = Part(
         agent.revision,
-        array("q", [number for number, _, _ in rows]).tobytes(),
-        b"".join(vector for _, vector, _ in rows),
-        b"".join(signs for _, _, signs in rows),
+        array("q", [number for number, *_ in rows]).tobytes(),
+        array("q", [vector for _, vector, *_ in rows]).tobytes(),
+        b"".join(signs for *_, signs, _ in rows),
+        b"".join(vector for *_, vector in rows),
     )
     connection.execute(
-        "INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, ?, ?, ?)", (agent.place, embedder, *part)
+        "INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, ?, ?, ?, ?)", (agent.place, embedder, *part)
     )
     return part
 
@@ -97,7 +102,7 @@ class Shelf:
             self._types.setdefault(one.task_type, set()).add(one.number)
             for tool in json.loads(one.tools):
                 self._tools.setdefault(tool, set()).add(one.number)
-        part = part_of(connection, embedder, agent) if embedder else Part(0, b"", b"", b"")
+        part = part_of(connection, embedder, agent) if embedder else Part(0, b"", b"", b"", b"")
         self._numbers = array("q", part.numbers)
         self._vectors = _vectors([part], len(self._numbers))
 
@@ -128,6 +133,7 @@ class Shelves:
         self._embedder = embedder
         self._parts: dict[int, Part] = {}
         self._numbers = array("q")
+        self._rows = array("q")
         self._signs: Signs | None = None
         self._vectors: Vectors | None = None
         self._was_asked = False
@@ -150,6 +156,7 @@ class Shelves:
         self._vectors = None
         parts = [part for part in self._parts.values() if part.numbers]
         self._numbers = array("q", b"".join(part.numbers for part in parts))
+        self._rows = array("q", b"".join(part.rows for part in parts))
         codes = [part.signs for part in parts]
         self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if parts else None
 
@@ -163,8 +170,19 @@ class Shelves:
             self._vectors = self._loaded(connection)
         self._was_asked = True
         if self._vectors is None:
-            return similarities_of(connection, self._embedder, question, numbers)
+            return self._read(
+                connection, question, [(self._rows[place], self._numbers[place]) for place in places]
+            )
         return dict(zip(numbers, self._vectors.cosines(question, places), strict=True))
+
+    def _read(
+        self, connection: Connection, question: Sequence[float], places: Sequence[tuple[int, int]]
+    ) -> dict[int, float]:
+        marks = ", ".join(str(row) for row, _ in places)
+        found = dict(connection.execute(f"SELECT number, vector FROM vectors WHERE number IN ({marks})"))  # noqa: S608 (numbers)
+        still_there = [(found[row], lesson) for row, lesson in places if row in found]
+        cosines = Vectors([vector for vector, _ in still_there], len(question)).cosines(question)
+        return {lesson: cosine for (_, lesson), cosine in zip(still_there, cosines, strict=True)}
 
     def _loaded(self, connection: Connection) -> Vectors | None:
         """Return the vectors of all; None where another process has just put others in their place."""
