@@ -110,7 +110,7 @@ BROKEN = [
     (WHOLE + "\n## What happened?\nagain", "twice"),
     (WHOLE + "\n## Strategy\nodd", "no heading 'strategy'"),
     (WHOLE.replace(FAILURE.why, ""), "Nothing is said under '## Why did it go wrong?'"),
-    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "no day"),
+    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is no day"),
 ]
 
 

@@ -81,8 +81,9 @@ def parse(text: str, lesson_id: str, agent: str) -> Lesson:
     try:
         day = date.fromisoformat(day_text)
     except ValueError as error:
+        where = "the title" if found else "the name of the file"
         raise LessonFileError(
-            f"{day_text!r} is no day (YYYY-MM-DD).", file=lesson_id, line=start + 1
+            f"{day_text!r} in {where} is no day (YYYY-MM-DD).", file=lesson_id, line=start + 1
         ) from error
     agent = front.get("agent", agent)
     summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")

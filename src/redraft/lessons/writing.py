@@ -93,7 +93,7 @@ class _Form:
     @property
     def says(self) -> dict[str, str]:
         """The keys of a reply, each with what it is to say."""
-        own = {one.name: f"{one.metadata['heading']} {one.metadata['says']}" for one in fields(self.kind)}
+        own = {one.name: _asked(one.metadata["heading"], one.metadata["says"]) for one in fields(self.kind)}
         return own | mars.says_of(self.outcome)
 
     @property
@@ -159,3 +159,7 @@ class _Form:
     def _withheld(self, text: str) -> str:
         """Return what is left of a text that can't be kept: its ends if it is only too long, else nothing."""
         return self.cleaner.kept(text) if len(text) > LONGEST else WITHHELD
+
+
+def _asked(heading: str, says: str) -> str:
+    return f"{heading} {says}" if heading.endswith("?") else f"{heading}: {says}"
