@@ -491,3 +491,15 @@ def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, mon
     for path, folder in ((None, tmp_path / "learnt"), ("here", tmp_path / "below/here")):
         asyncio.run(Lessons(path, agent="clerk", store=False).record(FAILURE, "Do it."))
         assert len(list((folder / "reflections/clerk").glob("*.md"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda lessons: lessons.record("It failed.", "Do it."), "a Failure, a Partial"),
+        (lambda lessons: lessons.reflect_on("It failed."), "result of a run or an Outcome"),
+    ],
+)
+def test_what_is_no_lesson_is_refused_by_name(tmp_path, wrong, says):
+    with pytest.raises(ConfigError, match=says):
+        asyncio.run(wrong(Lessons(tmp_path, store=False)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.check import check_count, check_share
 from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.core.protocols import ChatModel, Embedder
+from redraft.core.result import ReflectionResult
 from redraft.core.settings import load_settings, project_folder
 from redraft.core.task import Advice, Task
 from redraft.lessons.advising import Known, advice_of
@@ -33,7 +34,6 @@ from redraft.stores.memory import MemoryStore
 from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
-    from redraft.core.result import ReflectionResult
     from redraft.lessons.content import Content, LessonKind
     from redraft.lessons.counting import Counters
     from redraft.lessons.lesson import Lesson, Status
@@ -93,8 +93,10 @@ class Lessons:
     _upkeep: Upkeep = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.agent.strip():
-            raise ConfigError("Lessons need the name of the agent that learns: agent=...")
+        if not isinstance(self.agent, str) or not self.agent.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(
+                f"Lessons need the name of the agent that learns: agent=..., got {self.agent!r}."
+            )
         check_count("max_tokens", self.max_tokens, 1)
         settings = load_settings()
         embedder = embedder_of(self.embedder, settings)
@@ -128,6 +130,8 @@ class Lessons:
         Raises `ConfigError` for content that no lesson may hold, and where there is no model; `ModelError`
         and `OutputError` where a success or a decision could not be put into words.
         """
+        if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
         outcome = what if isinstance(what, Outcome) else outcome_of(what, trusted=self.trusted)
         if outcome is None:
             return None
@@ -158,7 +162,11 @@ class Lessons:
         the rules or a check, a command, an address.
         """
         asked = Task(task) if isinstance(task, str) else task.asked()
-        status = next(status for status, form in FORMS.items() if isinstance(content, form))
+        status = next((status for status, form in FORMS.items() if isinstance(content, form)), None)
+        if status is None:
+            raise ConfigError(
+                f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
+            )
         outcome = Outcome(asked, status, error=error, run_id=run_id, trusted=True)  # pyright: ignore[reportArgumentType] (the keys of FORMS)
         written = await asyncio.to_thread(given, content)
         if confidence is not None:
