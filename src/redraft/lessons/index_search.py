@@ -129,7 +129,9 @@ class Search:
         for depth, most in ((DEPTH, NEAREST), (len(self._shelves), FLOOD)):
             named = _by_number(connection, nlargest(most, scores, key=scores.__getitem__))
             texts = _shares(scores, named)
-            similar = self._shelves.similarities(connection, vector, depth) if vector is not None else {}
+            similar = (
+                self._shelves.similarities(connection, vector, depth, most) if vector is not None else {}
+            )
             near = nlargest(most, similar, key=similar.__getitem__)
             if vector is not None and (missing := named.keys() - similar.keys()):
                 similar |= similarities_of(connection, self._embedder, vector, list(missing))

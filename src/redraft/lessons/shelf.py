@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from array import array
+from heapq import nlargest
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from sqlite3 import Connection
 
 _COLUMNS = "number, kind, day, task_type, tools, length"
@@ -160,29 +161,30 @@ class Shelves:
         codes = [part.signs for part in parts]
         self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if parts else None
 
-    def similarities(self, connection: Connection, question: Sequence[float], depth: int) -> dict[int, float]:
-        """Return the cosine of each of the lessons whose signs are nearest to a question's, by its number."""
+    def similarities(
+        self, connection: Connection, question: Sequence[float], depth: int, most: int
+    ) -> dict[int, float]:
+        """Return the cosines of at most so many lessons, out of the `depth` whose signs are nearest."""
         if self._signs is None:
             return {}
         places = self._signs.nearest(signs_of(packed(question)), depth)
-        numbers = [self._numbers[place] for place in places]
         if self._was_asked and self._vectors is None:
             self._vectors = self._loaded(connection)
         self._was_asked = True
         if self._vectors is None:
-            return self._read(
-                connection, question, [(self._rows[place], self._numbers[place]) for place in places]
-            )
-        return dict(zip(numbers, self._vectors.cosines(question, places), strict=True))
+            found = self._read(connection, question, places)
+        else:
+            found = zip(self._vectors.cosines(question, places), places, strict=True)
+        return {self._numbers[place]: cosine for cosine, place in nlargest(most, found)}
 
     def _read(
-        self, connection: Connection, question: Sequence[float], places: Sequence[tuple[int, int]]
-    ) -> dict[int, float]:
-        marks = ", ".join(str(row) for row, _ in places)
+        self, connection: Connection, question: Sequence[float], places: Sequence[int]
+    ) -> Iterable[tuple[float, int]]:
+        marks = ", ".join(str(self._rows[place]) for place in places)
         found = dict(connection.execute(f"SELECT number, vector FROM vectors WHERE number IN ({marks})"))  # noqa: S608 (numbers)
-        still_there = [(found[row], lesson) for row, lesson in places if row in found]
-        cosines = Vectors([vector for vector, _ in still_there], len(question)).cosines(question)
-        return {lesson: cosine for (_, lesson), cosine in zip(still_there, cosines, strict=True)}
+        still_there = [place for place in places if self._rows[place] in found]
+        vectors = Vectors([found[self._rows[place]] for place in still_there], len(question))
+        return zip(vectors.cosines(question), still_there, strict=True)
 
     def _loaded(self, connection: Connection) -> Vectors | None:
         """Return the vectors of all; None where another process has just put others in their place."""
