@@ -1,0 +1,105 @@
+"""The same task twenty times on a real model, with notes from run to run and without them.
+
+The task says what is wanted, but not in which form; six criteria check the form. What they find wrong with
+an answer can reach the next run by its note alone: no run has a second try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from _measure import options, publish, table
+from _model import benchmark_model
+from _orders import MESSAGES
+
+from redraft import ConfigError, Ensemble, InMemoryReflectionStore, QualityCriterion, Task, TaskIdentity
+
+if TYPE_CHECKING:
+    from redraft.core.protocols import ChatModel
+
+FIELDS = {
+    "customer": {"type": "string"},
+    "item": {"type": "string"},
+    "quantity": {"type": "integer"},
+    "city": {"type": "string"},
+    "due": {"type": "string", "pattern": r"^2026-\d\d-\d\d$"},
+}
+
+
+def criterion(name: str, schema: dict[str, object]) -> QualityCriterion:
+    return QualityCriterion(
+        name, threshold=1.0, evaluator="schema", evaluator_config={"schema": {"type": "object"} | schema}
+    )
+
+
+CRITERIA = [
+    *(criterion(key, {"properties": {key: form}, "required": [key]}) for key, form in FIELDS.items()),
+    criterion("nothing else", {"properties": {key: {} for key in FIELDS}, "additionalProperties": False}),
+]
+DESCRIPTION = "Turn the message of a customer into an order as JSON.\n\nThe message: {message}"
+EXPECTED = "One JSON object, and nothing else."
+
+
+async def scores(model: ChatModel, *, reflect: bool) -> tuple[list[float], list[bool], str]:
+    """Return what each run scored, whether its form was right, and the last note."""
+    task = Task(DESCRIPTION, EXPECTED, criteria=CRITERIA, reflect=reflect)
+    store = InMemoryReflectionStore()
+    ensemble = Ensemble(model=model, tasks=[task], reflection_store=store, keep=False)
+    found: list[float] = []
+    right: list[bool] = []
+    for message in MESSAGES:
+        result = await ensemble.run(inputs={"message": message})
+        run = result.results[0].result
+        assert run is not None
+        found.append(run.history.versions[0].evaluation.overall_score or 0.0)
+        right.append(run.success)
+        print(f"{'with' if reflect else 'without'} {found[-1]:.2f} {right[-1]}", file=sys.stderr, flush=True)
+    note = await store.retrieve(TaskIdentity.of(task))
+    return found, right, "" if note is None else "\n".join([note.refined_description, *note.suggestions])
+
+
+def report(without: tuple[list[float], list[bool], str], noted: tuple[list[float], list[bool], str]) -> str:
+    """Render both curves: the score of each run, and how many were right so far."""
+    rows: list[list[object]] = []
+    for number in range(len(MESSAGES)):
+        cells: list[object] = [number + 1]
+        for scored, right, _ in (without, noted):
+            cells += [f"{scored[number]:.2f}", sum(right[: number + 1])]
+        rows.append(cells)
+    rows.append(
+        [
+            "mean",
+            *(cell for scored, right, _ in (without, noted) for cell in (f"{_mean(scored):.2f}", sum(right))),
+        ]
+    )
+    return table(["run", "without: score", "right so far", "with notes: score", "right so far"], rows)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+async def run(model: ChatModel) -> str:
+    without, noted = await scores(model, reflect=False), await scores(model, reflect=True)
+    print(f"\nThe last note:\n{noted[2]}", file=sys.stderr)
+    return report(without, noted)
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--model", help="such as local:qwen2.5-coder-1.5b")
+    parser.add_argument("--threads", type=int, default=2, help="of a local model")
+    parser.add_argument("--cassette", help="answer from this recording instead of a model")
+    parser.add_argument("--record", help="record the model's calls to this file")
+    given = parser.parse_args()
+    try:
+        model = benchmark_model(given.model, given.threads, given.cassette, given.record)
+    except ConfigError as error:
+        sys.exit(str(error))
+    publish("note-runs", asyncio.run(run(model)), write=given.write)
+
+
+if __name__ == "__main__":
+    main()
