@@ -53,8 +53,8 @@ class Search:
     """Answer queries, and remember what they need; for one thread.
 
     One agent's lessons are compared exactly, all of them. Those of all agents are first narrowed down to the
-    2,000 whose vectors' signs are nearest, which are then compared exactly: of 100,000 the three nearest are
-    among them.
+    2,000 whose vectors' signs are nearest, which are then compared exactly. The three nearest are nearly
+    always among them: of 100,000 vectors mixed from recorded reflections none was missed.
     """
 
     def __init__(self, path: Path, embedder: str) -> None:
