@@ -8,6 +8,7 @@ import pytest
 from redraft import ConfigError, ReflectionPattern, Retry, Task, reflect_sync
 from redraft.core.events import RunStarted, StepFailed
 from redraft.loop.event_log import EventLog, event_line
+from redraft.redact.redactor import Redactor
 
 AT = datetime(2026, 11, 22, 3, 45, tzinfo=UTC)
 
@@ -45,7 +46,7 @@ def test_a_line_is_one_line_whatever_is_in_it(tmp_path, text):
 
 
 def test_an_error_has_its_type_and_message():
-    line = json.loads(event_line(StepFailed("r", "revise", OSError("away"), 0.5), AT))
+    line = json.loads(event_line(StepFailed("r", "revise", OSError("away"), 0.5), AT, Redactor()))
     assert line == {
         "schema_version": 1, "event": "step_failed", "at": "2026-11-22T03:45:00+00:00", "run_id": "r",
         "name": "revise", "error": {"type": "OSError", "message": "away"}, "retry_in": 0.5,
@@ -76,3 +77,17 @@ def test_a_file_that_is_lost_later_is_warned_of_once(tmp_path, caplog):
     assert [record.message.partition(" any more")[0] for record in caplog.records] == [
         f"The events are not written to {tmp_path / 'events.jsonl'}"
     ]
+
+
+def test_no_secret_is_written(tmp_path, monkeypatch):
+    secret = "-".join(f"w{number}rd" for number in range(5))
+    monkeypatch.setenv("SHOP_PASSWORD", secret)
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        pattern = ReflectionPattern(on_event=log, max_iterations=0)
+        reflect_sync(f"log in with {secret}", generate=lambda prompt: prompt, evaluate=bool, pattern=pattern)
+    lines = path.read_text("utf-8")
+    assert secret not in lines
+    finished = json.loads(lines.splitlines()[-1])
+    assert finished["result"]["token_usage"]["requests"] is not None
+    assert finished["run_id"] == finished["result"]["run_id"]

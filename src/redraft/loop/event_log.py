@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError
+from redraft.redact.environment import redactor_of_environment
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from redraft.core.events import Event
+    from redraft.redact.redactor import Redactor
 
 logger = logging.getLogger("redraft")
 
@@ -24,15 +26,16 @@ class EventLog:
     """Write every event of one or many runs as a line of JSON: an `on_event` listener.
 
     A line has `schema_version`, `event` (the class's name in snake case), `at` (UTC) and the event's fields,
-    and is there for readers as soon as the event has happened. Lines are added to a file that exists. A
-    stream that is given in place of a path stays open. Raises `ConfigError` for a file that can't be
-    written; one that can't be written later costs no run anything but its lines.
+    and is there for readers as soon as the event has happened; secrets in it are withheld. Lines are added
+    to a file that exists. A stream that is given in place of a path stays open. Raises `ConfigError` for a
+    file that can't be written; one that can't be written later costs no run anything but its lines.
     """
 
     def __init__(self, place: str | Path | TextIO) -> None:
         self._owned = isinstance(place, str | Path)
         self._name = str(place) if isinstance(place, str | Path) else "the stream"
         self._failed = False
+        self._redactor = redactor_of_environment()
         if not isinstance(place, str | Path):
             self._stream = place
             return
@@ -45,7 +48,7 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         """Write an event."""
         try:
-            self._stream.write(f"{event_line(event, datetime.now(UTC))}\n")
+            self._stream.write(f"{event_line(event, datetime.now(UTC), self._redactor)}\n")
             self._stream.flush()
         except (OSError, ValueError) as error:  # a stream that was closed raises ValueError
             if not self._failed:
@@ -66,9 +69,9 @@ class EventLog:
         self.close()
 
 
-def event_line(event: Event, at: datetime) -> str:
-    """Return an event as one line of JSON."""
-    fields = to_json(event)
+def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
+    """Return an event as one line of JSON, with its secrets withheld."""
+    fields = redactor.redact_json(to_json(event))
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
     return json.dumps(document, ensure_ascii=False)
