@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "lessons": (),
     "lessons_real": (),
     "notes": (),
+    "note_runs": ("--cassette", "benchmarks/cassettes/note_runs.jsonl.gz"),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
 }
