@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from redraft.core.events import RunFinished
+from redraft.loop.event_stream import EventStream
 from redraft.loop.run import last_result
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
-    from types import TracebackType
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from redraft.core.events import Event, Listener
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from redraft.loop.live import LiveRun
 
 
-class RunStream:
+class RunStream(EventStream["Event", "ReflectionResult"]):
     """Iterate over the events of a run as they happen; the last is `RunFinished`.
 
     The run begins with the iteration, or on entering `async with`. Leaving the iteration early cancels it,
@@ -31,12 +30,9 @@ class RunStream:
         live: LiveRun,
         listener: Listener | None,
     ) -> None:
-        self._start = start
+        super().__init__(start)
         self._live = live
         self._listener = listener
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._run: asyncio.Task[ReflectionResult] | None = None
-        self._result: ReflectionResult | None = None
 
     @property
     def result(self) -> ReflectionResult:
@@ -56,46 +52,13 @@ class RunStream:
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
         return self._live.ask()
 
-    async def __aiter__(self) -> AsyncGenerator[Event]:
-        run = self._begun()
-        try:
-            while (event := await self._events.get()) is not None:
-                if isinstance(event, RunFinished):
-                    last_result.set(event.result)  # the run is a task, whose context is its own
-                yield event
-            await run
-        finally:
-            run.cancel()
-
-    async def aclose(self) -> None:
-        """Cancel the run, unless it has finished, and wait until it has ended."""
-        if self._run is not None:
-            self._run.cancel()
-            await asyncio.wait([self._run])
-
-    async def __aenter__(self) -> Self:
-        self._begun()
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def _begun(self) -> asyncio.Task[ReflectionResult]:
-        if self._run is None:
-            self._run = asyncio.ensure_future(self._start(self._listen))
-            self._run.add_done_callback(self._ended)
-        return self._run
+    def _yielding(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            last_result.set(event.result)  # the run is a task, whose context is its own
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, RunFinished):
             self._result = event.result
-        self._events.put_nowait(event)
+        super()._listen(event)
         if self._listener is not None:
             self._listener(event)
-
-    def _ended(self, run: asyncio.Task[ReflectionResult]) -> None:
-        self._events.put_nowait(None)
-        if not run.cancelled():
-            run.exception()  # looked at here, since whoever leaves early never awaits the run
