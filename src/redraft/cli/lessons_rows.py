@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from redraft.cli.notes_rows import GAP, shortened
+from redraft.cli.notes_rows import GAP
 from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from redraft.cli.lessons_rows import STATES
-from redraft.cli.notes_rows import shortened
 from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:

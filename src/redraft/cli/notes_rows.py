@@ -10,6 +10,7 @@ from rich.text import Text
 from redraft.cli.show import BAD, GOOD, QUIET
 from redraft.cli.sparkline import sparkline
 from redraft.core.summary import render_score
+from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:
@@ -76,9 +77,3 @@ def now_text(task: TaskNotes) -> Text:
 def curve(task: TaskNotes, longest: int) -> str:
     """Draw where the scores go; nothing where no run was scored."""
     return sparkline(task.trend, longest) if any(score is not None for score in task.trend) else ""
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text in one line of at most so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.changes import changes
-from redraft.cli.notes_rows import SHORT_ID, curve, shortened, state_text, version_text
+from redraft.cli.notes_rows import SHORT_ID, curve, state_text, version_text
 from redraft.cli.run_rows import when
 from redraft.cli.show import QUIET
 from redraft.core.summary import render_score
+from redraft.core.texts import shortened
 from redraft.loop.compared import counted
 from redraft.notes.task_notes import mean_of
 from redraft.text.visible import visible

@@ -15,6 +15,7 @@ from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.core.result import ConvergenceReason
 from redraft.core.summary import render_score
+from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table
     columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
         columns["when"] = [when(row.started_at) for row in found]
-        columns["who"] = [_shortened(visible(row.who), LONGEST_WHO) for row in found]
+        columns["who"] = [shortened(visible(row.who), LONGEST_WHO) for row in found]
     after: dict[str, Sequence[str | Text]] = {
         "stopped": [row.stopped for row in found],
         "n": [str(row.n) for row in found],
@@ -109,17 +110,13 @@ def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table
         after |= {"s": [f"{row.seconds:.1f}" for row in found]}
     others = [max(map(len, (name, *cells))) + GAP for name, cells in (*columns.items(), *after.items())]
     room = max(LEAST_TASK, width - sum(others))
-    columns["task"] = [_shortened(" ".join(visible(row.task).split()), room) for row in found]
+    columns["task"] = [shortened(visible(row.task), room) for row in found]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
     for name in (*columns, *after):
         table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
     for cells in zip(*columns.values(), *after.values(), strict=True):
         table.add_row(*cells)
     return table
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def curve(record: RunRecord, longest: int | None = None) -> str:

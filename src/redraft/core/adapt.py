@@ -11,6 +11,7 @@ from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
 from redraft.core.feedback import render_retry
 from redraft.core.task import prompt_of
+from redraft.core.texts import short_repr
 from redraft.core.version import Draft
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold)
     else:
         raise OutputError(
-            f"the verdict is {_short(value)}; expected a bool, a number in 0..1, (verdict, reason), "
+            f"the verdict is {short_repr(value)}; expected a bool, a number in 0..1, (verdict, reason), "
             "a dict with 'valid' or 'score', or a ReflectionEvaluation"
         )
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
@@ -149,9 +150,9 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
 def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> ReflectionEvaluation:
     valid, score = value.get("valid"), value.get("score")
     if valid is None and score is None:
-        raise OutputError(f"the verdict {_short(value)} has neither 'valid' nor 'score'")
+        raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
     if valid is not None and not isinstance(valid, bool):
-        raise OutputError(f"the verdict's 'valid' is {_short(valid)}; expected true or false")
+        raise OutputError(f"the verdict's 'valid' is {short_repr(valid)}; expected true or false")
     number = _score_of(score) if score is not None else (1.0 if valid else 0.0)
     satisfactory = number >= threshold if valid is None else valid
     problems = _texts(value.get("errors"))
@@ -163,7 +164,7 @@ def _evaluation_of_mapping(value: Mapping[Any, Any], threshold: float) -> Reflec
 
 def _score_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
-        raise OutputError(f"the score is {_short(value)}; expected a number in 0..1")
+        raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..1")
     score = float(value)
     if not 0.0 <= score <= 1.0:
         raise _out_of_range(score)
@@ -181,8 +182,3 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return (str(value),)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 (a line's worth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from redraft.core.version import Output
 
 
+SHOWN = 80
+"""Characters that fit into a line of a message."""
 IMMUTABLE = (str, int, float)
 
 
@@ -31,6 +33,18 @@ def as_text(output: Output) -> str:
 def _data(value: object) -> object:
     """Return a dataclass as data, anything else as the text that it makes of itself."""
     return to_json(value) if is_dataclass(value) else str(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text in one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def short_repr(value: Any) -> str:
+    """Return the `repr` of a value, cut to what fits into a line of a message."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def copy_of(output: Output) -> Output:

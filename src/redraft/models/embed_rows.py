@@ -7,6 +7,7 @@ from math import hypot, isfinite
 from typing import Any
 
 from redraft.core.errors import OutputError
+from redraft.core.texts import short_repr
 
 
 def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
@@ -28,25 +29,20 @@ def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
 
 def _items(source: str, given: Any) -> list[Any]:
     if isinstance(given, str | bytes | Mapping):
-        raise OutputError(f"{source} returned {_short(given)}; expected a list of vectors.")
+        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.")
     try:
         return list(given)
     except TypeError as error:
-        raise OutputError(f"{source} returned {_short(given)}; expected a list of vectors.") from error
+        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.") from error
 
 
 def _row(source: str, given: Any) -> list[float]:
     try:
         row = [float(number) for number in _items(source, given)]
     except (TypeError, ValueError, OverflowError) as error:
-        raise OutputError(f"{source} returned the vector {_short(given)}; expected numbers.") from error
+        raise OutputError(f"{source} returned the vector {short_repr(given)}; expected numbers.") from error
     length = hypot(*row)
     if not isfinite(length) or not length:
         wrong = "has no direction" if not length else "is not finite"
-        raise OutputError(f"{source} returned the vector {_short(row)}, which {wrong}.")
+        raise OutputError(f"{source} returned the vector {short_repr(row)}, which {wrong}.")
     return [number / length for number in row]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 (a line's worth)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redraft.core.effect import effect_of
 from redraft.core.errors import ConfigError
 from redraft.core.task import Task
+from redraft.core.texts import shortened
 from redraft.notes.injection import note_block
 from redraft.notes.note import Note, NotedTask, NoteUse
 
@@ -190,5 +191,4 @@ def the_one(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
 
 
 def _short(task: NotedTask) -> str:
-    text = " ".join((task.name or task.description).split())
-    return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 3]}..."
+    return shortened(task.name or task.description, LONGEST_TITLE)
