@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from redraft.redact.log import withhold_in_log
+
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.core.callbacks import ReflectionCallbacks as ReflectionCallbacks
@@ -193,6 +195,9 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 
 __all__ = sorted(_PLACE_OF)  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+
+# Here, since whatever part of the library logs, this was imported before.
+withhold_in_log()
 
 
 def __getattr__(name: str) -> object:
