@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from cli_commands import document, redraft
+from cli_commands import document, redraft, script
+from redraft import ModelError
 
 PASSWORD = "Sommer" + "4711x"
 KNOWN = "plain-" + "words-of-mine"
@@ -57,3 +58,35 @@ def test_an_export_names_no_machine(leaky, monkeypatch):
     assert found["process"]["host"] != host or len(host) < 4
     assert found["process"]["pid"] == os.getpid()
     assert found["status"] == "finished"
+
+
+REVISE = ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]
+WRONG = "wrong.yaml"
+LIVE = {
+    "revise": (REVISE, 4),
+    "revise as JSON": ([*REVISE, "--json"], 4),
+    "check": (["check", "d.txt", "-c", "c.yaml"], 1),
+    "check as JSON": (["check", "d.txt", "-c", "c.yaml", "--json"], 1),
+    "an error": (["check", "d.txt", "-c", WRONG], 2),
+    "a traceback": (["check", "d.txt", "-c", WRONG, "--debug"], 2),
+}
+
+
+@pytest.mark.parametrize(("words", "code"), LIVE.values(), ids=LIVE)
+def test_no_command_tells_a_secret_while_it_is_at_work(project, monkeypatch, words, code):
+    monkeypatch.setenv("SERVICE_TOKEN", KNOWN)
+    (project / "c.yaml").write_text(
+        "criteria:\n"
+        "  - {name: password, evaluator: regex, config: {pattern: 'plain-\\S+', must_match: false}}\n"
+        "  - {name: long, evaluator: regex, config: {pattern: 'x{9}'}}\n"
+    )
+    (project / "d.txt").write_text(f"b {KNOWN}")
+    (project / WRONG).write_text(f"criteria: password={PASSWORD} {KNOWN}")
+    script(monkeypatch, f"aa {KNOWN}", ModelError(f"The provider refused {KNOWN}, password={PASSWORD}"))
+    result = redraft(*words)
+    assert result.exit_code == code, result.stderr
+    assert "withheld" in result.stdout + result.stderr
+    told = result.stdout.replace(f'"best_output": "b {KNOWN}"', "")  # the answer itself is as it is
+    for said in (told.removesuffix(f"b {KNOWN}\n"), result.stderr):
+        assert PASSWORD not in said
+        assert KNOWN not in said

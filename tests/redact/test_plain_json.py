@@ -14,6 +14,10 @@ ROWS = {
         {"password": 12345678, "pin": 4711},
         {"password": "[withheld: password]", "pin": "[withheld: one-time code]"},
     ),
+    "scores under such a name": (
+        {"password": 0.5, "api_key": 0, "pin": 1},
+        {"password": 0.5, "api_key": 0, "pin": 1},
+    ),
     "all below it": (
         {"credentials": {"user": "bob", "old": ["one", None]}},
         {"credentials": {"user": "[withheld: secret]", "old": ["[withheld: secret]", None]}},

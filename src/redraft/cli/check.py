@@ -27,6 +27,8 @@ def check(
         from redraft.cli.running import judge, judging_model, material
         from redraft.cli.verdict import verdict
         from redraft.cli.watching import watched
+        from redraft.cli.withheld import withheld
+        from redraft.core.codec import to_json
         from redraft.loop.pattern import ReflectionPattern
 
         draft, given = material(file, criteria)
@@ -45,7 +47,7 @@ def check(
             )
             result = judge(draft, given, progress, pattern, keeping)
         if as_json:
-            emit_json(check_document(file, given, result))
+            emit_json(withheld(to_json(check_document(file, given, result))))
         else:
             CalmConsole().show(verdict(given, result))
         told.say(keeping.says(result))

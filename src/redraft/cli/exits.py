@@ -86,7 +86,7 @@ def tell_error(error: Exception, *, debug: bool) -> ExitCode:
     # Where a workflow's node raised it is in a note, which only an exception that has one has.
     place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
     if debug:
-        traceback.print_exception(error)
+        _tell("".join(traceback.format_exception(error)).rstrip("\n"))
     elif isinstance(error, RedraftError):
         _tell(f"Error: {place}{error}")
     else:
@@ -97,4 +97,6 @@ def tell_error(error: Exception, *, debug: bool) -> ExitCode:
 
 
 def _tell(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
+    from redraft.cli.withheld import withheld
+
+    sys.stderr.write(f"{withheld(message)}\n")

@@ -27,7 +27,7 @@ def export(
         from redraft.cli.kept_runs import read_run, shown_document
         from redraft.cli.output import check_output, write_output
         from redraft.core.errors import ConfigError
-        from redraft.web.page import run_page
+        from redraft.web.export import run_page
 
         if (html is None) != as_json:
             raise ConfigError("export takes one of --html FILE and --json.")

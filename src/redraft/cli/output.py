@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from redraft.cli.console import emit, emit_json
 from redraft.cli.documents import run_document
+from redraft.cli.withheld import withheld
+from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError
 from redraft.core.texts import as_text
 
@@ -29,11 +31,14 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
 def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
     """Write the best version to `path`, else to stdout, where the JSON document takes its place if wanted.
 
-    A path that can't be written to any more sends it to stdout, too, and raises `ConfigError`.
+    The best version is what was asked for, so it is there as it is; from what the document tells of the run
+    secrets are withheld. A path that can't be written to any more sends it to stdout, too, and raises
+    `ConfigError`.
     """
     best = as_text(result.best_output)
     if as_json:
-        emit_json(run_document(result))
+        told = withheld(to_json(run_document(result)))
+        emit_json(told | {"best_output": result.best_output})
     elif path is None:
         emit(best)
     if path is None:

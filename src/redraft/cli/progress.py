@@ -10,7 +10,9 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from redraft.cli.show import version_row
+from redraft.cli.withheld import withheld
 from redraft.core.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,7 +73,8 @@ class Progress:
                 self._begin(DOING.get(name, name))
             case StepFailed(error=error, retry_in=float(wait)):
                 self._begin("waiting")
-                self._console.print(f"{error} Trying again in {wait:.1f} s.", style="yellow")
+                said = visible(withheld(str(error)))
+                self._console.print(f"{said} Trying again in {wait:.1f} s.", style="yellow")
             case StepFinished():
                 self._begin("deciding")
             case VersionEvaluated(version=version):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.text.condition import braced, template
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK
 from redraft.workflow.loop_state import DOCUMENTED
 from redraft.workflow.names import plain_name
-from redraft.workflow.scope import braced, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

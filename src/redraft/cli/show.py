@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redraft.cli.withheld import withheld
 from redraft.core.summary import REASONS, render_score, render_usage
 from redraft.text.visible import visible
 
@@ -28,7 +29,7 @@ def version_row(
     version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
 ) -> RenderableType:
     """Render a version as a row: number, score, how it was made, what failed. `best` marks that iteration."""
-    evaluation = version.evaluation
+    evaluation = withheld(version.evaluation)
     row = Table.grid(padding=(0, 2, 0, 0))
     cells: list[str | Text] = []
     if label:
@@ -40,7 +41,12 @@ def version_row(
     row.add_column()
     mark = "*" if version.iteration == best else " "
     number = f"version {version.iteration}" if best is None else f"{mark} {version.iteration}"
-    cells += [number, score_text(evaluation), version.strategy.replace("_", " "), _verdict(version)]
+    cells += [
+        number,
+        score_text(evaluation),
+        version.strategy.replace("_", " "),
+        _verdict(version, evaluation),
+    ]
     row.add_row(*cells)
     return Padding(row, (0, 0, 0, indent))
 
@@ -51,12 +57,12 @@ def score_text(evaluation: ReflectionEvaluation) -> Text:
     return Text(render_score(evaluation.overall_score), style)
 
 
-def _verdict(version: ReflectionVersion) -> Text:
+def _verdict(version: ReflectionVersion, evaluation: ReflectionEvaluation) -> Text:
     if version.repeats is not None:
         return Text(f"the same as version {version.repeats}", QUIET)
-    if version.evaluation.satisfactory:
+    if evaluation.satisfactory:
         return Text("all criteria met", GOOD)
-    return issue_lines(version.evaluation.issues) if version.evaluation.issues else Text("not good enough")
+    return issue_lines(evaluation.issues) if evaluation.issues else Text("not good enough")
 
 
 def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
@@ -83,11 +89,13 @@ def ending(result: ReflectionResult) -> Text:
         f"Stopped: {REASONS[reason]}.",
         f"Returned: version {best.iteration}, which {met}.",
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
-        *(f"Note: {text}" for text in result.diagnostics.values()),
+        *(f"Note: {visible(withheld(text))}" for text in result.diagnostics.values()),
     ]
     return Text("\n".join(lines)).append_text(error_line(result))
 
 
 def error_line(result: ReflectionResult) -> Text:
     """Render the error that ended a run, in a line of its own; nothing for a run that was cancelled."""
-    return Text(f"\nError: {result.error}" if isinstance(result.error, Exception) else "", BAD)
+    if not isinstance(result.error, Exception):
+        return Text()
+    return Text(f"\nError: {visible(withheld(str(result.error)))}", BAD)

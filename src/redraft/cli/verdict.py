@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.show import BAD, GOOD, QUIET, SHOWN_ISSUES, error_line, issue_lines
+from redraft.cli.withheld import withheld
 from redraft.core.summary import render_score, render_usage
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +28,14 @@ LONGEST_NAME = 30
 
 def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
     """Render the judgement of a draft."""
-    evaluation = result.final_evaluation
+    evaluation = withheld(result.final_evaluation)
     parts: list[RenderableType] = [_headline(given, evaluation), "", _criteria(given.criteria, evaluation)]
     if evaluation.suggestions:
-        parts += ["", Text("Suggestions:"), Text("\n".join(f"- {text}" for text in evaluation.suggestions))]
+        parts += [
+            "",
+            Text("Suggestions:"),
+            Text("\n".join(f"- {visible(text)}" for text in evaluation.suggestions)),
+        ]
     if result.token_usage.requests:
         parts += ["", Text(f"Used: {render_usage(result.token_usage)}.", QUIET)]
     if isinstance(result.error, Exception):

@@ -61,7 +61,7 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
 
 
 def _withheld(value: Any, name: str) -> Any:
-    """Return the shape of a value without its content; what is no secret stays: true, null, a count."""
+    """Return the shape of a value without its content; what is none stays: true, null, a count, a score."""
     if isinstance(value, dict):
         return {key: _withheld(below, name) for key, below in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -69,6 +69,8 @@ def _withheld(value: Any, name: str) -> Any:
     if isinstance(value, str):
         return value if is_placeholder(value) else mark(kind_of(name))
     is_count = isinstance(value, int | float) and strength_of(name) is Strength.TOKEN
+    if isinstance(value, float) or value in (0, 1):  # a criterion may be named `password`
+        return value
     return value if value is None or isinstance(value, bool) or is_count else mark(kind_of(name))
 
 
