@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
+from redraft.text.condition import braced, template
 from redraft.text.templates import TemplateError
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.bench import check_call
@@ -18,7 +19,7 @@ from redraft.workflow.judge import check_evaluator
 from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
 from redraft.workflow.params import SCHEMA
 from redraft.workflow.running import END, ON_ERROR
-from redraft.workflow.scope import Scope, braced, template
+from redraft.workflow.scope import Scope
 from redraft.workflow.spec import (
     CorrectParams,
     EvaluateParams,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft.core.chat import ChatReply, Message
 from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.ask import ask
+from redraft.text.condition import template
 from redraft.text.fence import fenced
 from redraft.text.json_reply import json_of
 from redraft.text.schema import Schema, SchemaResult
@@ -15,7 +16,6 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
-from redraft.workflow.scope import template
 from redraft.workflow.spec import EvaluateParams, Evaluator
 from redraft.workflow.verdict import shown_verdict, unjudged, verdict, verdict_said
 

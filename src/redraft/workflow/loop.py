@@ -22,6 +22,7 @@ from redraft.loop.parts import Parts
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.stop import quality_met
+from redraft.text.condition import template
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import make
 from redraft.workflow.correct import is_candidate, unwrapped
@@ -29,7 +30,7 @@ from redraft.workflow.judge import Judge
 from redraft.workflow.loop_state import DOCUMENTED, current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
-from redraft.workflow.scope import Scope, template
+from redraft.workflow.scope import Scope
 from redraft.workflow.spec import LoopParams, Maker
 
 if TYPE_CHECKING:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, cast
 
-from redraft.text.templates import Template
-
-FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})
-"""What a condition that renders to a text says no with."""
-
-template = lru_cache(maxsize=1024)(Template)
-"""Compile a template, once for each text."""
+from redraft.text.condition import holds, template
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +43,7 @@ class Scope:
 
     def holds(self, condition: str | bool) -> bool:
         """Say whether a condition is true; it may do without the braces around it."""
-        if isinstance(condition, bool):
-            return condition
-        value = template(braced(condition)).render(self._scopes())
-        return value.strip().lower() not in FALSE_WORDS if isinstance(value, str) else bool(value)
+        return holds(condition, self._scopes())
 
     def variables_of_code(self) -> dict[str, Any]:
         """Return the names that code sees."""
@@ -61,8 +51,3 @@ class Scope:
 
     def _scopes(self) -> dict[str, Any]:
         return {"state": self.state, "variables": self.variables, "env": self.env}
-
-
-def braced(condition: str) -> str:
-    """Return a condition as a template."""
-    return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"
