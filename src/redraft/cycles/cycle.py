@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from redraft.core.protocols import ChatModel, Step
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.cycles.feedback import Feedback
+from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.message import AgentMessage
 from redraft.cycles.spec import AgentSpec
 from redraft.cycles.state import CycleState
@@ -56,6 +57,10 @@ class Cycle:
     interrupted repeats none that was finished. `pending` is the feedback that came since the last one, and
     `taken` the messages that this one took: `update-state` commits them. `rendered` are the ids of the memory
     items that prompts of Reason showed. `failures` and `skipped` are what `CycleMetrics` says of them.
+
+    `memory` is what was stored before the cycle. `learnt` is what each `learn` gave, and the memory key that
+    its new patterns go to. `update-state` makes `next_memory` of it all (None: it did not run, and nothing is
+    written) and says in `changes` what differs.
     """
 
     spec: AgentSpec
@@ -70,3 +75,7 @@ class Cycle:
     usage: TokenUsage = NOTHING_USED
     failures: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
+    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
+    learnt: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    next_memory: Memory | None = None
+    changes: tuple[MemoryChange, ...] = ()

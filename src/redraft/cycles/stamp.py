@@ -1,0 +1,19 @@
+"""Stamps: the times of what is remembered, as texts that sort as they follow each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def stamp_of(moment: datetime) -> str:
+    """Return a time as memory has it: `2026-11-22T10:00:00.000Z`, in UTC, cut to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def moment_of(stamp: str) -> datetime | None:
+    """Return the time that an ISO 8601 text tells, in UTC where it names no zone; None where it tells none."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # no time, or one that UTC has no year for
+        return None
