@@ -21,6 +21,7 @@ from redraft.cli.runs import runs
 from redraft.cli.schema import schema
 from redraft.cli.settings import settings
 from redraft.cli.show_run import show
+from redraft.cli.ui import ui
 from redraft.cli.why import why
 
 EPILOG = (
@@ -38,7 +39,9 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, revise, run, runs, show, why, diff, resume, export, schema, doctor, settings):
+for command in (
+    *(demo, check, revise, run, runs, show, why, diff, resume, export, ui, schema, doctor, settings),
+):
     app.command()(command)
 app.add_typer(notes, name="notes")
 app.add_typer(lessons, name="lessons")

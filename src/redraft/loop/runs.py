@@ -78,12 +78,14 @@ class Runs:
         name: str | None = None,
         reason: str | None = None,
         inner: bool = False,
+        before: str | None = None,
         limit: int = PAGE,
     ) -> list[RunRecord]:
         """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
 
         `killed` is a status, too: of a `running` one whose process is gone. Runs that ran inside others are
-        left out unless `inner`.
+        left out unless `inner`. `before` is the id of the last run of the page before; raises `ConfigError`
+        where there is none.
         """
         where: dict[str, Scalar] = {} if inner else {"inner": False}
         if status is not None:
@@ -95,7 +97,10 @@ class Runs:
         # Which of those that have not ended were killed shows only when one looks for their processes.
         unended = where.get("status") == "running"
         most = None if unended else limit
-        found = await self._store.find(RUN, where=where, newest_first=True, limit=most)
+        after = None if before is None else await self._store.get(RUN, before)
+        if before is not None and after is None:
+            raise ConfigError(f"There is no run {before!r} here before which others could be.")
+        found = await self._store.find(RUN, where=where, newest_first=True, after=after, limit=most)
         runs = [await self._read(record) for record in found]
         return [run for run in runs if status in (None, run.state)][:limit]
 

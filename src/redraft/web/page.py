@@ -1,55 +1,44 @@
-"""The page of a run: one HTML file that needs nothing but a browser, and asks nothing of anybody."""
+"""Page: one page of the dashboard: what it shows, as a view for its template and as data."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from functools import cache
-from hashlib import sha256
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from redraft.core.summary import render_usage
-from redraft.loop.compared import unasked
-from redraft.web.run_view import run_view
-from redraft.web.shown import shown
-
-if TYPE_CHECKING:
-    from redraft.loop.kept_run import KeptRun
+from redraft.core.codec import to_json
+from redraft.web.project import Project
 
 
-def run_page(run: KeptRun) -> str:
-    """Return the page of a run: all of it in one file, without scripts, with all that is its own inert.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Hold what a browser asked for: the parameters of the path, and the last of each name in the query."""
 
-    Its content security policy lets a browser apply the one style sheet inside it and load nothing at all.
+    project: Project
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    whole: bool = False
+    """Whether long texts are wanted uncut: as data, not for a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Describe a page: at `path` as HTML, at `path` and `.json` as data, both made of the same view.
+
+    `view` is what `template` gets as `page`; all that it holds went through `Project.shown`. It raises
+    `NotFoundError` for what is not there, `ConfigError` for what can't be asked. `document` makes the view
+    plain data. `nav` is its word in the navigation, if it stands there. A page with a `mark` is live: when
+    that text changes, an open page reads itself again and exchanges its parts marked `data-live`. The mark is
+    asked for each second by each open page: reading it must be cheap.
     """
-    pages = _pages()
-    style = pages.get_template("style.css").render()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return pages.get_template("run.html").render(
-        view=run_view(run),
-        unasked=unasked,
-        style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
-        policy=policy,
-        program=f"Redraft {version('redraft')}",
-    )
+
+    path: str
+    template: str
+    view: Callable[[Asked], Awaitable[Any]]
+    document: Callable[[Any], Any] = to_json
+    nav: str = ""
+    mark: Callable[[Asked], Awaitable[str]] | None = None
 
 
-@cache
-def _pages() -> Environment:
-    pages = Environment(
-        loader=PackageLoader("redraft.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    pages.filters["used"] = render_usage
-    return pages
+class NotFoundError(LookupError):
+    """Say what is not there."""

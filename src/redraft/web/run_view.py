@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from redraft.core.texts import as_text
 from redraft.loop.after_best import AfterBest, after_best
-from redraft.loop.exchange import Exchange, Turn, exchange
+from redraft.loop.exchange import Exchange, exchange
+from redraft.loop.kept_run import KeptRun
 from redraft.loop.record import RunRecord
 from redraft.loop.timeline import Stretch, timeline
 from redraft.loop.why import Why, why
 from redraft.web.chart import Chart, chart
 from redraft.web.comparison import Comparison, comparison
 from redraft.web.heat import Row, heat
-from redraft.web.shown import clipped
 
 if TYPE_CHECKING:
     from redraft.core.version import ReflectionVersion
-    from redraft.loop.kept_run import KeptRun
 
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 
@@ -62,8 +61,9 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Hold the parts of a run's page, in their order."""
+    """Hold a run and the parts of its page, in their order."""
 
+    run: KeptRun
     record: RunRecord
     why: Why
     after_best: AfterBest | None
@@ -83,6 +83,7 @@ def run_view(run: KeptRun) -> RunView:
     improved = best is not None and first is not None and best.iteration > first.iteration
     stretches = timeline(run)
     return RunView(
+        run,
         record,
         why(run),
         after_best(run),
@@ -91,11 +92,7 @@ def run_view(run: KeptRun) -> RunView:
         comparison(first, best) if improved and first and best else None,
         [_version(version, run) for version in record.versions],
         _bars(stretches),
-        [
-            Talk(one.step.name, one.version, tuple(_clipped(exchange(step)) for step in one.inner))
-            for one in stretches
-            if one.inner
-        ],
+        [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in stretches if one.inner],
     )
 
 
@@ -111,7 +108,7 @@ def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
         "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
         _how(version),
         version is best,
-        clipped(as_text(version.output)),
+        as_text(version.output),
         tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
         evaluation.suggestions,
         change,
@@ -145,9 +142,3 @@ def _bars(stretches: list[Stretch]) -> list[Bar]:
         )
         for one in stretches
     ]
-
-
-def _clipped(said: Exchange) -> Exchange:
-    asked = tuple(Turn(turn.role, clipped(turn.text)) for turn in said.asked)
-    answered = tuple(Turn(turn.role, clipped(turn.text)) for turn in said.answered)
-    return Exchange(said.name, said.seconds, asked, answered, said.usage)

@@ -10,6 +10,7 @@ from redraft.text.visible import visible
 
 LONGEST = 100_000
 """Characters that are shown of one text; a page with many versions of a megabyte each would be of no use."""
+CUT = "\n\n[cut here: "
 
 
 def shown(value: Any) -> Any:
@@ -21,6 +22,9 @@ def shown(value: Any) -> Any:
 
 def clipped(text: str) -> str:
     """Return a text, or its beginning with a word on what was cut."""
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST]}\n\n[cut here: {len(text) - LONGEST:,} more characters]"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}{cut_note(len(text) - LONGEST)}"
+
+
+def cut_note(characters: int) -> str:
+    """Say at the end of a text how much of it is not shown."""
+    return f"{CUT}{characters:,} more characters]"

@@ -12,7 +12,7 @@ from redraft import Advice, Issue, Task, TokenUsage
 from redraft.core.reflection import Reflection
 from redraft.loop.record import Origin
 from redraft.text.visible import visible
-from redraft.web.page import run_page
+from redraft.web.export import run_page
 from redraft.web.shown import LONGEST
 from versions import history, version
 

@@ -1,0 +1,55 @@
+"""Run: all that is known of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import ConfigError
+from redraft.core.texts import as_text
+from redraft.loop.kept_run import KeptRun
+from redraft.loop.run_document import run_document
+from redraft.loop.runs import Runs
+from redraft.web.page import Asked, NotFoundError, Page
+from redraft.web.run_view import RunView, run_view
+from redraft.web.text import Text
+
+if TYPE_CHECKING:
+    from redraft.core.version import ReflectionVersion
+
+
+async def run(asked: Asked) -> RunView:
+    """Read a run with its steps."""
+    return run_view(await asked.project.shown(await _kept(asked), whole=asked.whole))
+
+
+async def _kept(asked: Asked) -> KeptRun:
+    runs = Runs(asked.project.store)
+    try:
+        record = await runs.get(asked.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    return KeptRun(record, tuple(await runs.steps(record.run_id)))
+
+
+async def _output(asked: Asked) -> str:
+    kept = await _kept(asked)
+    try:
+        version: ReflectionVersion = kept.version(asked.path["version"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    return as_text(version.output)
+
+
+async def _mark(asked: Asked) -> str:
+    """Return what tells one state of a run from another."""
+    kept = await _kept(asked)
+    return f"{kept.record.state}:{len(kept.steps)}"
+
+
+def _document(view: RunView) -> dict[str, Any]:
+    process = view.record.process
+    return run_document(view.run) | {"process": {"pid": process.pid, "started": process.started}}
+
+
+PAGE = Page("/runs/{run_id}", "run.html", run, _document, mark=_mark)
+OUTPUT = Text("/runs/{run_id}/versions/{version}.txt", _output)

@@ -1,0 +1,121 @@
+// Redraft's dashboard: the theme, forms that change something, and pages that move while a run does.
+"use strict";
+
+(() => {
+  const root = document.documentElement;
+  const same = (text) => text;
+  // What is parsed is always a page of this server, whose templates escape all that is not theirs.
+  const ours = window.trustedTypes ? trustedTypes.createPolicy("redraft", { createHTML: same }) : { createHTML: same };
+
+  const kept = localStorage.getItem("theme");
+  if (kept) root.dataset.theme = kept;
+
+  function isDark() {
+    return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  function offerThemes() {
+    const button = document.getElementById("theme");
+    const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+    button.hidden = false;
+    name();
+    button.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      localStorage.setItem("theme", root.dataset.theme);
+      name();
+    });
+  }
+
+  function say(text, isError) {
+    const said = document.getElementById("said");
+    said.textContent = text;
+    said.className = isError ? "said bad" : "said";
+    said.hidden = false;
+  }
+
+  // A form with data-change posts its fields as JSON; what the server says happened is shown.
+  async function change(form, button) {
+    const fields = Object.fromEntries(new FormData(form, button));
+    const question = form.dataset.confirm;
+    if (question && !confirm(question)) return;
+    for (const one of form.querySelectorAll("button")) one.disabled = true;
+    try {
+      const answer = await fetch(form.getAttribute("action"), {
+        method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(fields),
+      });
+      const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
+      say(told.happened || told.error, !answer.ok);
+      if (answer.ok) await refresh();
+    } catch {
+      say("The dashboard can't be reached: is `redraft ui` still running?", true);
+    } finally {
+      for (const one of form.querySelectorAll("button")) one.disabled = false;
+    }
+  }
+
+  // Read the page again, and exchange the parts of it that may differ: what is open stays open.
+  async function refresh() {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(ours.createHTML(await answer.text()), "text/html");
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const made = page.getElementById(part.id);
+      if (made && made.outerHTML !== part.outerHTML) exchange(part, document.importNode(made, true));
+    }
+    // Of a page that became another one, such as that of a store that went away, there are no parts.
+    if (!page.querySelector("[data-live]")) document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
+    return page.body.dataset;
+  }
+
+  function exchange(part, made) {
+    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") || document.activeElement.id : null;
+    const before = part.querySelectorAll("details");
+    made.querySelectorAll("details").forEach((one, at) => { if (before[at]) one.open = before[at].open; });
+    part.replaceWith(made);
+    if (!focused) return;
+    const again = [...made.querySelectorAll("[href], [id]")].find((one) => one.getAttribute("href") === focused || one.id === focused);
+    if (again) again.focus();
+  }
+
+  // A page that is not looked at listens to nothing: browsers allow few connections to one server.
+  function follow() {
+    let { events, mark } = document.body.dataset;
+    let source = null;
+    let refreshing = Promise.resolve();
+    const state = document.getElementById("connection");
+
+    function stop() {
+      if (source) source.close();
+      source = null;
+    }
+
+    function listen() {
+      if (source || document.hidden || !events) return;
+      source = new EventSource(`${events}${events.includes("?") ? "&" : "?"}since=${encodeURIComponent(mark)}`);
+      source.addEventListener("open", () => { state.textContent = "live"; });
+      source.addEventListener("error", () => { state.textContent = "not connected"; });
+      source.addEventListener("change", (event) => {
+        mark = JSON.parse(event.data);
+        refreshing = refreshing.then(refresh).then((now) => {
+          if (now.events) return;
+          events = "";
+          state.textContent = "";
+          stop();
+        }).catch(() => { state.textContent = "not connected"; });
+      });
+    }
+
+    document.addEventListener("visibilitychange", () => (document.hidden ? stop() : listen()));
+    addEventListener("pagehide", stop);
+    listen();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    offerThemes();
+    if (document.body.dataset.events) follow();
+    document.addEventListener("submit", (event) => {
+      if (!event.target.matches("form[data-change]")) return;
+      event.preventDefault();
+      change(event.target, event.submitter);
+    });
+  });
+})();
