@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Metered:
-    """Ask a model, again where its failure may pass, and add up what all calls used; a `ChatModel`."""
+    """Ask a model, again where its failure may pass, and add up what all calls used; a `ChatModel`.
+
+    `failed` is the part of `used` that went into calls which failed.
+    """
 
     model: ChatModel
     used: TokenUsage = NOTHING_USED
+    failed: TokenUsage = NOTHING_USED
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
@@ -30,7 +34,9 @@ class Metered:
         return reply
 
     def _failed(self, _name: str, error: Exception, wait: float | None) -> float | None:
-        self.used += TokenUsage(failed_requests=1)
+        lost = TokenUsage(failed_requests=1)
         if isinstance(error, RedraftError) and error.usage is not None:
-            self.used += error.usage
+            lost += error.usage
+        self.failed += lost
+        self.used += lost
         return wait

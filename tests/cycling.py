@@ -1,0 +1,72 @@
+"""Cycles for the tests of single substages: a scripted bus, a model, functions."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from redraft.core.steps import direct
+from redraft.cycles.cycle import Cycle, Means
+from redraft.cycles.spec import AgentSpec
+from redraft.cycles.state import CycleState
+from redraft.models.scripted import ScriptedModel
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+class ScriptedBus:
+    """Have messages and verdicts ready, and remember what was published and what was waited for.
+
+    A verdict of None is a wait that ends without one.
+    """
+
+    def __init__(self, messages=(), verdicts=()):
+        self.ready = list(messages)
+        self.verdicts = list(verdicts)
+        self.published = []
+        self.waits = []
+
+    async def messages(self, topic, most, /):
+        return [message for message in self.ready if topic in (None, message.topic)][-most:]
+
+    async def publish(self, topic, data, key, /):
+        self.published.append((topic, data, key))
+
+    async def verdict(self, cycle, within, /):
+        self.waits.append((cycle, within))
+        return self.verdicts.pop(0)
+
+
+def spec_of(**stages):
+    """Return the spec of an agent with these stages: `reason=[{...}]` has the substages of one."""
+    given = {stage: {"substages": substages} for stage, substages in stages.items()}
+    return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": given})
+
+
+def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, **state):
+    """Return cycle 7 of an agent, and the model that answers it; `payload` and `memory` are of its state."""
+    model = replies if isinstance(replies, ScriptedModel) else ScriptedModel(replies)
+    means = Means(
+        functions=functions or {},
+        model_for=lambda name: model,
+        bus=bus or ScriptedBus(),
+        folder=Path(folder),
+        clock=lambda: NOON,
+        redacted=lambda data: data,
+    )
+    made = CycleState(
+        {"payload": state.get("payload", {}), "errors": []},
+        dict(state.get("derived", {})),
+        state.get("memory", {}),
+    )
+    return Cycle(spec, 7, NOON, made, means, step), model
+
+
+def substages(spec, stage):
+    return getattr(spec.stages, stage).substages
+
+
+def run(coroutine):
+    """Run a coroutine, with a bound on the time that a test may take."""
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
