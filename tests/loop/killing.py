@@ -59,6 +59,12 @@ class Watched:
         self.killer.passes()
         return stored
 
+    async def put_all(self, records):
+        self.killer.passes()
+        stored = await super().put_all(records)
+        self.killer.passes()
+        return stored
+
     async def put_if_absent(self, record):
         self.killer.passes()
         stored = await super().put_if_absent(record)

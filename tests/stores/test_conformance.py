@@ -23,7 +23,7 @@ def keys(records):
     return [record.key for record in records]
 
 
-async def put_all(store, *records):
+async def put_each(store, *records):
     return await asyncio.gather(*map(store.put, records))
 
 
@@ -185,6 +185,80 @@ def test_put_replaces_all_of_a_record(store):
     asyncio.run(main())
 
 
+def test_put_all_stores_each_as_put_does(store):
+    async def main():
+        first = await store.put(note("b", x=1))
+        await asyncio.sleep(0.001)
+        given = [Record("other", "z", {"x": (2,)}, 7, [1.0, 0.0]), note("c", x=3), note("b", x=4)]
+        written = await store.put_all(given)
+        assert [each.data for each in written] == [{"x": [2]}, {"x": 3}, {"x": 4}]
+        assert [each.revision for each in written] == [1, 1, 2]
+        assert written[2].created_at == first.created_at < written[2].updated_at
+        assert len({each.updated_at for each in written}) == 1
+        assert [await store.get(each.kind, each.key) for each in written] == written
+        given[1].data["x"] = 0
+        assert (await store.get("note", "c")).data == {"x": 3}
+
+    asyncio.run(main())
+
+
+def test_of_one_key_put_all_leaves_the_last(store):
+    async def main():
+        written = await store.put_all([note("b", x=1), note("a", x=2), note("b", x=3)])
+        assert [(each.key, each.data["x"], each.revision) for each in written] == [
+            ("b", 1, 1),
+            ("a", 2, 1),
+            ("b", 3, 2),
+        ]
+        assert (await store.get("note", "b")).data == {"x": 3}
+
+    asyncio.run(main())
+
+
+def test_put_all_of_nothing_stores_nothing(store):
+    assert run_sync(store.put_all([])) == []
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Record("note", "x", {"at": math.nan}),
+        Record("note", "a\0", {}),
+        Record("note", "x", {}, vector=[0.0]),
+        Record("note", "x", {}, schema_version=-1),
+    ],
+    ids=["data", "key", "vector", "version"],
+)
+def test_one_that_can_not_be_stored_keeps_all_of_put_all_from_it(store, bad, place):
+    async def main():
+        await store.put(note("a", x=0))
+        given = [note("a", x=1), note("b", x=1)]
+        given.insert(place, bad)
+        with pytest.raises(StoreError):
+            await store.put_all(given)
+        assert [(each.key, each.data) for each in await store.find("note")] == [("a", {"x": 0})]
+
+    asyncio.run(main())
+
+
+def test_many_put_all_of_the_same_keys_leave_those_of_one(store):
+    async def main():
+        names = [f"{number:02}" for number in range(20)]
+        await asyncio.gather(
+            *(
+                store.put_all([note(name, by=number) for name in (names, names[::-1])[number % 2]])
+                for number in range(20)
+            )
+        )
+        found = await store.find("note")
+        assert keys(found) == names
+        assert len({each.data["by"] for each in found}) == 1
+        assert {each.revision for each in found} == {20}
+
+    asyncio.run(main())
+
+
 def test_put_if_absent_returns_what_is_stored(store):
     async def main():
         first, is_new = await store.put_if_absent(note(x=1))
@@ -227,7 +301,7 @@ def test_what_was_stored_anew_is_another_record(store):
 
 def test_delete_says_if_there_was_one(store):
     async def main():
-        await put_all(store, note("a"), note("b"), Record("other", "a", {}))
+        await put_each(store, note("a"), note("b"), Record("other", "a", {}))
         assert [await store.delete("note", "a") for _ in range(2)] == [True, False]
         assert keys(await store.find("note")) == ["b"]
         assert keys(await store.find("other")) == ["a"]
@@ -253,7 +327,7 @@ PREFIXES = [
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_prefix_is_meant_letter_by_letter(store, prefix):
     async def main():
-        await put_all(store, *map(note, KEYS), Record("other", prefix or "x", {}))
+        await put_each(store, *map(note, KEYS), Record("other", prefix or "x", {}))
         assert keys(await store.find("note", prefix=prefix)) == sorted(
             key for key in KEYS if key.startswith(prefix)
         )
@@ -321,7 +395,7 @@ WHERE = [
 @pytest.mark.parametrize(("where", "expected"), WHERE, ids=lambda value: repr(value)[:40])
 def test_where_compares_fields_as_json(store, where, expected):
     async def main():
-        await put_all(store, *(Record("note", key, data, vector=[1.0]) for key, data in FIELDS.items()))
+        await put_each(store, *(Record("note", key, data, vector=[1.0]) for key, data in FIELDS.items()))
         assert set(keys(await store.find("note", where=where))) == set(expected)
         near = await store.near("note", [1.0], where=where, limit=100)
         assert {record.key for record, _ in near} == set(expected)
@@ -367,7 +441,7 @@ async def paged(store, limit, between=None, **asked):
 def test_pages_show_each_record_once_and_in_order(store, limit, newest_first):
     async def main():
         order = Random(1).sample(range(20), 20)  # noqa: S311 (no secret)
-        written = await put_all(store, *(note(f"{number:02}", even=number % 2 == 0) for number in order))
+        written = await put_each(store, *(note(f"{number:02}", even=number % 2 == 0) for number in order))
         expected = written[::-1] if newest_first else sorted(written, key=lambda record: record.key)
         assert await store.find("note", newest_first=newest_first) == expected
         assert await paged(store, limit, newest_first=newest_first) == expected
@@ -384,7 +458,7 @@ def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newes
         monkeypatch.setattr(f"{module}.time_ns", lambda: 1_700_000_000_000_000_000)
 
     async def main():
-        await put_all(store, *map(note, "dbeac"))
+        await put_each(store, *map(note, "dbeac"))
         found = keys(await paged(store, 2, newest_first=newest_first))
         assert found == (list("edcba") if newest_first else list("abcde"))
 
@@ -394,7 +468,7 @@ def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newes
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_pages_hold_while_records_come_and_go(store, newest_first):
     async def main():
-        written = await put_all(store, *(note(f"{number:02}") for number in range(0, 40, 2)))
+        written = await put_each(store, *(note(f"{number:02}") for number in range(0, 40, 2)))
 
         async def between(last):
             if last in written:
@@ -418,8 +492,8 @@ def test_near_is_exact_and_ordered(store):
     async def main():
         random = Random(7)  # noqa: S311 (no secret)
         vectors = {f"{n:03}": [random.gauss(0, 1) for _ in range(16)] for n in range(200)}
-        await put_all(store, *(Record("note", key, {}, vector=vector) for key, vector in vectors.items()))
-        await put_all(store, note("without"), Record("other", "x", {}, vector=[1.0, 2.0]))
+        await put_each(store, *(Record("note", key, {}, vector=vector) for key, vector in vectors.items()))
+        await put_each(store, note("without"), Record("other", "x", {}, vector=[1.0, 2.0]))
         asked = [random.gauss(0, 1) for _ in range(16)]
 
         def cosine(other):
@@ -442,7 +516,7 @@ def test_near_is_exact_and_ordered(store):
 def test_equally_near_ones_come_by_their_keys(store):
     async def main():
         third = math.sqrt(1 / 3)
-        await put_all(store, *(Record("note", key, {}, vector=[third] * 3) for key in "cab"))
+        await put_each(store, *(Record("note", key, {}, vector=[third] * 3) for key in "cab"))
         await store.put(Record("note", "opposite", {}, vector=[-5, -5, -5]))
         found = await store.near("note", [2, 2, 2], limit=9)
         assert [(record.key, similarity) for record, similarity in found] == [
@@ -482,7 +556,7 @@ def test_a_vector_without_direction_is_refused(store, vector, message):
 
 def test_vectors_of_other_dimensions_are_refused(store):
     async def main():
-        await put_all(
+        await put_each(
             store,
             Record("note", "old", {"model": "a"}, vector=[1.0, 0.0]),
             Record("note", "new", {"model": "b"}, vector=[1.0, 0.0, 0.0]),

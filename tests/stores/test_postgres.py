@@ -92,6 +92,23 @@ def test_one_that_the_database_refuses_fails_alone(store, postgres):
     asyncio.run(main())
 
 
+def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(store, postgres):
+    async def main():
+        await store.put(note("a"))
+        postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
+        found = await asyncio.gather(
+            store.put(note("x")),
+            store.put_all([note("a", x=1), note("bad"), note("c")]),
+            store.put_all([note("y"), note("a", x=2)]),
+            return_exceptions=True,
+        )
+        assert "no_bad" in str(found[1])
+        records = {record.key: record.data for record in await store.find("note")}
+        assert records == {"a": {"x": 2}, "x": {}, "y": {}}
+
+    asyncio.run(main())
+
+
 def test_a_record_that_is_damaged_is_named(store, postgres):
     async def main():
         await asyncio.gather(*(store.put(note(key)) for key in "abc"))
@@ -323,6 +340,8 @@ async def write(store, chance):
             record, _ = await store.put_if_absent(Record("count", key, {"n": 0}))
             changed = await store.replace(replace(record, data={"n": record.data["n"] + 1}))
         await asyncio.gather(*(store.put(Record("same", chance.choice("abcdefgh"), {})) for _ in range(8)))
+        mixed = [[Record("together", key, {}) for key in chance.sample("abcd", 3)] for _ in range(3)]
+        await asyncio.gather(*map(store.put_all, mixed))
 
 async def main(process):
     store = PostgresStore(sys.argv[2])
@@ -341,6 +360,7 @@ def test_processes_that_write_the_same_records_lose_nothing(postgres, store):
     counts = asyncio.run(store.find("count"))
     assert sum(record.data["n"] for record in counts) == 6 * 3 * 20
     assert sum(record.revision for record in asyncio.run(store.find("same"))) == 6 * 3 * 20 * 8
+    assert sum(record.revision for record in asyncio.run(store.find("together"))) == 6 * 3 * 20 * 3 * 3
 
 
 def test_without_the_extra_the_command_is_named():

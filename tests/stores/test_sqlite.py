@@ -308,3 +308,26 @@ def test_a_script_that_fails_leaves_the_database_as_it_was(path, store, monkeypa
     monkeypatch.undo()
     with pytest.raises(StoreError, match="upgrade redraft"):
         asyncio.run(store.find("note"))
+
+
+@pytest.mark.parametrize("how", ["ABORT", "ROLLBACK"])
+def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(path, store, how):
+    async def main():
+        await store.put(note("a"))
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "CREATE TRIGGER no_bad BEFORE INSERT ON records WHEN new.key = 'bad' "
+                f"BEGIN SELECT RAISE({how}, 'no_bad'); END"
+            )
+        connection.close()
+        found = await asyncio.gather(
+            store.put(note("x")),
+            store.put_all([note("a", x=1), note("bad"), note("c")]),
+            store.put_all([note("y"), note("a", x=2)]),
+            return_exceptions=True,
+        )
+        assert "no_bad" in str(found[1])
+        records = {record.key: record.data for record in await store.find("note")}
+        assert records == {"a": {"x": 2}, "x": {}, "y": {}}
+
+    asyncio.run(main())

@@ -53,6 +53,13 @@ class Store(Protocol):
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
         ...
 
+    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
+        """Store records as `put` does, all of them or none; return them as they are stored.
+
+        They are put one after the other, so of two with one key the last one stays. All have one time.
+        """
+        ...
+
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         ...

@@ -34,6 +34,16 @@ class MemoryStore:
         with self._lock:
             return self._write(row, self._rows.get((row.kind, row.key))).record(copy)
 
+    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
+        """Store records as `put` does, all of them or none; return them as they are stored."""
+        rows = [row_and_copy(record) for record in records]
+        with self._lock:
+            now = _now()
+            written = [
+                (self._write(row, self._rows.get((row.kind, row.key)), now), copy) for row, copy in rows
+            ]
+        return [row.record(copy) for row, copy in written]
+
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, copy = row_and_copy(record)
@@ -104,8 +114,8 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Let nothing go: there are no files, and the records stay until this object is gone."""
 
-    def _write(self, row: Row, before: Row | None) -> Row:
-        now = time_ns() // 1000
+    def _write(self, row: Row, before: Row | None, now: int | None = None) -> Row:
+        now = now or _now()
         stored = row._replace(
             revision=1 if before is None else before.revision + 1,
             created_at=now if before is None else before.created_at,
@@ -122,3 +132,7 @@ class MemoryStore:
         if asked.fields:
             rows = [row for row in rows if matches(json.loads(row.data), asked.fields)]
         return sorted(rows, key=attrgetter("key"))
+
+
+def _now() -> int:
+    return time_ns() // 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from threading import Lock
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from redraft.core.errors import MissingExtraError, StoreError
@@ -57,6 +57,19 @@ class PostgresStore:
         stored = await self._write(row.kind, row.key, partial(sql.put, self._space, row, fields))
         return stored.record()
 
+    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
+        """Store records as `put` does, all of them or none; return them as they are stored."""
+        now = time_ns() // 1000
+        new = [_new(record, now) for record in records]
+        if not new:
+            return []
+        writes = [
+            sql.Write((self._space, row.kind, row.key), partial(sql.put, self._space, row, fields))
+            for row, fields in new
+        ]
+        stored: list[Row] = await self._do(self._server.writer, sql.WriteAll(writes))
+        return [row.record() for row in stored]
+
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, fields = _new(record)
@@ -77,7 +90,7 @@ class PostgresStore:
         """Return the record with a key."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._do(self._server.reader, partial(sql.get, self._space, kind, key))
+        return await self._read(partial(sql.get, self._space, kind, key))
 
     async def find(
         self,
@@ -94,7 +107,7 @@ class PostgresStore:
         asked = question(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-        return await self._do(self._server.reader, partial(sql.find, self._space, asked))
+        return await self._read(partial(sql.find, self._space, asked))
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Remove a record; say if there was one."""
@@ -108,27 +121,30 @@ class PostgresStore:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
         asked = question(kind, where=where, limit=limit)
         work = partial(sql.near, self._space, asked, tuple(vector), limit)
-        return await self._do(self._server.reader, work)
+        return await self._read(work)
 
     async def aclose(self) -> None:
         """Write what is still to be written, and let go of the connections."""
         await self._server.writer.stop()
         await self._server.reader.stop()
 
+    async def _read(self, steps: Callable[[Connection], Steps[T]]) -> T:
+        return await self._do(self._server.reader, steps)
+
     async def _write(self, kind: str, key: str, steps: Callable[[Connection], Steps[T]]) -> T:
         return await self._do(self._server.writer, sql.Write((self._space, kind, key), steps))
 
-    async def _do(self, worker: Worker, work: Callable[[Connection], Steps[T]]) -> T:
+    async def _do(self, worker: Worker, work: Any) -> Any:
         try:
             # The thread goes through the steps, and it is their result that comes back.
-            return await worker.do(cast("Callable[[Any], T]", work))
+            return await worker.do(work)
         except StoreError as error:  # which others may have got, too
             raise StoreError(*error.args) from error
 
 
-def _new(record: Record) -> tuple[Row, list[str]]:
+def _new(record: Record, now: int | None = None) -> tuple[Row, list[str]]:
     """Return a record as it is stored now, and the fields by which it is found."""
-    now = time_ns() // 1000
+    now = now or time_ns() // 1000
     return row_of(record)._replace(created_at=now, updated_at=now), entries(record.data)
 
 

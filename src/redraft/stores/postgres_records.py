@@ -56,15 +56,38 @@ _MARGIN = 1e-4
 """How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
 
 
-class Write(NamedTuple, Generic[T]):
-    """Hold the steps that write a record, and its space, kind and key, by which writes are put in order."""
+Place: TypeAlias = tuple[str, str, str]
+"""The space, kind and key of a record, by which writes are put in order."""
 
-    place: tuple[str, str, str]
+
+class Write(NamedTuple, Generic[T]):
+    """Hold the steps that write a record, and its place."""
+
+    place: Place
     steps: Callable[[Connection], Steps[T]]
 
-    def __call__(self, connection: Connection) -> Steps[T]:
+    def parts(self, connection: Connection) -> list[tuple[Place, Steps[T]]]:
         """Begin."""
-        return self.steps(connection)
+        return [(self.place, self.steps(connection))]
+
+
+class WriteAll(NamedTuple, Generic[T]):
+    """Hold several writes, of which each has its place among those of others; the result is that of all."""
+
+    writes: Sequence[Write[T]]
+
+    def parts(self, connection: Connection) -> list[tuple[Place, Steps[list[T]]]]:
+        """Begin all of them."""
+        results: dict[int, T] = {}
+
+        def result_of_all(number: int, steps: Steps[T]) -> Steps[list[T]]:
+            results[number] = yield from steps
+            return [results[each] for each in sorted(results)]
+
+        return [
+            (write.place, result_of_all(number, write.steps(connection)))
+            for number, write in enumerate(self.writes)
+        ]
 
 
 def put(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[Row]:

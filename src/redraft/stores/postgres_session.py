@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext, suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from contextlib import AbstractContextManager
 
-    from redraft.stores.postgres_records import Write
+    from redraft.stores.postgres_records import Steps, Write, WriteAll
     from redraft.stores.worker import Job
 
 _STALE = frozenset({"25006", "3F000", "42P01", "42703"})
@@ -84,7 +85,7 @@ class Reader:
 
     def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
         with nullcontext() if len(jobs) == 1 else _pipeline(connection):
-            run_together(connection, jobs)
+            run_together([(job, job.do(connection)) for job in jobs])
 
 
 class Writer(Reader):
@@ -101,7 +102,10 @@ class Writer(Reader):
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
                 # In one order in all processes: then none waits for one that waits for it.
-                run_together(connection, sorted(jobs, key=_place))
+                parts = [
+                    (place, job, steps) for job in jobs for place, steps in _writes(job).parts(connection)
+                ]
+                run_together([(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))])
                 is_committing = True
                 connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -129,22 +133,22 @@ def _pipeline(connection: psycopg.Connection) -> Generator[None]:
         raise failed
 
 
-def run_together(connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
+def run_together(waiting: Sequence[tuple[Job[Any], Steps[Any]]]) -> None:
     """Let each job send what it asks, then each read what it got, until all have what they need.
 
     An error of the database is that of them all; any other is the error of its job.
     """
-    waiting: list[tuple[Job[Any], Any]] = [(job, job.do(connection)) for job in jobs]
+    for job, _ in waiting:
+        job.error = None
     while waiting:
         waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
 
 
-def _place(job: Job[Any]) -> tuple[str, str, str]:
-    return cast("Write[Any]", job.do).place
+def _writes(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
+    return cast("Write[Any] | WriteAll[Any]", job.do)
 
 
-def _goes_on(job: Job[Any], steps: Any) -> bool:
-    job.error = None
+def _goes_on(job: Job[Any], steps: Steps[Any]) -> bool:
     try:
         next(steps)
     except StopIteration as end:

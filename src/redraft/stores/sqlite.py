@@ -46,6 +46,13 @@ class SqliteStore:
         row, copy = row_and_copy(record)
         return (await self._do(self._writer, partial(sql.put, self._space, row))).record(copy)
 
+    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
+        """Store records as `put` does, all of them or none; return them as they are stored."""
+        if not (rows := [row_and_copy(record) for record in records]):
+            return []
+        stored = await self._do(self._writer, partial(sql.put_all, self._space, [row for row, _ in rows]))
+        return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
+
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, copy = row_and_copy(record)

@@ -37,7 +37,25 @@ _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of
 
 def put(space: str, row: Row, connection: Connection) -> Row:
     """Store a row in any case."""
-    now = _now()
+    return _put(space, row, _now(), connection)
+
+
+def put_all(space: str, rows: Sequence[Row], connection: Connection) -> list[Row]:
+    """Store rows one after the other, all or none: others may share the transaction."""
+    connection.execute("SAVEPOINT together")
+    try:
+        now = _now()
+        stored = [_put(space, row, now, connection) for row in rows]
+    except BaseException:
+        if connection.in_transaction:  # else SQLite has taken back all of it
+            connection.execute("ROLLBACK TO together")
+            connection.execute("RELEASE together")
+        raise
+    connection.execute("RELEASE together")
+    return stored
+
+
+def _put(space: str, row: Row, now: int, connection: Connection) -> Row:
     ((revision, created_at),) = connection.execute(_PUT, (space, *row[:5], now, now)).fetchall()
     return Row(*row[:5], revision, created_at, now)
 
