@@ -70,6 +70,33 @@ def test_a_broken_file_is_named_and_left_alone(tmp_path):
     assert path.read_text("utf-8") == "---\nkind: failure\n"
 
 
+def test_what_is_no_file_is_named_and_costs_the_others_nothing(tmp_path):
+    folder = folder_in(tmp_path)
+    filed = folder.add(lesson())
+    place = folder.path_of(filed.id).parent
+    (place / "2026-03-02-folder.md").mkdir()
+    os.mkfifo(place / "2026-03-02-pipe.md")
+    told = {entry.id.partition("/")[2]: entry for entry in folder.entries()}
+    for name in ("2026-03-02-folder", "2026-03-02-pipe"):
+        with pytest.raises(LessonFileError, match=f"{name}: It is no file"):
+            folder.read_entry(told[name])
+    assert folder.read(filed.id) == filed
+
+
+def test_a_lesson_without_a_day_is_of_the_day_of_its_file(tmp_path):
+    folder = folder_in(tmp_path)
+    filed = folder.add(lesson(summary="Named"))
+    text = folder.path_of(filed.id).read_text("utf-8").replace("# Reflection: 2026-03-01 - ", "# ")
+    by_hand = folder.path_of(filed.id).with_name("read-the-cursor.md")
+    by_hand.write_text(text, "utf-8")
+    os.utime(by_hand, (1_700_000_000, 1_700_000_000))
+    found = folder.read("researcher-agent/read-the-cursor")
+    assert (found.day, found.summary) == (date(2023, 11, 14), "researcher-agent - Named")
+    assert folder.archive(keep=1) == [found.id]
+    assert folder.path_of(found.id).parent.name == "2023"
+    assert [entry.id for entry in folder.entries() if entry.archived] == [found.id]
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"x" * 1_000_001], ids=["not utf-8", "too large"])
 def test_what_is_no_text_is_refused(tmp_path, data):
     folder = folder_in(tmp_path)
@@ -95,10 +122,21 @@ def test_links_are_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad", ["../../etc/passwd", "other/2026-03-01-x", "researcher-agent/../x", "x", "", "researcher-agent/"]
+    ("bad", "says"),
+    [
+        ("../../etc/passwd", "not the id of a lesson; expected <agent>/<name"),
+        ("other/2026-03-01-x", "lesson of 'other', not of 'researcher-agent'"),
+        ("researcher-agent/../x", "not the id"),
+        ("x", "'x': This is not the id"),
+        ("", "not the id"),
+        ("researcher-agent/", "not the id"),
+        ("researcher-agent/CON", "no such lesson"),
+        ("researcher-agent/" + "x" * 5_000, "not the id"),
+        ("researcher-agent/\0", "no such lesson"),
+    ],
 )
-def test_an_id_never_leaves_the_folder(tmp_path, bad):
-    with pytest.raises(LessonFileError):
+def test_an_id_never_leaves_the_folder(tmp_path, bad, says):
+    with pytest.raises(LessonFileError, match=says):
         folder_in(tmp_path).read(bad)
 
 

@@ -103,8 +103,9 @@ def _stem(lesson_id: str) -> str:
 
 
 def _age(entry: Entry) -> tuple[str, int, str]:
-    """Return what the newest lesson has most of: the day in its name, then the time of its file."""
-    return _stem(entry.id)[: len(DAY)], entry.changed_ns, entry.id
+    """Return what the newest lesson has most of: its day, by its name if that has one, then the time."""
+    stem = _stem(entry.id)
+    return stem[:10] if stem[:4].isdecimal() else str(entry.day), entry.changed_ns, entry.id
 
 
 def _not_one(wanted: str, found: list[Entry], known: list[str], path: Path) -> str:

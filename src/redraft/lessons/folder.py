@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +30,10 @@ KEPT = 30
 """How many active lessons an agent has; older ones go to the archive of their year."""
 MOST_BYTES = 1_000_000
 
+_LONGEST_STEM = 250
+"""Bytes; a longer name no file can have."""
 _YEAR = re.compile(r"[0-9]{4}")
+_DATED = re.compile(r"[0-9]{4}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ class Entry:
     def path(self) -> Path:
         """Where the file is; made when it is asked for, as few of 100,000 are."""
         return Path(self.file)
+
+    @property
+    def day(self) -> date:
+        """The day on which the file was last changed: that of a lesson which does not say its own."""
+        return datetime.fromtimestamp(self.changed_ns / 1e9, UTC).date()
 
 
 class LessonFolder:
@@ -77,22 +88,25 @@ class LessonFolder:
 
     def read(self, lesson_id: str) -> Lesson:
         """Return a lesson by its id; raises `LessonFileError` for a file that is none."""
-        return self.read_entry(_entry(lesson_id, self.path_of(lesson_id)))
+        return self.read_entry(self.entry_of(lesson_id))
 
     def read_entry(self, entry: Entry) -> Lesson:
         """Return the lesson of a file; raises `LessonFileError` for a file that is none."""
-        return parse(self.text_of(entry), entry.id, self.agent)
+        return parse(self.text_of(entry), entry.id, self.agent, entry.day)
 
     def text_of(self, entry: Entry) -> str:
         """Return what a file says; raises `LessonFileError` for one that can't be that of a lesson."""
         if entry.size > MOST_BYTES:
             raise LessonFileError(f"{entry.size:,} bytes are no lesson.", file=entry.id)
-        if entry.path.is_symlink():  # it may lead anywhere
-            raise LessonFileError("It is a link, which is not followed.", file=entry.id)
-        with naming(entry.path):
-            data = entry.path.read_bytes()
         try:
-            return data.decode()
+            with naming(entry.path):
+                mode = entry.path.lstat().st_mode
+            if stat.S_ISLNK(mode):  # it may lead anywhere
+                raise LessonFileError("It is a link, which is not followed.", file=entry.id)
+            if not stat.S_ISREG(mode):  # a pipe would be read for ever
+                raise LessonFileError("It is no file.", file=entry.id)
+            with naming(entry.path):
+                return entry.path.read_bytes().decode()
         except UnicodeDecodeError as error:
             raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=entry.id) from error
 
@@ -118,12 +132,30 @@ class LessonFolder:
     def path_of(self, lesson_id: str) -> Path:
         """Return where the file of an id is; raises `LessonFileError` where there is none."""
         folder, _, stem = lesson_id.partition("/")
-        if folder != self.name or not stem or "/" in stem or stem.startswith("."):
-            raise LessonFileError(f"{lesson_id!r} is no lesson of {self.agent!r}.", file=lesson_id)
+        if (
+            not stem
+            or "/" in stem
+            or stem.startswith(".")
+            or len(stem.encode("utf-8", "surrogatepass")) > _LONGEST_STEM
+        ):
+            wanted = "expected <agent>/<name of the file without .md>"
+            raise LessonFileError(f"This is not the id of a lesson; {wanted}.", file=repr(lesson_id))
+        if folder != self.name:
+            raise LessonFileError(f"This is a lesson of {folder!r}, not of {self.agent!r}.", file=lesson_id)
         for path in (self._folder / f"{stem}{ENDING}", self._archived(stem)):
             if path.is_file() and not path.is_symlink():
                 return path
+        for archive in () if _DATED.match(stem) else self.folders()[1:]:
+            if (path := archive / f"{stem}{ENDING}").is_file() and not path.is_symlink():
+                return path
         raise LessonFileError("There is no such lesson (any more).", file=lesson_id)
+
+    def entry_of(self, lesson_id: str) -> Entry:
+        """Return the file of an id as it is now; raises `LessonFileError` where there is none."""
+        path = self.path_of(lesson_id)
+        with naming(path):
+            found = path.lstat()
+        return Entry(lesson_id, str(path), found.st_mtime_ns, found.st_size)
 
     def archive(self, keep: int = KEPT) -> list[str]:
         """Move the oldest lessons to the archive of their year, and return their ids; nothing is deleted.
@@ -135,23 +167,26 @@ class LessonFolder:
         moved: list[str] = []
         if len(entries) <= keep:
             return moved
-        by_status: dict[str, list[Entry]] = {}
+        by_status: dict[str, list[tuple[date, Entry]]] = {}
         for entry in entries:
             with suppress(StoreError):
-                status = self.read_entry(entry).status
-                group = status if status in ("active", "quarantined") else "other"
-                by_status.setdefault(group, []).append(entry)
+                lesson = self.read_entry(entry)
+                group = lesson.status if lesson.status in ("active", "quarantined") else "other"
+                by_status.setdefault(group, []).append((lesson.day, entry))
         for group in by_status.values():
-            for entry in group[: max(0, len(group) - keep)]:  # names begin with the day
-                goal = self._archived(entry.path.stem)
+            group.sort(key=itemgetter(0))
+            for day, entry in group[: max(0, len(group) - keep)]:
+                goal = self._archived(entry.path.stem, day.year)
                 with naming(goal), suppress(FileNotFoundError):  # another process was quicker
                     goal.parent.mkdir(parents=True, exist_ok=True)
                     entry.path.rename(goal)
                     moved.append(entry.id)
         return moved
 
-    def _archived(self, stem: str) -> Path:
-        return self._folder / ARCHIVE / stem[:4] / f"{stem}{ENDING}"
+    def _archived(self, stem: str, year: int = 0) -> Path:
+        """Return where a lesson is archived: in the year of its name, else in the one that is given."""
+        place = stem[:4] if _DATED.match(stem) else f"{year:04}"
+        return self._folder / ARCHIVE / place / f"{stem}{ENDING}"
 
 
 def agents_in(path: Path) -> list[str]:
@@ -176,9 +211,3 @@ def _files(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
 
 def _is_folder(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False)
-
-
-def _entry(lesson_id: str, path: Path) -> Entry:
-    with naming(path):
-        found = path.lstat()
-    return Entry(lesson_id, str(path), found.st_mtime_ns, found.st_size)

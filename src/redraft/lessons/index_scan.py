@@ -148,7 +148,7 @@ class Scan:
             file_hash = digest_of(text)
             if known is not None and known.file_hash == file_hash:
                 return _Read(entry, known, changed_ns, file_hash, None, known.problem)
-            row = row_of(parse(text, entry.id, folder.agent), self._redactor)
+            row = row_of(parse(text, entry.id, folder.agent, entry.day), self._redactor)
         except StoreError as error:
             if not isinstance(error, LessonFileError) and not entry.path.exists():
                 return None

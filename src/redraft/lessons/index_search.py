@@ -10,14 +10,14 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
-from redraft.lessons.folder import Entry, LessonFolder
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.fulltext import FullText, folded, names_in
 from redraft.lessons.index_row import digest_of, same
 from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.query import Found
 from redraft.lessons.ranking import NEAR, Candidate, Ranking, reason_of, without_alike
-from redraft.lessons.shelf import Shelf, Shelves, placed, similarities_of
+from redraft.lessons.shelf import Shelf, Shelves, placed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -121,7 +121,7 @@ class Search:
         ranking = Ranking(has_names=bool(names_in(query.text)), embedded=vector is not None)
         count = sum(agent.active for agent in agents)
         if vector is not None:
-            self._shelves.update(connection, {agent.place: agent for agent in agents})
+            self._shelves.update(connection, agents)
         scores: dict[int, float] = {}
         if ranking.has_names or vector is None or len(self._shelves) < count:
             scores = self._fulltext.scores(connection, query.text, None, count)
@@ -129,20 +129,18 @@ class Search:
         for depth, most in ((DEPTH, NEAREST), (len(self._shelves), FLOOD)):
             named = _by_number(connection, nlargest(most, scores, key=scores.__getitem__))
             texts = _shares(scores, named)
-            similar = (
-                self._shelves.similarities(connection, vector, depth, most) if vector is not None else {}
-            )
-            near = nlargest(most, similar, key=similar.__getitem__)
-            if vector is not None and (missing := named.keys() - similar.keys()):
-                similar |= similarities_of(connection, self._embedder, vector, list(missing))
-            lessons = named | _by_number(connection, [number for number in near if number not in named])
+            near = {} if vector is None else self._shelves.nearest(connection, vector, depth, most)
+            similar = near
+            if vector is not None and (missing := named.keys() - near.keys()):
+                similar = near | self._shelves.cosines(connection, vector, missing)
+            lessons = named | _by_number(connection, list(near.keys() - named.keys()))
             candidates = (
                 Candidate(number, one.day, similarity=similar.get(number), text=texts.get(number, 0.0))
                 for number, one in lessons.items()
                 if query.kinds is None or one.kind in query.kinds
             )
             found = self._found(connection, query, ranking, ranking.ordered(candidates))
-            more_near = len(near) == most and similar[near[-1]] >= NEAR
+            more_near = len(near) == most and min(near.values()) >= NEAR
             more_named = vector is None and len(named) == most
             if len(found) >= query.k or not (more_near or more_named):
                 break
@@ -184,10 +182,11 @@ class Search:
         ).fetchone()
         folder = LessonFolder(self._path, found.partition("/")[0])
         try:
-            text = folder.text_of(Entry(found, str(folder.path_of(found)), 0, 0))
+            entry = folder.entry_of(found)
+            text = folder.text_of(entry)
             if digest_of(text) != file_hash:
                 raise StaleError(folder.name)
-            return _parsed(text, found, folder.agent)
+            return _parsed(text, found, folder.agent, entry.day)
         except StoreError as error:
             raise StaleError(folder.name) from error
 

@@ -30,6 +30,7 @@ OUTCOMES: dict[LessonKind, str] = {
 }
 _TEXTS = ("why", "superseded_by", "task_type", "task", "error", "source", "agent")
 _KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", *_TEXTS)
+_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:-|$)")
 _TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")
 _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headings_of(kind).values()}
 
@@ -66,39 +67,44 @@ def hash_of(body: str) -> str:
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def parse(text: str, lesson_id: str, agent: str) -> Lesson:
+def parse(text: str, lesson_id: str, agent: str, written: date | None = None) -> Lesson:
     """Read the file of a lesson.
 
     One that a person wrote needs the headings alone: the kind follows from them, the day from the name of the
-    file, and it is active. Raises `LessonFileError` with the line for what can't be understood.
+    file, else it is the one on which that was `written`; and it is active. Raises `LessonFileError` with the
+    line for what can't be understood.
     """
     lines = lines_of(text)
     front, start = front_of(lines, lesson_id, _problem)
     title, sections = sections_of(lines, start, lesson_id, _HEADINGS)
     content = _content(front.get("kind"), sections, lesson_id)
     found = _TITLE.fullmatch(title)
-    day_text = found[1] if found else lesson_id.rpartition("/")[2][:10]
-    try:
-        day = date.fromisoformat(day_text)
-    except ValueError as error:
+    stem = lesson_id.rpartition("/")[2]
+    is_dated = _DATED.match(stem) is not None
+    if found or is_dated or written is None:
         where = "the title" if found else "the name of the file"
-        raise LessonFileError(
-            f"{day_text!r} in {where} is no day (YYYY-MM-DD).", file=lesson_id, line=start + 1
-        ) from error
+        written = _day(found[1] if found else stem[:10], where, lesson_id, start + 1)
     agent = front.get("agent", agent)
     summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
-    named = lesson_id.rpartition("/")[2][11:].replace("-", " ")
+    named = stem[11:] if is_dated else stem
     return Lesson(
         content=content,
         agent=agent,
-        day=day,
-        summary=summary or named,
+        day=written,
+        summary=summary or named.replace("-", " "),
         tools=tuple(front.get("tools", ())),
         confidence=front.get("confidence", CONFIDENCE),
         status=front.get("status", "active"),
         id=lesson_id,
         **{name: front[name] for name in _TEXTS if name in front and name != "agent"},
     )
+
+
+def _day(text: str, where: str, file: str, line: int) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise LessonFileError(f"{text!r} in {where} is no day (YYYY-MM-DD).", file=file, line=line) from error
 
 
 def _problem(key: Any, value: Any) -> str:
