@@ -1,3 +1,5 @@
+import pytest
+
 from cli_commands import document, redraft
 
 
@@ -19,13 +21,14 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
         "home": (".redraft", "default"),
         "memory": ("memory", "default"),
         "database_url": (None, "default"),
+        "long_term_storage": (None, "default"),
         "project": (None, "default"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
     }
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "fast = openai:z" in shown[8]
+    assert "fast = openai:z" in shown[9]
 
 
 def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
@@ -35,10 +38,14 @@ def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
     assert (rows["home"]["value"], rows["home"]["source"]) == ("", "environment")
 
 
-def test_the_password_of_a_database_is_not_shown(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("variable", "shown_by"),
+    [("REDRAFT_DATABASE_URL", ["settings", "doctor"]), ("REDRAFT_LONG_TERM_STORAGE", ["settings"])],
+)
+def test_the_password_of_a_database_is_not_shown(monkeypatch, tmp_path, variable, shown_by):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@here/db")
-    for words in (("settings",), ("settings", "--json"), ("doctor", "--json")):
+    monkeypatch.setenv(variable, "postgresql://me:hush@here/db")
+    for words in [("settings",), *((command, "--json") for command in shown_by)]:
         result = redraft(*words)
         assert "postgresql://me@here/db" in result.stdout
         assert "hush" not in result.stdout + result.stderr

@@ -55,13 +55,15 @@ def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected)
     assert load_settings(tmp_path).home == expected
 
 
+@pytest.mark.parametrize("name", ["database_url", "long_term_storage"])
 @pytest.mark.parametrize(
     ("url", "expected"), [(None, None), ("", ""), ("postgresql://h/d", "postgresql://h/d")]
 )
-def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, url, expected):
+def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, name, url, expected):
     if url is not None:
-        monkeypatch.setenv("REDRAFT_DATABASE_URL", url)
-    assert load_settings(tmp_path).database_url == expected
+        monkeypatch.setenv(f"REDRAFT_{name.upper()}", url)
+    assert getattr(load_settings(tmp_path), name) == expected
+    assert "postgresql" not in repr(load_settings(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def settings_in_force() -> list[SettingInForce]:
             source = "environment"
         else:
             source = "default" if value == getattr(plain, setting.name) else SETTINGS_FILE
-        if setting.name == "database_url" and value:
+        if value and not setting.repr:
             value = without_password(value)
         found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["says"]))
     return found

@@ -12,6 +12,7 @@ RedraftError
 ├── ReflectionDueError        an earlier task failed, and nobody has reflected on it
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
+│   ├── LeaseError            another process runs this agent
 │   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
 │   └── LessonFileError       a file is no lesson that can be understood: file, line
 ├── SandboxError              code that is not ours was stopped, or could not be started safely
@@ -19,7 +20,8 @@ RedraftError
 │   ├── SandboxMemoryError
 │   ├── SandboxForbiddenError
 │   └── ScriptError           a script is wrong, raised an error, or gave a result that can't be used
-└── WorkflowError             a workflow file is wrong: file, line, node, key
+├── WorkflowError             a workflow file is wrong: file, line, node, key
+└── AgentFileError            an agent that runs in cycles is wrong: file, line, stage, substage, key
 """
 
 from __future__ import annotations
@@ -165,6 +167,10 @@ class StoreError(RedraftError):
     """Say which record could not be kept or read, and why."""
 
 
+class LeaseError(StoreError):
+    """Name the process that runs the same agent, and say what to do; this one does nothing in its place."""
+
+
 class ChangedRunError(StoreError):
     """Say what differs from the run that was recorded under this id; nothing was done."""
 
@@ -219,4 +225,28 @@ class WorkflowError(RedraftError):
         self.file = file
         self.line = line
         self.node = node
+        self.key = key
+
+
+class AgentFileError(RedraftError):
+    """Point at the file, line, stage, substage and key of a mistake in an agent that runs in cycles.
+
+    An agent that was made in Python has no file and no line.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        stage: str | None = None,
+        substage: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.stage = stage
+        self.substage = substage
         self.key = key

@@ -12,7 +12,7 @@ from redraft.core.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
 
-_MEANS_SOMETHING_EMPTY = ("home", "database_url")
+_MEANS_SOMETHING_EMPTY = ("home", "database_url", "long_term_storage")
 """An empty home keeps nothing; an empty URL is a mistake, and no reason to keep things elsewhere."""
 
 
@@ -38,6 +38,11 @@ class Settings:
         "REDRAFT_DATABASE_URL",
         "A PostgreSQL database to keep runs in, in place of a file in `home`: "
         "`postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.",
+        shown=False,
+    )
+    long_term_storage: str | None = _setting(
+        "REDRAFT_LONG_TERM_STORAGE",
+        "A PostgreSQL database in which agents that run in cycles keep their memory: a URL as above.",
         shown=False,
     )
     project: str | None = _setting(
