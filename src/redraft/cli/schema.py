@@ -1,13 +1,28 @@
-"""`redraft schema`: the JSON Schema of workflow files, for editors."""
+"""`redraft schema`: the JSON Schemas of workflow and agent files, for editors."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
 
 from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
 from redraft.cli.exits import surface
 
 
-def schema(debug: options.Debug = False) -> None:
-    """Print the JSON Schema of workflow files, with which an editor completes and checks them.
+class Kind(StrEnum):
+    """Name the kinds of files."""
+
+    WORKFLOW = "workflow"
+    AGENT = "agent"
+
+
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.WORKFLOW,
+    debug: options.Debug = False,
+) -> None:
+    """Print the JSON Schema of workflow or agent files, with which an editor completes and checks them.
 
     Write it into a file, such as workflow.schema.json, and begin a workflow with the line
     `# yaml-language-server: $schema=workflow.schema.json`.
@@ -16,6 +31,10 @@ def schema(debug: options.Debug = False) -> None:
         import json
 
         from redraft.cli.console import emit
-        from redraft.workflow.schema import workflow_schema
 
-        emit(json.dumps(workflow_schema(), indent=2))
+        if kind is Kind.AGENT:
+            from redraft.cycles.schema import agent_schema as made
+        else:
+            from redraft.workflow.schema import workflow_schema as made
+
+        emit(json.dumps(made(), indent=2))

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-Template = Annotated[str, Field(description="May hold {{ templates }}, which are rendered when it runs.")]
+from redraft.text.spec_file import TEMPLATED
+
+Template = Annotated[str, Field(description=TEMPLATED)]
 Expression = Annotated[
     str,
     Field(description="What has to hold, such as `environmentalData.payload.rate > 5`, in braces or bare."),

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
+TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
+"""What a spec says of every text that may hold templates."""
+
 EXTRA, MISSING = "extra_forbidden", "missing"
+TAGLESS, MISTAGGED = "union_tag_not_found", "union_tag_invalid"
 EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -75,6 +79,8 @@ class SpecFile(ABC):
             )
             inside = first["loc"]
             missing = inside[-1:] if first["type"] == MISSING else ()
+            if first["type"] in (TAGLESS, MISTAGGED):
+                missing = ("type",)
             self.fail((*way, *_written(data, inside), *missing), _said(kind, inside, first))
 
     def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
@@ -99,6 +105,11 @@ def _said(kind: type[BaseModel], way: Way, error: Any) -> str:
         return f"unknown key {way[-1]!r}; {nearest(str(way[-1]), _keys_at(kind, way[:-1]))}"
     if what == MISSING:
         return f"{way[-1]!r} is missing"
+    if what == TAGLESS:
+        return "'type' is missing"
+    if what == MISTAGGED:
+        tags = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
+        return f"unknown type {error['ctx']['tag']!r}; {nearest(error['ctx']['tag'], tags)}"
     expected = EXPECTED.get(what) or error["msg"].removeprefix("Input should be ").removesuffix(".")
     return f"expected {expected}, got {given}"
 
@@ -121,18 +132,25 @@ def _written(data: Any, way: Way) -> Way:
 
 
 def _keys_at(kind: type[BaseModel], way: Way) -> list[str]:
-    current: type[BaseModel] | None = kind
+    current = [kind]
     for part in way:
-        if isinstance(part, str) and current is not None:
-            current = _fields(current).get(part, current)
-    return [] if current is None else list(_fields(current))
+        if isinstance(part, str):
+            current = [one for each in current for one in _at(each, part)] or current
+    return list(dict.fromkeys(key for each in current for key in _fields(each)))
 
 
-def _fields(kind: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the keys of a model, each with the model of its values, where they have one."""
+def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
+    """Return the models of what stands under a key; for the tag of a union, the one that has it."""
+    tag = kind.model_fields.get("type")
+    if tag is not None and part in get_args(tag.annotation):
+        return [kind]
+    return _fields(kind).get(part, [])
+
+
+def _fields(kind: type[BaseModel]) -> dict[str, list[type[BaseModel]]]:
+    """Return the keys of a model, each with the models of its values, where they have any."""
     return {
-        field.alias or name: next(_models_in(field.annotation), None)
-        for name, field in kind.model_fields.items()
+        field.alias or name: list(_models_in(field.annotation)) for name, field in kind.model_fields.items()
     }
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from pydantic.json_schema import GenerateJsonSchema, models_json_schema
-
+from redraft.text.spec_schema import DRAFT, parts_of
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.checking import VARIABLE
 from redraft.workflow.names import plain_name
@@ -17,7 +16,6 @@ from redraft.workflow.spec import (
     LlmParams,
     LoopParams,
     Maker,
-    Template,
     WorkflowSpec,
 )
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ID = "urn:redraft:workflow:1"
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 PARAMS = {
     "llm.call": LlmParams,
@@ -94,9 +91,6 @@ SAYS = {
 }
 """What a key says, wherever it stands, unless the spec says more of it there."""
 
-TEMPLATED = get_args(Template)[1].description
-"""What the spec says of every text that may hold templates."""
-
 
 def workflow_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of workflow files.
@@ -105,36 +99,9 @@ def workflow_schema() -> dict[str, Any]:
     templates and follows gotos, and one thing more: a key that holds nothing, which can be left out.
     """
     kinds = (WorkflowSpec, *PARAMS.values())
-    _, made = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
-    parts: dict[str, Any] = made["$defs"]
-    for part in parts.values():
-        part["description"] = part["description"].replace("\n", " ").replace("  ", "\n\n")
-        for key, value in part["properties"].items():
-            _tidy(key, value)
+    parts = parts_of(kinds, SAYS)
     _depend(parts)
     return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
-
-
-class _Generator(GenerateJsonSchema):
-    """Leave out titles that only repeat the key."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 (pydantic's signature)
-        return False
-
-
-def _tidy(key: str, value: dict[str, Any]) -> None:
-    """Say what a key is for, and take away that it may be null."""
-    branches: list[Any] = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
-    if value.get("default", ...) is None:
-        del value["default"]
-    if len(branches) == 1:
-        del value["anyOf"]
-        value |= {**branches[0], **value}
-    elif branches:
-        value["anyOf"] = branches
-    said = value.get("description", "")
-    if key in SAYS and said in ("", TEMPLATED):
-        value["description"] = f"{SAYS[key]} {said}".rstrip()
 
 
 def _depend(parts: dict[str, Any]) -> None:

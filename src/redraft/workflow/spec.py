@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Template = Annotated[str, Field(description="May hold {{ templates }}, which are rendered when it runs.")]
+from redraft.text.spec_file import TEMPLATED
+
+Template = Annotated[str, Field(description=TEMPLATED)]
 Language = Literal["python", "lua", "prolog"]
 Sandbox = Literal["inline", "process"]
 
