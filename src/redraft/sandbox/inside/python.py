@@ -45,6 +45,8 @@ def start(
     options: dict[str, Any], shut_in: Callable[..., None]
 ) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
     """Start the interpreter, inside the walls, and return what answers orders with it."""
+    # It looks for a tracer in each run, and here there is none to be found: the walls hide all packages.
+    sys.modules["opentelemetry.context"] = cast("Any", None)
     shut_in(programs=(options["binary"],))
     pool = monty.Monty(
         binary_path=options["binary"], min_processes=1, max_processes=1, feed_duration_limit_grace=0.1
