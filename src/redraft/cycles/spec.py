@@ -61,6 +61,11 @@ class AgentSpec(Strict):
     models: dict[str, str] = Field(
         default_factory=dict[str, str], description="What a model's name stands for."
     )
+    env: list[str] = Field(
+        default_factory=list[str],
+        description="The environment variables that requests and calls may read, as `env.NAME`: no key has "
+        "to stand in the file, and no prompt can show one.",
+    )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
     memory: MemoryLimits = MemoryLimits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     stages: Stages

@@ -1,0 +1,51 @@
+"""call_function: call a function of the program that the agent file names."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.calls import awaited
+from redraft.core.codec import to_json
+from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
+from redraft.cycles.data import plain_data
+from redraft.cycles.rendering import outward_scopes, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redraft.cycles.cycle import Cycle
+
+
+async def call_function(
+    cycle: Cycle,
+    name: str,
+    given: Mapping[str, Any],
+    action: Mapping[str, Any] | None = None,
+    idempotency_key: str = "",
+) -> Any:
+    """Return what a function gives as plain JSON data; one that is not async runs in a thread.
+
+    It is called with `given`, rendered, as keywords; a parameter `state` is filled with a copy of the
+    cycle's state, `idempotency_key` with that of the action. Raises what the function raises, `OutputError`
+    for what is no plain data.
+    """
+    function = cycle.means.functions.get(name)
+    if function is None:
+        known = nearest(name, list(cycle.means.functions))
+        raise ConfigError(f"The program gave no function {name!r}; {known}")
+    keywords = render(given, outward_scopes(cycle, action))
+    takes = _parameters(function) - set(keywords)
+    if "state" in takes:
+        keywords["state"] = to_json(cycle.state.scopes())
+    if "idempotency_key" in takes:
+        keywords["idempotency_key"] = idempotency_key
+    return plain_data(await awaited(function)(**keywords), f"The function {name!r}")
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # of some that are written in C nothing is known
+        return set()
