@@ -33,9 +33,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """Say what became of one item: `before` is None for a new one, `after` for one that is gone."""
+    """Say what became of one item: `before` is None for a new one, `after` for one that is gone.
+
+    `at` is where one that is gone stood under its key (0: first), so that a change can be undone.
+    """
 
     key: str
     id: str
     before: Item | None
     after: Item | None
+    at: int | None = None

@@ -11,7 +11,7 @@ def stamp_of(moment: datetime) -> str:
 
 
 def moment_of(stamp: str) -> datetime | None:
-    """Return the time that an ISO 8601 text tells, in UTC where it names no zone; None where it tells none."""
+    """Return the time that an ISO 8601 text tells, in UTC where it names no zone; else None."""
     try:
         moment = datetime.fromisoformat(stamp)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

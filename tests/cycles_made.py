@@ -1,0 +1,37 @@
+"""Cycles under way and what is remembered, for the tests of the substages of Reflect."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from cycling import NOON, cycle_of, spec_of
+from redraft.cycles.memory import Memory
+from redraft.cycles.stamp import stamp_of
+
+
+def at(milliseconds):
+    """Return a time so many milliseconds after noon."""
+    return NOON + timedelta(milliseconds=milliseconds)
+
+
+def item(key, milliseconds=0, **fields):
+    """Return an item that was remembered so many milliseconds after noon."""
+    return {"id": key, "timestamp": stamp_of(at(milliseconds)), **fields}
+
+
+def pattern(key, description, confidence=0.5, **fields):
+    """Return a pattern that was learnt at noon."""
+    return item(key, description=description, confidence=confidence, count=1, **fields)
+
+
+def ids(items):
+    return [one["id"] for one in items]
+
+
+def reflecting(*substages, memory=None, replies=(), now=NOON, redacted=None):
+    """Return cycle 7 of an agent with these substages of Reflect, whose memory has these items by key."""
+    items = memory or {}
+    spec = spec_of(reflect=list(substages)) if substages else spec_of()
+    cycle, _ = cycle_of(spec, replies=replies, memory=items)
+    cycle.memory = Memory(items, cycle.number - 1)
+    cycle.means = replace(cycle.means, clock=lambda: now, redacted=redacted or cycle.means.redacted)
+    return cycle
