@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
+import re
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -13,6 +16,7 @@ from redraft import (
     ConfigError,
     MemoryStore,
     ModelError,
+    Partial,
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
@@ -295,12 +299,26 @@ def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
     [
         ({"agent": " "}, "the name of the agent"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"agent": 5}, "the name of the agent"),
         ({"embedder": "nothing-like-it"}, "embedder"),
+        ({"embedder": 5}, "embed"),
+        ({"path": 5}, "path must be a folder"),
+        ({"model": 5}, "model must be the name of a model or a ChatModel, got 5"),
+        ({"model": "opnai:gpt"}, "opnai"),
+        ({"store": "x"}, "store must be True for the project's, False for none, or a Store, got 'x'"),
+        ({"store": None}, "store must be"),
+        ({"clock": 5}, "clock must be a function that gives the time with its zone, got 5"),
+        ({"clock": lambda: "now"}, "clock must be .* got 'now'"),
+        ({"clock": lambda: datetime(2026, 3, 1)}, "clock must be .* with its zone"),  # noqa: DTZ001 (without)
+        ({"trusted": "yes"}, "trusted must be True or False, got 'yes'"),
+        ({"auto": None}, "auto must be"),
+        ({"semantic": 1}, "semantic must be"),
+        ({"successes": 0}, "successes must be"),
     ],
 )
 def test_what_can_not_work_is_refused_at_once(tmp_path, choices, says):
     with pytest.raises(ConfigError, match=says):
-        Lessons(tmp_path, **choices)
+        Lessons(**({"path": tmp_path} | choices))
 
 
 # --- duties ------------------------------------------------------------------------------------------------
@@ -331,6 +349,63 @@ def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
                 await lessons.reflect_on(duty.outcome, content=PARTIAL)
             assert await lessons.due() == []
             await run(lessons, 1.0)
+
+
+MADE_NOTHING = {
+    "its function": (ValueError("E4031: unknown page"), "ValueError: E4031: unknown page", True),
+    "its model": (ModelError("The provider is away."), "ModelError: The provider is away.", False),
+    "its setting": (ConfigError("No such folder."), "", False),
+}
+
+
+async def failing(lessons, error):
+    """Run a task whose function raises before there is any output."""
+
+    def generate(prompt):
+        raise error
+
+    pattern = ReflectionPattern(max_iterations=0, advisors=[lessons])
+    with pytest.raises(type(error)):
+        await reflect(TASK, generate=generate, evaluate=lambda output: 1.0, pattern=pattern)
+
+
+@pytest.mark.parametrize(("error", "told", "at_once"), MADE_NOTHING.values(), ids=MADE_NOTHING)
+def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, error, told, at_once):
+    async def without_a_model():
+        async with learning(tmp_path / "a") as lessons:
+            await failing(lessons, error)
+            if not told:
+                assert await lessons.due() == []
+                return
+            with pytest.raises(ReflectionDueError, match="failed, and nobody has reflected on it"):
+                await lessons.recall(OTHER)
+            [duty] = await lessons.due()
+            assert (duty.kind, duty.outcome.error, duty.outcome.task) == ("failure", told, TASK)
+            await lessons.waive(duty.run_id, "It was the weather.")
+            assert await lessons.recall(OTHER) == []
+
+    async def with_one():
+        async with learning(tmp_path / "b", model=writer(), trusted=True) as lessons:
+            await failing(lessons, error)
+            assert len(await lessons.find()) == (1 if at_once else 0)
+            assert len(await lessons.recall(OTHER)) == (1 if told else 0)
+            assert await lessons.due() == []
+
+    asyncio.run(without_a_model())
+    asyncio.run(with_one())
+
+
+def test_a_run_that_was_cancelled_or_has_to_wait_owes_nothing(tmp_path):
+    async def main():
+        async with learning(tmp_path) as lessons:
+            await failing(lessons, asyncio.CancelledError())
+            assert await lessons.due() == []
+            await failing(lessons, ValueError("E1"))
+            [owed] = await lessons.due()
+            await failing(lessons, ReflectionDueError("x", runs=[]))
+            assert await lessons.due() == [owed]
+
+    asyncio.run(main())
 
 
 def test_a_kept_run_that_had_to_wait_is_resumed_when_nothing_is_due_any_more(tmp_path):
@@ -435,6 +510,57 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         assert edited.content.why == "Pages are gone."
 
 
+def test_what_was_given_up_is_not_learnt_again_but_by_a_person(tmp_path):
+    async def main():
+        async with learning(tmp_path, trusted=True, model=writer()) as lessons:
+            first = await lessons.reflect_on(replace(FAILED, run_id="one"))
+            await lessons.retire(first.id, "It hurt.")
+            again = await lessons.reflect_on(replace(FAILED, run_id="two"))
+            assert (again.id, again.status, again.confidence) == (first.id, "retired", first.confidence)
+            assert await lessons.recall(TASK) == []
+            assert await lessons.due() == []
+            better = await lessons.record(PROCEDURE, TASK)
+            await lessons.supersede(first.id, by=better.id)
+            third = await lessons.reflect_on(replace(FAILED, run_id="three"))
+            assert (third.id, third.status, third.superseded_by) == (first.id, "superseded", better.id)
+            by_hand = await lessons.record(first.content, TASK)
+            assert (by_hand.id != first.id, by_hand.status) == (True, "active")
+            anew = await lessons.reflect_on(replace(FAILED, run_id="one"), content=first.content)
+            assert (anew.id, anew.status, anew.superseded_by) == (first.id, "active", "")
+
+    asyncio.run(main())
+
+
+def test_a_persons_edit_of_a_file_brings_along_what_came_with_the_lesson(tmp_path):
+    async def main():
+        async with learning(tmp_path, model=writer(SYSTEMIC)) as lessons:
+            waiting = await lessons.reflect_on(FAILED)
+            path = tmp_path / "reflections" / f"{waiting.id}.md"
+            path.write_text(path.read_text().replace("status: quarantined", "status: active"))
+            await lessons.recall(OTHER)
+            assert not (tmp_path / "reflections/agent/rules.md").exists()
+            told = [one.source for one in await lessons.recall(TASK)]
+            assert told == [waiting.id, "agent/rules.md", f"agent/playbooks/{waiting.id.partition('/')[2]}"]
+            path.write_text(path.read_text().replace("status: active", "status: retired"))
+            await lessons.follow(waiting.id)
+            assert await lessons.recall(TASK) == []
+
+    asyncio.run(main())
+
+
+def test_what_says_nothing_is_told_to_nobody(tmp_path):
+    async def main():
+        model = ScriptedModel([ModelError("away")])
+        async with learning(tmp_path, model=model, trusted=True) as lessons:
+            await lessons.reflect_on(FAILED)
+            await lessons.record(Partial("It was done in part.", "n/a", "None."), OTHER)
+            [told] = await lessons.recall(TASK)
+            assert "Find out the cause" in told.text
+            assert not re.search("Rule|Not known|None", told.text)
+
+    asyncio.run(main())
+
+
 def test_what_a_person_should_look_at(tmp_path):
     @in_lessons(tmp_path, model=writer())
     async def _(lessons):
@@ -468,6 +594,41 @@ def test_rules_that_can_not_be_read_cost_nothing_but_the_rules(tmp_path, caplog)
         assert result.diagnostics == {}
         assert "a link" in caplog.text
         assert [one.id for one in await lessons.problems()] == ["agent/rules.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("rules.md", "agent/rules.md"),
+        ("playbooks/2026-03-01-x.md", "agent/playbooks/2026-03-01-x"),
+        ("playbooks", "agent/playbooks"),
+        ("2026-03-01-x.md", "agent/2026-03-01-x"),
+    ],
+)
+@pytest.mark.parametrize("what", ["a link", "a folder", "a pipe", "a loop"])
+def test_what_can_not_be_read_is_named_and_the_rest_is_told(tmp_path, name, told, what):
+    async def main():
+        async with learning(tmp_path, trusted=True, model=writer(SYSTEMIC)) as lessons:
+            kept = await lessons.record(PARTIAL, TASK)
+            retired = await lessons.record(PROCEDURE, TASK)
+            await lessons.retire(retired.id, "old")
+            bad = tmp_path / "reflections/agent" / name
+            bad.parent.mkdir(exist_ok=True)
+            if what == "a folder":
+                bad.mkdir()
+            elif what == "a pipe":
+                os.mkfifo(bad)
+            else:
+                bad.symlink_to(bad if what == "a loop" else tmp_path / "elsewhere")
+            found = await lessons.problems()
+            assert (retired.id, "hidden") in [(one.id, one.what) for one in found]
+            broken = [one.id for one in found if one.what == "broken"]
+            assert broken == ([] if (name, what) == ("playbooks", "a folder") else [told])
+            assert kept.id in [one.source for one in await lessons.recall(TASK)]
+            taught = await lessons.reflect_on(FAILED)
+            await lessons.retire(taught.id, "old")
+
+    asyncio.run(main())
 
 
 def test_thirty_stay_and_the_others_go_to_the_archive(tmp_path):

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.check import check_choice
-from redraft.core.errors import LessonFileError
+from redraft.core.errors import StoreError
 from redraft.lessons.clean import lesson_redactor
 from redraft.lessons.content import KINDS
 from redraft.lessons.counting import Counters, Counting
@@ -87,7 +87,7 @@ def read_lessons(place: LessonsPlace, wanted: Filter, *, whole: bool = True) -> 
                 continue
             try:
                 lesson = folder.read_entry(entry)
-            except LessonFileError:
+            except StoreError:
                 broken += 1
                 continue
             if wanted.fits(lesson):
@@ -146,7 +146,7 @@ def active_lessons(place: LessonsPlace) -> list[Lesson]:
         for entry in folder.entries():
             try:
                 lesson = None if entry.archived else folder.read_entry(entry)
-            except LessonFileError:
+            except StoreError:
                 continue
             if lesson is not None and lesson.status == "active":
                 found.append(lesson)

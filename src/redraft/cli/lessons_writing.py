@@ -154,7 +154,8 @@ def edit_lesson(place: LessonsPlace, wanted: str) -> Lesson | None:
     """Let a person edit the file of a lesson; return the lesson, or None if nothing was changed.
 
     A broken file may be mended so. What can't be a lesson is not saved: it is kept beside the file, the error
-    says on which line it is wrong, and the next edit goes on with it. Secrets in it are withheld.
+    says on which line it is wrong, and the next edit goes on with it. Secrets in it are withheld. What came
+    with the lesson goes where its new standing puts it.
     """
     entry = place.meant(wanted)
     folder = LessonFolder(place.path, entry.id.partition("/")[0])
@@ -177,6 +178,7 @@ def edit_lesson(place: LessonsPlace, wanted: str) -> Lesson | None:
             f"`redraft lessons edit {wanted}` goes on with it."
         ) from error
     rejected.unlink(missing_ok=True)
+    with_lessons(place, folder.name, lambda lessons: lessons.follow(lesson.id))
     return lesson
 
 

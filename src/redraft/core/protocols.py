@@ -75,6 +75,13 @@ class Learner(Advisor, Protocol):
     def with_model(self, model: ChatModel, /) -> Advisor: ...
 
 
+@runtime_checkable
+class FailureObserver(Advisor, Protocol):
+    """An advisor that learns from runs that raised before there was anything to return, too."""
+
+    async def observe_failure(self, task: Task, run_id: str, error: Exception, /) -> None: ...
+
+
 class Step(Protocol):
     """Carry out one effect of a run: the one seam through which everything that is not pure goes.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.task import Advice
 from redraft.core.tokens import estimate_tokens
-from redraft.lessons.content import Content, Decision, Failure, Partial
+from redraft.lessons.content import Content, Decision, Failure, Partial, is_empty
 from redraft.lessons.playbook import Playbook
 from redraft.lessons.query import Found
 from redraft.lessons.rule import Rule
@@ -62,6 +62,8 @@ def advice_of(known: Known, agent: str, max_tokens: int) -> list[Advice]:
 
 def _all(known: Known, agent: str, max_tokens: int) -> Iterator[Advice]:
     for found in known.lessons:
+        if not _fields(found.lesson.content):
+            continue
         yield _advice(_said(found.lesson), "lesson", found.lesson.id, found.reason)
     if known.rules:
         yield _rules_advice(known.rules, agent, max_tokens // 2)
@@ -103,6 +105,11 @@ def _about(content: Content) -> str:
 
 
 def _fields(content: Content) -> list[tuple[str, str]]:
+    """Return what helps in another run, by its label; what says nothing is left out."""
+    return [(label, text) for label, text in _labelled(content) if not is_empty(text)]
+
+
+def _labelled(content: Content) -> list[tuple[str, str]]:
     match content:
         case Failure():
             return [

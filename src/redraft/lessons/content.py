@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft.core.errors import ConfigError
+
+# "None: what is known does not tell", but not "None of the pages may be left out".
+_NOTHING = re.compile(
+    r"\W*(?:(?:none|n/?a|not known)(?:\W*|\s*[:(].*)|(?:nothing|not applicable|unknown|no rule|withheld)\W*)",
+    re.IGNORECASE,
+)
 
 LessonKind = Literal["failure", "partial", "procedure", "decision"]
 
@@ -77,6 +84,11 @@ class Decision(_Written):
 Content: TypeAlias = Failure | Partial | Procedure | Decision
 
 KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, Partial, Procedure, Decision)}
+
+
+def is_empty(text: str) -> bool:
+    """Say whether a field says no more than that there is nothing to say, as models and people put it."""
+    return _NOTHING.fullmatch(" ".join(text.split())) is not None
 
 
 def headings_of(kind: type[Any]) -> dict[str, str]:

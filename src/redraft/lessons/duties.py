@@ -140,7 +140,8 @@ def due_error(duties: list[Duty]) -> ReflectionDueError:
     return ReflectionDueError(
         f"The run {first.run_id!r}{more} {how}, and nobody has reflected on it: {short!r}. Give the lessons "
         "a model, or call `await lessons.reflect_on(duty.outcome, content=...)` for each duty of "
-        f"`await lessons.due()`, or `await lessons.waive({first.run_id!r}, why)`.",
+        f"`await lessons.due()`, or `await lessons.waive({first.run_id!r}, why)`; `redraft lessons due` "
+        "lists them.",
         runs=[duty.run_id for duty in duties],
     )
 

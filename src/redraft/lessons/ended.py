@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from redraft.core.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.core.result import ConvergenceReason
 from redraft.core.summary import render_score
 from redraft.core.texts import as_text
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from redraft.core.conversation import Conversation
     from redraft.core.result import ReflectionResult
+    from redraft.core.task import Task
     from redraft.core.version import ReflectionVersion
 
 PARTLY = 0.5
@@ -41,6 +43,25 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         transcript="\n".join(_transcript(result)),
         tools=result.task.tools,
         run_id=result.run_id,
+        trusted=trusted,
+    )
+
+
+def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
+    """Return how a run ended that raised before there was any output; None for what no lesson mends.
+
+    That is an error of the configuration, and what is to be done before the run can begin.
+    """
+    if isinstance(error, ConfigError | ReflectionDueError):
+        return None
+    talk = error.conversation if isinstance(error, UnfinishedError) else None
+    return Outcome(
+        task.asked(),
+        "failed",
+        error=f"{type(error).__name__}: {error}",
+        transcript="" if talk is None else "\n".join(_said(talk)),
+        tools=task.tools,
+        run_id=run_id,
         trusted=trusted,
     )
 

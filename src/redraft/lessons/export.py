@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from redraft.core.check import check_count
 from redraft.core.tokens import estimate_tokens
 from redraft.lessons.clean import Cleaner
-from redraft.lessons.content import Content, Decision, Failure, Partial, Procedure
+from redraft.lessons.content import Content, Decision, Failure, Partial, Procedure, is_empty
 from redraft.lessons.document import one_line
 from redraft.lessons.filing import NEARLY, overlap, words_of
 from redraft.lessons.trust import refused, refused_fields
@@ -102,6 +102,8 @@ def export(
             alike += 1
             continue
         item = _item(lesson, form, cleaner)
+        if not item:
+            continue
         tokens = estimate_tokens(item)
         if tokens > left:
             omitted += 1
@@ -146,12 +148,15 @@ def _refusal(lesson: Lesson) -> str:
 
 
 def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
-    """Return a lesson as an item of a list, on one line."""
+    """Return a lesson as an item of a list, on one line; empty where it has nothing to say there."""
 
     def said(text: str) -> str:
         return _inert(one_line(cleaner.redacted(text)))
 
     parts = _rule_of(lesson.content) if form == "rules" else _parts_of(lesson.content)
+    parts = {label: text for label, text in parts.items() if not is_empty(text)}
+    if not parts:
+        return ""
     texts = " ".join(f"{label}: {_sentence(said(text))}" for label, text in parts.items())
     about = "; ".join(filter(None, map(said, (lesson.task_type, ", ".join(lesson.tools)))))
     # A title that is marked as one begins no heading, list or rule, whatever it begins with.

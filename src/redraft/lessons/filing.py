@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import LessonFileError
+from redraft.core.errors import StoreError
 from redraft.lessons.files import locked
 from redraft.lessons.folder import KEPT, REFLECTIONS, LessonFolder
-from redraft.lessons.lesson import Lesson
+from redraft.lessons.lesson import Lesson, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,8 @@ NEARLY = 0.8
 """The share of words that two lessons have in common when they say the same."""
 CONFIRMED = 0.1
 """By how much it raises the confidence of a lesson that its like was learnt again."""
+GIVEN_UP: tuple[Status, ...] = ("retired", "superseded")
+"""How a lesson stands that somebody, or what was counted, decided against."""
 
 _WORD = re.compile(r"\w+")
 
@@ -41,15 +43,16 @@ class Filing:
         self.folder = LessonFolder(path, agent)
         self._place = path / REFLECTIONS / self.folder.name
 
-    def file(self, lesson: Lesson) -> Filed:
+    def file(self, lesson: Lesson, *, by_hand: bool = False) -> Filed:
         """File a lesson unless it is there already, and move what is too much to the archive.
 
         One of the same kind from the same run is the same. One that says in nearly the same words what
-        another of its kind and status says is not filed: it raises the other's confidence by 0.1.
+        another of its kind and status says is not filed: it raises the other's confidence by 0.1. What was
+        retired or superseded is not learnt anew, unless it is filed `by_hand`: it stays as it is.
         """
         with locked(self._place):
             known = list(self.lessons())
-            found = self._known(lesson, known)
+            found = self._known(lesson, known, by_hand=by_hand)
             filed = Filed(self.folder.add(lesson)) if found is None else Filed(found, is_new=False)
             if filed.is_new:
                 self.folder.archive(KEPT)
@@ -59,7 +62,7 @@ class Filing:
         """Return the lessons that can be read, the oldest first."""
         for entry in self.folder.entries():
             if archived or not entry.archived:
-                with suppress(LessonFileError):
+                with suppress(StoreError):
                     yield self.folder.read_entry(entry)
 
     def change(self, lesson_id: str, **changed: Any) -> Lesson:
@@ -72,17 +75,18 @@ class Filing:
             new = replace(lesson, **changed)
             return lesson if new == lesson else self.folder.write(new)
 
-    def _known(self, lesson: Lesson, known: list[Lesson]) -> Lesson | None:
+    def _known(self, lesson: Lesson, known: list[Lesson], *, by_hand: bool) -> Lesson | None:
         alike = [one for one in known if one.kind == lesson.kind]
         for one in alike:
             if lesson.source and one.source == lesson.source:
                 return one
         words = words_of(lesson.content)
-        for one in alike:
-            if one.status == lesson.status and overlap(words, words_of(one.content)) >= NEARLY:
+        nearly = [one for one in alike if overlap(words, words_of(one.content)) >= NEARLY]
+        for one in nearly:
+            if one.status == lesson.status:
                 surer = min(1.0, round(one.confidence + CONFIRMED, 2))
                 return self.folder.write(replace(one, confidence=surer))
-        return None
+        return None if by_hand else next((one for one in nearly if one.status in GIVEN_UP), None)
 
 
 def words_of(content: Content) -> frozenset[str]:

@@ -132,14 +132,9 @@ class LessonFolder:
     def path_of(self, lesson_id: str) -> Path:
         """Return where the file of an id is; raises `LessonFileError` where there is none."""
         folder, _, stem = lesson_id.partition("/")
-        if (
-            not stem
-            or "/" in stem
-            or stem.startswith(".")
-            or len(stem.encode("utf-8", "surrogatepass")) > _LONGEST_STEM
-        ):
+        if not _is_name(stem):
             wanted = "expected <agent>/<name of the file without .md>"
-            raise LessonFileError(f"This is not the id of a lesson; {wanted}.", file=repr(lesson_id))
+            raise LessonFileError(f"This is not the id of a lesson; {wanted}.", file=f"{lesson_id!r:.100}")
         if folder != self.name:
             raise LessonFileError(f"This is a lesson of {folder!r}, not of {self.agent!r}.", file=lesson_id)
         for path in (self._folder / f"{stem}{ENDING}", self._archived(stem)):
@@ -207,6 +202,11 @@ def _files(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
             if stem and dot + ending == ENDING and one.name != RULES and not stem.startswith("."):
                 with suppress(FileNotFoundError):  # it was moved or deleted just now
                     yield one.name, stem, one.stat(follow_symlinks=False)
+
+
+def _is_name(stem: str) -> bool:
+    is_short = len(stem.encode("utf-8", "surrogatepass")) <= _LONGEST_STEM
+    return bool(stem) and is_short and "/" not in stem and not stem.startswith(".")
 
 
 def _is_folder(one: os.DirEntry[str]) -> bool:

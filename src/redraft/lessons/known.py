@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 KNOWN_CONFIDENCE = 0.2
 """How much a reflection is worth that nobody thought about."""
+NOT_KNOWN = "Not known."
+NO_RULE = "None: what is known does not tell what would have prevented it."
 _SHOWN = 600
 _LINES = (600, 300, 150)
 """How much of a line is shown, until a transcript fits."""
@@ -87,11 +89,11 @@ def known_of(outcome: Outcome, why: str) -> dict[str, str]:
         "what_happened": f"The task {how}: {_short(outcome.task.description)}\n"
         f"This was written without a model, from what is known: {why}",
         "what_went_wrong": "\n".join(filter(None, wrong)) or "Nothing on record says at which step.",
-        "why": "Not known.",
+        "why": NOT_KNOWN,
         "do_differently": f"Find out the cause before trying again: {error}"
         if error
         else "Find out the cause before trying again, and record what each step answers.",
-        "rule": "None: what is known does not tell what would have prevented it.",
+        "rule": NO_RULE,
     }
 
 

@@ -60,16 +60,12 @@ class Learning:
         """
         memory = self._memory
         lesson = await asyncio.to_thread(self._lesson, outcome, written, by_hand=by_hand)
-        filed = await asyncio.to_thread(memory.filing.file, lesson)
+        filed = await asyncio.to_thread(memory.filing.file, lesson, by_hand=by_hand)
         lesson = filed.lesson
-        if (
-            by_hand
-            and not filed.is_new
-            and lesson.content != written.content
-            and lesson.source == outcome.run_id
-        ):
-            # A person's words take the place of a model's.
-            changed = {"content": written.content, "status": "active"}
+        is_other = lesson.content != written.content or lesson.status != "active"
+        if by_hand and not filed.is_new and is_other and lesson.source == outcome.run_id:
+            # A person's words take the place of a model's, and count whatever was decided before.
+            changed = {"content": written.content, "status": "active", "why": "", "superseded_by": ""}
             lesson = await asyncio.to_thread(_changed, memory, lesson.id, changed)
             await self.admit(lesson)
         if filed.is_new:
@@ -106,7 +102,10 @@ class Learning:
                 lesson.id,
                 lesson.source,
             )
-            await asyncio.to_thread(playbooks.add, playbook)
+            try:
+                await asyncio.to_thread(playbooks.add, playbook)
+            except LessonFileError as error:
+                logger.warning("The steps of the lesson %s are lost: %s", lesson.id, error)
 
     async def _add_rule(self, principle: str, lesson_id: str) -> None:
         needed = await self.needed()

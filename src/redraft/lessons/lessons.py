@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.check import check_count, check_share
-from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
+from redraft.core.check import check_share
+from redraft.core.errors import ConfigError, LessonFileError, ModelError
 from redraft.core.protocols import ChatModel, Embedder
 from redraft.core.result import ReflectionResult
 from redraft.core.settings import load_settings, project_folder
 from redraft.core.task import Advice, Task
 from redraft.lessons.advising import Known, advice_of
+from redraft.lessons.choices import check_choices
 from redraft.lessons.duties import Duty, due_error
-from redraft.lessons.ended import outcome_of
+from redraft.lessons.ended import failure_of, outcome_of
+from redraft.lessons.fulfilling import Fulfilling
 from redraft.lessons.learning import Learning, given
 from redraft.lessons.memory import Memory
 from redraft.lessons.outcome import Outcome
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 RECALLED = 3
 MAX_TOKENS = 800
 _OF_THIS_TASK = "learnt in an earlier attempt at this very task, and not approved yet"
-
-logger = logging.getLogger("redraft")
 
 
 def _utc_now() -> datetime:
@@ -90,21 +89,19 @@ class Lessons:
     clock: Callable[[], datetime] = _utc_now
     _memory: Memory = field(init=False, repr=False)
     _learning: Learning = field(init=False, repr=False)
+    _fulfilling: Fulfilling = field(init=False, repr=False)
     _upkeep: Upkeep = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.agent, str) or not self.agent.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-            raise ConfigError(
-                f"Lessons need the name of the agent that learns: agent=..., got {self.agent!r}."
-            )
-        check_count("max_tokens", self.max_tokens, 1)
         settings = load_settings()
+        check_choices({one.name: getattr(self, one.name) for one in fields(self) if one.init}, settings)
         embedder = embedder_of(self.embedder, settings)
         path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
         memory = Memory.of(path, self.agent, _store(self.store), embedder, self.clock)
         learning = Learning(memory)
         object.__setattr__(self, "_memory", memory)
         object.__setattr__(self, "_learning", learning)
+        object.__setattr__(self, "_fulfilling", Fulfilling(memory, learning))
         object.__setattr__(self, "_upkeep", Upkeep(memory, learning))
 
     def with_model(self, model: ChatModel) -> Lessons:
@@ -184,7 +181,7 @@ class Lessons:
         that failed, wholly or in part, has left no reflection.
         """
         asked = Task(task) if isinstance(task, str) else task.asked()
-        if due := await self._still_due():
+        if due := await self._fulfilling.still_due(self._auto_model):
             raise due_error(due)
         lessons = await self._waiting(asked, k)
         if len(lessons) < k:
@@ -210,19 +207,31 @@ class Lessons:
         task type. One that surely hurts (by at least 10 runs with and 10 without) is retired, one in
         quarantine that helped is released. A run that failed is reflected on where there is a model.
         """
-        outcome = outcome_of(result, trusted=self.trusted)
+        outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model
         must = outcome is not None and outcome.status in MANDATORY
         if outcome is not None and must:
-            await self._memory.duties.begin(outcome, FORMS[outcome.status].kind)
+            await self._fulfilling.begin(outcome)
         elif outcome is not None:
             await self._memory.duties.waive(outcome.run_id, "The run went on, and succeeded.")
         await Settling(self._memory, self._upkeep).settle(result, outcome)
-        if outcome is not None and must and self._is_auto:
-            await self._fulfil(outcome)
-        elif outcome is not None and self._is_auto and self.successes and result.iterations_used:
-            await self._learning.reflect(outcome, self._model(), only_replicable=True)
+        if outcome is not None and must and model is not None:
+            await self._fulfilling.fulfil(outcome, model)
+        elif outcome is not None and model is not None and self.successes and result.iterations_used:
+            await self._learning.reflect(outcome, model, only_replicable=True)
         await self._learning.expire()
         await self._learning.embed()  # what people added
+
+    async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
+        """Learn from a run that made nothing; where its model failed, not before the next run.
+
+        An error of the configuration teaches nothing that a lesson could mend.
+        """
+        outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model
+        if outcome is None:
+            return
+        await self._fulfilling.begin(outcome)
+        if model is not None and not isinstance(error, ModelError):  # what has just failed says little
+            await self._fulfilling.fulfil(outcome, model)
 
     # --- duties --------------------------------------------------------------------------------------------
 
@@ -272,6 +281,10 @@ class Lessons:
         written = await asyncio.to_thread(given, content)
         return await self._upkeep.edit(lesson_id, written.content)
 
+    async def follow(self, lesson_id: str) -> None:
+        """Let the rule and the steps that came with a lesson follow it, after its file was edited by hand."""
+        await self._upkeep.follow(await self.get(lesson_id))
+
     async def rate(self, lesson_id: str, helped: bool) -> None:
         """Count that a lesson helped, or hurt, as a person sees it."""
         await self.get(lesson_id)
@@ -290,37 +303,12 @@ class Lessons:
         await self._memory.index.aclose()
 
     @property
-    def _is_auto(self) -> bool:
-        return self.auto and (self.model is not None or bool(load_settings().model))
+    def _auto_model(self) -> ChatModel | None:
+        """The model that reflects unasked; None where that is not wanted, or there is none."""
+        return self._model() if self.auto and (self.model or load_settings().model) else None
 
     def _model(self) -> ChatModel:
         return model_of(self.model, load_settings())
-
-    async def _still_due(self) -> list[Duty]:
-        """Do what is due where there is a model for it, and return what is left."""
-        due = await self._memory.duties.due()
-        if not due or not self._is_auto:
-            return due
-        return [duty for duty in due if duty.outcome is None or not await self._made_up(duty.outcome)]
-
-    async def _made_up(self, outcome: Outcome) -> bool:
-        try:
-            await self._fulfil(outcome)
-        except (StoreError, ModelError, OutputError) as error:
-            logger.warning("The run %r could not be reflected on: %s", outcome.run_id, error)
-            return False
-        return True
-
-    async def _fulfil(self, outcome: Outcome) -> None:
-        """Reflect on a run, unless somebody else is at it."""
-        duties, kind = self._memory.duties, FORMS[outcome.status].kind
-        if not await duties.hold(outcome.run_id, kind):
-            return
-        try:
-            await self._learning.reflect(outcome, self._model())
-        except BaseException:
-            await duties.release(outcome.run_id, kind)
-            raise
 
     async def _waiting(self, task: Task, k: int) -> list[Found]:
         """Return the lessons in quarantine that this very task taught: a retry sees what has been tried."""
@@ -330,7 +318,9 @@ class Lessons:
                 lesson = await self.get(lesson_id)
             except LessonFileError:  # a person deleted it
                 continue
-            if lesson.status == "quarantined" and len(found) < k:
+            if lesson.status != "quarantined":  # a person's edit of the file decided
+                await self._upkeep.follow(lesson)
+            elif len(found) < k:
                 found.append(Found(lesson, 1.0, _OF_THIS_TASK))
         return found
 

@@ -45,9 +45,12 @@ class Playbooks:
     def add(self, playbook: Playbook) -> Playbook:
         """File a playbook, its secrets withheld, and return it with its id; one that is there counts once.
 
-        Moves to the archive what has to make room. Raises `ConfigError` for what no lesson may say.
+        Moves to the archive what has to make room. Raises `ConfigError` for what no lesson may say, and
+        `LessonFileError` where the folder is none.
         """
         clean = _cleaned(playbook)
+        if self._problem():
+            raise LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")
         stem = f"{clean.day}-{short_title(clean.title)}"
         with locked(self._folder):
             for known in self._active():
@@ -77,18 +80,20 @@ class Playbooks:
 
     def broken(self) -> list[LessonFileError]:
         """Return what is wrong with files that are no playbooks; they are left alone."""
+        if self._problem():
+            return [LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")]
         return [one for one in self._files() if isinstance(one, LessonFileError)]
 
     def archive(self) -> list[str]:
         """Move those whose time is over, and the oldest beyond a hundred, to the archive; return the ids."""
-        if not self._folder.exists():
+        if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
             return self._archive()
 
     def drop(self, lesson: str) -> list[str]:
         """Move what came with a lesson to the archive, when that was retired; return the ids."""
-        if not self._folder.exists():
+        if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
             return self._move([one for one in self._active() if lesson and one.lesson == lesson])
@@ -129,8 +134,14 @@ class Playbooks:
         newest_first = sorted(known.items(), key=lambda one: (one[0][:10], one[1][0]), reverse=True)
         return [playbook for _, (_, playbook) in newest_first]
 
+    def _problem(self) -> str:
+        """Say what is wrong with the folder, if anything is; one that is not there is made when needed."""
+        if self._folder.is_symlink():  # it may lead anywhere
+            return "It is a link, which is not followed."
+        return "It is no folder." if self._folder.exists() and not self._folder.is_dir() else ""
+
     def _entries(self) -> list[os.DirEntry[str]]:
-        if not self._folder.is_dir():
+        if self._problem() or not self._folder.is_dir():
             return []
         with os.scandir(self._folder) as entries:
             return [one for one in entries if one.name.endswith(ENDING) and not one.name.startswith(".")]
@@ -139,6 +150,8 @@ class Playbooks:
         file = self._id(path.stem)
         if path.is_symlink():  # it may lead anywhere
             return LessonFileError("It is a link, which is not followed.", file=file)
+        if not path.is_file():  # a pipe would be read for ever
+            return LessonFileError("It is no file.", file=file)
         if size > MOST_BYTES:
             return LessonFileError(f"{size:,} bytes are no playbook.", file=file)
         try:

@@ -136,6 +136,8 @@ class Rules:
         file = f"{self._folder.name}/{RULES}"
         if self._path.is_symlink():  # it may lead anywhere
             raise LessonFileError("It is a link, which is not followed.", file=file)
+        if self._path.exists() and not self._path.is_file():  # a pipe would be read for ever
+            raise LessonFileError("It is no file.", file=file)
         try:
             with naming(self._path):
                 data = self._path.read_bytes() if self._path.exists() else b""

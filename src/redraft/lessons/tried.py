@@ -9,7 +9,7 @@ from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_critique
 from redraft.core.result import ReflectionResult
 from redraft.core.texts import as_text
-from redraft.lessons.content import Content, headings_of
+from redraft.lessons.content import Content, headings_of, is_empty
 from redraft.lessons.ended import outcome_of, score_of
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.outcome import Outcome
@@ -115,9 +115,10 @@ def _told(attempts: Sequence[Tried], at: int) -> str:
 def _learnt(content: Content) -> list[str]:
     lines: list[str] = []
     for name, heading in headings_of(type(content)).items():
-        if name != _OF_THE_RUN:
+        said = getattr(content, name)
+        if name != _OF_THE_RUN and not is_empty(said):
             asked = heading if heading.endswith("?") else f"{heading}:"
-            lines.append(f"{asked} {without_middle(getattr(content, name), _MOST_FIELD)}")
+            lines.append(f"{asked} {without_middle(said, _MOST_FIELD)}")
     return lines
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from redraft.core.errors import ConfigError, LessonFileError
+from redraft.core.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.filing import NEARLY, overlap, words_of
-from redraft.lessons.playbooks import Playbooks
+from redraft.lessons.folder import RULES
+from redraft.lessons.playbooks import PLAYBOOKS, Playbooks
 from redraft.lessons.rules import Rules
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from redraft.lessons.learning import Learning
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.memory import Memory
+
+logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,18 @@ class Upkeep:
         self._memory = memory
         self._learning = learning
 
+    async def follow(self, lesson: Lesson) -> None:
+        """Let what came with a lesson go where a person's edit of its file has put the lesson."""
+        if lesson.status == "active":
+            await self._learning.admit(lesson)
+        elif lesson.status != "quarantined":
+            await self._drop(lesson.id)
+        await self._learning.embed()
+
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Let a lesson be put before the model; its rule and its steps come with it."""
         lesson = await self.change(lesson_id, status="active", why=why, superseded_by="")
-        await self._learning.admit(lesson)
-        await self._learning.embed()
+        await self.follow(lesson)
         return lesson
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
@@ -52,7 +63,7 @@ class Upkeep:
         if not why.strip():
             raise ConfigError(f"To retire the lesson {lesson_id!r}, say why.")
         lesson = await self.change(lesson_id, status="retired", why=why)
-        await self._drop(lesson_id)
+        await self.follow(lesson)
         return lesson
 
     async def supersede(self, lesson_id: str, by: str) -> Lesson:
@@ -61,7 +72,7 @@ class Upkeep:
             raise ConfigError(f"The lesson {lesson_id!r} can't take its own place.")
         await self.get(by)
         lesson = await self.change(lesson_id, status="superseded", superseded_by=by)
-        await self._drop(lesson_id)
+        await self.follow(lesson)
         return lesson
 
     async def merge(self, lesson_ids: Sequence[str]) -> Lesson:
@@ -107,19 +118,21 @@ class Upkeep:
             if not entry.archived:
                 try:
                     lessons.append(folder.read_entry(entry))
-                except LessonFileError as error:
-                    found.append(_broken(error))
-        found += map(_broken, self._broken_rules_and_playbooks())
+                except StoreError as error:
+                    found.append(_broken(error, entry.id))
+        found += self._broken_rules_and_playbooks()
         found += (_hidden(lesson) for lesson in lessons if lesson.status != "active")
         found += _duplicates([lesson for lesson in lessons if lesson.status == "active"])
         return found
 
-    def _broken_rules_and_playbooks(self) -> list[LessonFileError]:
-        try:
-            broken = self._memory.rules.broken()
-        except LessonFileError as error:  # all of the file
-            broken = [error]
-        return [*broken, *self._memory.playbooks.broken()]
+    def _broken_rules_and_playbooks(self) -> Iterator[Problem]:
+        memory = self._memory
+        for kept, name in ((memory.rules, RULES), (memory.playbooks, PLAYBOOKS)):
+            place = f"{memory.folder}/{name}"
+            try:
+                yield from (_broken(error, place) for error in kept.broken())
+            except StoreError as error:  # nothing of it can be read
+                yield _broken(error, place)
 
     def _read(self, lesson_id: str) -> Lesson:
         return self._memory.filing_of(lesson_id).folder.read(lesson_id)
@@ -128,12 +141,15 @@ class Upkeep:
         """Take out what came with a lesson."""
         await self._memory.waiting.leave(lesson_id)
         folder = lesson_id.partition("/")[0]
-        await asyncio.to_thread(Rules(self._memory.path, folder).drop, lesson_id)
+        try:
+            await asyncio.to_thread(Rules(self._memory.path, folder).drop, lesson_id)
+        except LessonFileError as error:
+            logger.warning("The rule of the lesson %s may still stand: %s", lesson_id, error)
         await asyncio.to_thread(Playbooks(self._memory.path, folder).drop, lesson_id)
 
 
-def _broken(error: LessonFileError) -> Problem:
-    return Problem(error.file, "broken", str(error))
+def _broken(error: StoreError, place: str) -> Problem:
+    return Problem(error.file if isinstance(error, LessonFileError) else place, "broken", str(error))
 
 
 def _hidden(lesson: Lesson) -> Problem:

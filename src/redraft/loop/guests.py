@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
-from redraft.core.errors import ReflectionDueError
+from redraft.core.errors import ChangedRunError, ReflectionDueError
+from redraft.core.protocols import FailureObserver
 from redraft.core.task import Advice
 
 if TYPE_CHECKING:
@@ -71,6 +72,21 @@ async def observe(advisors: Sequence[Advisor], result: ReflectionResult, step: S
             await step("observe", type(None), advisor.observe, result)
         except Exception:
             logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+
+
+async def observe_failure(advisors: Sequence[Advisor], task: Task, run_id: str, error: BaseException) -> None:
+    """Let those who gave advice learn from a run that made nothing; one that was cancelled did not fail.
+
+    That is no step: a kept run which goes on has to find its steps as they were before it failed.
+    """
+    if not isinstance(error, Exception) or isinstance(error, ChangedRunError):
+        return
+    for advisor in advisors:
+        if isinstance(advisor, FailureObserver):
+            try:
+                await advisor.observe_failure(task, run_id, error)
+            except Exception:
+                logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
 
 
 def note(notes: dict[str, str], name: str, text: str) -> None:

@@ -25,7 +25,7 @@ from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.attempts import next_attempt
 from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.diagnose import diagnose
-from redraft.loop.guests import call_back, decision_of, note, observe, recalled
+from redraft.loop.guests import call_back, decision_of, note, observe, observe_failure, recalled
 from redraft.loop.select import first_best_last, is_better, select
 from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter
@@ -149,7 +149,7 @@ class _Run:
                 reason = self._reason_to_stop(AUTO if callbacks is None else await self._decide(version))
                 draft = None
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (what was made is not lost)
-            reason, error = self._cut_short(raised), raised
+            reason, error = await self._cut_short(raised), raised
         result = self._finish(reason, error)
         if self.pattern.advisors:
             await observe(self.pattern.advisors, result, self.step_once)
@@ -176,15 +176,15 @@ class _Run:
             raise error
         self._go_through(failed_once(error))
 
-    def _cut_short(self, error: BaseException) -> ConvergenceReason:
+    async def _cut_short(self, error: BaseException) -> ConvergenceReason:
         """Keep what there is and say why the run ends; raises the error again where it is the caller's."""
         if isinstance(error, ChangedRunError) or not self._keep_pending(error):
+            await observe_failure(self.pattern.advisors, self.task, self.run_id, error)
             raise error
         if isinstance(error, asyncio.CancelledError):
             self.emit(RunFinished(self.run_id, self._finish(ConvergenceReason.CANCELLED, error)))
             raise error
-        stopped = error.reason if isinstance(error, UnfinishedError) else None
-        return stopped or ConvergenceReason.ERROR
+        return (error.reason if isinstance(error, UnfinishedError) else None) or ConvergenceReason.ERROR
 
     def _drafting(self) -> Awaitable[Draft]:
         """Begin the next draft: a fresh one, or a revision of the best so far."""

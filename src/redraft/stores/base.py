@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -38,6 +38,7 @@ class Record:
     updated_at: datetime | None = None
 
 
+@runtime_checkable
 class Store(Protocol):
     """Keep records, safely under many tasks, threads and processes at once.
 
