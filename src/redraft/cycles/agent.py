@@ -1,0 +1,339 @@
+"""CycleAgent: an agent that goes round, Sense, Reason, Actuate, Reflect, and remembers within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from redraft.core.errors import ChangedRunError
+from redraft.core.settings import Settings, load_settings
+from redraft.core.sync import run_sync
+from redraft.cycles.bell import ring
+from redraft.cycles.capture_metrics import metrics_of, tracked
+from redraft.cycles.checking import check
+from redraft.cycles.cycle import Cycle, Means
+from redraft.cycles.events import CycleFinished, CycleStarted, CycleWaiting
+from redraft.cycles.forever import go_round
+from redraft.cycles.memory import FEEDBACK, Memory
+from redraft.cycles.opening import Opened, opened
+from redraft.cycles.parts import memory_keys
+from redraft.cycles.places import place_of
+from redraft.cycles.reading import AgentFile, agent_file, read
+from redraft.cycles.record import CycleRecord
+from redraft.cycles.remembered import feedback_item
+from redraft.cycles.result import CycleResult
+from redraft.cycles.running import Running
+from redraft.cycles.state import CycleState
+from redraft.cycles.withheld import withholding
+from redraft.loop.tell import emitter
+from redraft.models.names import model_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from redraft.core.protocols import ChatModel
+    from redraft.cycles.events import CycleEvent
+    from redraft.cycles.feedback import Feedback, Verdict
+    from redraft.cycles.long_term import LongTermStorage
+    from redraft.cycles.spec import AgentSpec
+    from redraft.stores.base import Store
+
+Storage = Literal["project"]
+SHOWN_LATER = 0.05
+"""Seconds after which a cycle that has not ended is written down as running."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class CycleAgent:
+    """Run an agent in cycles: of a file (`from_file`), or of an `AgentSpec` made in Python.
+
+    `functions` are those that its file names: sync (run in a thread) or async, called with the values of
+    `with` as keywords. `models` says what names of models stand for: other names, or models. `storage` is
+    where its memory is: None for the long-term storage of its `network` where there is one, else this process
+    only; `"project"` for where the project keeps its runs; or a `LongTermStorage`, or a store of its own.
+    `clock` tells the time of day in UTC. `on_event` hears of each `CycleEvent`.
+
+    Its cycles never overlap: within the process they wait for each other, and a second process that runs the
+    same agent gets a `LeaseError`. A cycle that was killed goes on at the next start without repeating what
+    was finished, where the storage outlives the process.
+
+    Raises `AgentFileError`, with file, line, stage and substage, for everything that can be known to be wrong
+    before anything is spent, and `ConfigError` for a storage that can't be used.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        models: Mapping[str, str | ChatModel] | None = None,
+        storage: Storage | LongTermStorage | Store | None = None,
+        network: str = "default",
+        on_event: Callable[[CycleEvent], None] | None = None,
+        clock: Callable[[], datetime] = _now,
+        source: AgentFile | None = None,
+    ) -> None:
+        self.spec = spec
+        self.network = network
+        self.file = "" if source is None else str(Path(source.file).absolute())
+        self._functions = dict(functions or {})
+        self._models: dict[str, str | ChatModel] = {**spec.models, **(models or {})}
+        self._ready: dict[str | None, ChatModel] = {}
+        self._emit: Callable[[CycleEvent], None] = emitter(on_event)
+        self._clock = clock
+        check(spec, source, self._functions, self._model_for)
+        self._place = place_of(spec.name, storage, network)
+        self._withheld = withholding()
+        self._keys = memory_keys(spec)
+        self._tracked = tracked(spec)
+        self._turn = asyncio.Lock()
+        self._opened: Opened | None = None
+        self._record: CycleRecord | None = None
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        models: Mapping[str, str | ChatModel] | None = None,
+        storage: Storage | LongTermStorage | Store | None = None,
+        network: str = "default",
+        on_event: Callable[[CycleEvent], None] | None = None,
+        clock: Callable[[], datetime] = _now,
+    ) -> CycleAgent:
+        """Read and check an agent file."""
+        source = agent_file(path)
+        return cls(
+            read(source),
+            functions=functions,
+            models=models,
+            storage=storage,
+            network=network,
+            on_event=on_event,
+            clock=clock,
+            source=source,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the agent, under which its memory is kept."""
+        return self.spec.name
+
+    @property
+    def memory(self) -> Memory:
+        """What the agent remembers since its last cycle; nothing before the first of this process began."""
+        return Memory() if self._opened is None else self._opened.home.memory
+
+    async def run_cycle(self, trigger: str = "manual") -> CycleResult:
+        """Carry out one cycle, or go on with the one that was killed; return how it went.
+
+        `trigger` is what is noted as its reason. A substage that fails is in the result and not raised.
+        Raises `LeaseError` where another process runs this agent, and `StoreError` where its memory can't be
+        read for another reason than an outage of the database.
+        """
+        async with self._turn:
+            at = await self._open()
+            try:
+                return await self._cycle(at, trigger)
+            except ChangedRunError as error:
+                # It began with another agent file; what this one does begins anew.
+                record = self._recorded(at, trigger)
+                record.status, record.error, record.finished_at = "failed", str(error), self._clock()
+                await at.home.give_up(record)
+                return await self._cycle(at, trigger)
+
+    def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
+        """Do what `run_cycle` does, from code that is not async; also inside a running event loop.
+
+        What the agent keeps is written and let go of in the end, since nothing goes on behind it.
+        """
+
+        async def once() -> CycleResult:
+            try:
+                return await self.run_cycle(trigger)
+            finally:
+                if self._place.lasts:
+                    await self.aclose()
+
+        return run_sync(once())
+
+    async def run_forever(self, cycles: int | None = None, *, grace: float = 10.0) -> int:
+        """Run a cycle whenever a trigger of the file says so; return how many there were.
+
+        An interval begins with one at once. Ends after so many `cycles`, or when the process is told
+        to end (SIGTERM, SIGINT): its cycle is finished within `grace` seconds, else, or at a second signal,
+        abandoned, to go on at the next start. Triggers that come while a cycle runs count as one. Raises
+        `ConfigError` for manual triggers alone without a number of cycles.
+        """
+        return await go_round(self, cycles, grace)
+
+    async def send_feedback(
+        self,
+        verdict: Verdict,
+        message: str = "",
+        *,
+        cycle: int | None = None,
+        action: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        by: str = "",
+    ) -> Feedback:
+        """Say what a person thinks of what the agent did or is about to do; the next `learn` sees it.
+
+        `cycle` is what it is about; without one it is the cycle that waits for a decision, else none in
+        particular. `action` means one of its actions, by name or id. A `modify` has `changes`: parameters in
+        place of the planned ones. Raises `ConfigError` for what is no feedback.
+        """
+        at = await self._open()
+        if cycle is None and self._record is not None and self._record.status == "waiting":
+            cycle = self._record.number
+        feedback = await at.post.feedback(
+            verdict, message, cycle=cycle, action=action, changes=changes, by=by
+        )
+        ring(self.name)
+        return feedback
+
+    async def aclose(self) -> None:
+        """Write what is to be written, and let go of connections and the lease; the next use opens anew."""
+        async with self._turn:
+            if self._opened is not None:
+                at, self._opened = self._opened, None
+                await at.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def opened(self) -> Opened:
+        """Return what the agent works with while its process runs it."""
+        return await self._open()
+
+    async def _open(self) -> Opened:
+        if self._opened is None:
+            self._opened = await opened(self, self._place, self._withheld, self._clock, self._waiting)
+        return self._opened
+
+    async def _cycle(self, at: Opened, trigger: str) -> CycleResult:
+        resumed = at.home.unfinished is not None
+        self._record = record = self._recorded(at, trigger)
+        self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
+        cycle = await self._begun(at, record)
+        running = Running(cycle, self._emit, lambda: self._seen(at, cycle))
+        noted = asyncio.ensure_future(self._noted_later(at, record))
+        try:
+            await running.run()
+        except asyncio.CancelledError:
+            record.status = "abandoned"
+            await at.home.note(record)
+            raise
+        finally:
+            noted.cancel()
+        self._ended(record, running)
+        await at.home.end(cycle, record)
+        at.bus.took(cycle.pending if cycle.next_memory is not None else ())
+        result = self._result(at, cycle, record)
+        self._emit(CycleFinished(self.name, record.number, result))
+        return result
+
+    def _recorded(self, at: Opened, trigger: str) -> CycleRecord:
+        """Return the record of the next cycle, or of the one that is to go on."""
+        if at.home.unfinished is not None:
+            return replace(at.home.unfinished, status="running")
+        return CycleRecord(at.home.number + 1, self._clock(), trigger)
+
+    async def _begun(self, at: Opened, record: CycleRecord) -> Cycle:
+        cycle = Cycle(
+            self.spec,
+            record.number,
+            record.started_at,
+            CycleState(),
+            Means(
+                self._functions,
+                self._model_for,
+                at.bus,
+                Path(self.file).parent,
+                self._clock,
+                self._withheld,
+            ),
+            at.home.step(record.number),
+            memory=at.home.memory,
+        )
+        await self._seen(at, cycle)
+        return cycle
+
+    async def _seen(self, at: Opened, cycle: Cycle) -> None:
+        """Put before the cycle what is remembered, and what people have said since."""
+        cycle.pending = await at.bus.feedback()
+        memory: dict[str, Any] = {key: at.home.memory.of(key) for key in self._keys}
+        now = self._clock()
+        said = (feedback_item(one, self._withheld, now) for one in cycle.pending)
+        memory[FEEDBACK] = [*memory[FEEDBACK], *said]
+        cycle.state.memory = memory
+
+    async def _noted_later(self, at: Opened, record: CycleRecord) -> None:
+        """Write down that a cycle runs, if it takes so long that somebody may look."""
+        await asyncio.sleep(SHOWN_LATER)
+        await asyncio.shield(at.home.note(record))  # half a write would be tried again
+
+    async def _waiting(self, number: int, within: float | None, *, is_waiting: bool) -> None:
+        if self._record is None or self._opened is None:
+            return
+        self._record.status = "waiting" if is_waiting else "running"
+        if is_waiting:
+            self._emit(CycleWaiting(self.name, number, within))
+        await self._opened.home.note(self._record)
+
+    def _ended(self, record: CycleRecord, running: Running) -> None:
+        """Write into the record how the cycle went."""
+        cycle = running.cycle
+        record.finished_at = self._clock()
+        record.status = "failed" if running.error else "finished"
+        record.error = running.error
+        record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
+        record.sense_errors = tuple(cycle.state.environmental_data["errors"])
+        record.stages = running.stages
+        record.usage = cycle.usage
+        record.changes = cycle.changes
+        record.metrics = metrics_of(cycle, self._tracked, record.finished_at)
+
+    def _result(self, at: Opened, cycle: Cycle, record: CycleRecord) -> CycleResult:
+        memory = {key: list(at.home.memory.of(key)) for key in self._keys}
+        state = cycle.state.scopes() | {"memory": memory}
+        return CycleResult(
+            record.number,
+            record.status,
+            state,
+            record.metrics,
+            record.changes,
+            record.usage,
+            record.stages,
+            record.trigger,
+            record.error,
+        )
+
+    def _model_for(self, name: str | None) -> ChatModel:
+        """Return the model of a name in the file, None for the agent's own; raises `ConfigError` for none."""
+        if name not in self._ready:
+            chosen: str | ChatModel | None = name or self.spec.model or load_settings().model
+            seen: set[str] = set()
+            while isinstance(chosen, str) and chosen in self._models and chosen not in seen:
+                seen.add(chosen)
+                chosen = self._models[chosen]
+            # A model that was given needs no settings, and reading them looks at the disk.
+            self._ready[name] = model_of(
+                chosen, load_settings() if isinstance(chosen, str | None) else Settings()
+            )
+        return self._ready[name]

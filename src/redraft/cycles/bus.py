@@ -1,0 +1,154 @@
+"""AgentBus: what people and programs send to one agent, kept in its store until a cycle takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from hashlib import sha256
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redraft.core.codec import from_record
+from redraft.core.errors import StoreError
+from redraft.cycles.bell import EVERY, heard, ring, rung
+from redraft.cycles.card import card_of
+from redraft.cycles.feedback import Feedback
+from redraft.cycles.mail import FEEDBACK, PENDING, Post, pending
+from redraft.cycles.message import AgentMessage
+from redraft.cycles.places import all_places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redraft.cycles.places import AgentPlace
+
+
+class Waiting(Protocol):
+    """Hear that a cycle waits for a person, within so many seconds; and that it does no more."""
+
+    async def __call__(self, cycle: int, within: float | None, /, *, is_waiting: bool) -> None:
+        """Hear which cycle it is."""
+        ...
+
+
+MOST = 1_000
+"""How much feedback one cycle takes at most."""
+
+logger = logging.getLogger("redraft")
+
+
+class AgentBus:
+    """Carry mail to one agent and from it: a `Bus`.
+
+    What this process sends is seen at once, what another one sends within 0.2 seconds. `is_away` says that
+    the store is known to be out of reach: nothing is asked of it then. `patience` is how many seconds a look
+    may take before the cycle goes on without (None: as long as it takes); what it finds counts for the next.
+    `waiting` is told that a cycle waits for a person, and that it does no more.
+    """
+
+    def __init__(
+        self,
+        place: AgentPlace,
+        network: str,
+        post: Post,
+        *,
+        is_away: Callable[[], bool],
+        waiting: Waiting,
+        patience: float | None = None,
+    ) -> None:
+        self._place = place
+        self._network = network
+        self._post = post
+        self._is_away = is_away
+        self._waiting = waiting
+        self._patience = patience
+        self._feedback: list[Feedback] = []
+        self._looking: asyncio.Task[list[Feedback]] | None = None
+        self._seen = -1
+        self._looked = 0.0
+
+    async def feedback(self) -> tuple[Feedback, ...]:
+        """Return all feedback that no cycle has taken yet, oldest first."""
+        agent = self._place.agent
+        is_news = rung(agent) != self._seen or monotonic() - self._looked >= EVERY
+        if is_news and not self._is_away():
+            self._seen, self._looked = rung(agent), monotonic()
+            found = await self._look()
+            self._feedback = self._feedback if found is None else found
+        return tuple(self._feedback)
+
+    def took(self, feedback: tuple[Feedback, ...]) -> None:
+        """Hear that a cycle took this."""
+        taken = {one.id for one in feedback}
+        self._feedback = [one for one in self._feedback if one.id not in taken]
+        if self._looking is not None:  # what it finds may be older than this
+            self._looking.cancel()
+            self._looking = None
+
+    async def messages(self, topic: str | None, most: int, /) -> list[AgentMessage]:
+        """Return the newest messages that no cycle has taken yet, oldest first."""
+        if self._is_away():
+            return []
+        async with asyncio.timeout(self._patience):
+            return await pending(self._place.store, AgentMessage, most, topic=topic)
+
+    async def has_message(self, topic: str | None) -> bool:
+        """Say whether a message is there that no cycle has taken yet."""
+        return bool(await self.messages(topic, 1))
+
+    async def publish(self, topic: str, data: Any, key: str, /) -> None:
+        """Send something to all agents that listen to its topic, once for each `key`."""
+        sender = self._place.agent
+        name = f"{sha256(f'{sender}/{key}'.encode()).hexdigest()[:32]}"
+        for place in await all_places(self._network):
+            if place.agent == sender or not (await card_of(place.store)).listens_to(topic):
+                continue
+            post = Post(place.store, self._post.withheld, self._post.clock)
+            await post.message(topic, data, sender=sender, key=name)
+            ring(place.agent)
+
+    async def verdict(self, cycle: int, within: float | None, /) -> Feedback | None:
+        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over."""
+        ends = None if within is None else monotonic() + within
+        await self._waiting(cycle, within, is_waiting=True)
+        try:
+            while True:
+                seen = rung(self._place.agent)
+                if (found := await self._said_of(cycle)) is not None:
+                    return found
+                left = EVERY if ends is None else min(EVERY, ends - monotonic())
+                if left <= 0:
+                    return None
+                await heard(self._place.agent, seen, left)
+        finally:
+            await self._waiting(cycle, within, is_waiting=False)
+
+    async def _said_of(self, cycle: int) -> Feedback | None:
+        try:
+            where = {"status": PENDING, "cycle": cycle}
+            found = await self._place.store.find(FEEDBACK, where=where, limit=1)
+        except StoreError:  # away: whoever would decide can't reach us either, and it may come back in time
+            return None
+        return from_record(Feedback, found[0].data) if found else None
+
+    async def _look(self) -> list[Feedback] | None:
+        """Return what is pending; None where that takes too long, or can't be seen."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(pending(self._place.store, Feedback, MOST))
+        done, _ = await asyncio.wait([self._looking], timeout=self._patience)
+        if not done:
+            return None
+        looked, self._looking = self._looking, None
+        try:
+            return looked.result()
+        except StoreError as error:
+            if not self._is_away():
+                logger.info("Feedback for the agent %r can't be read now: %s", self._place.agent, error)
+            return None
+
+    async def aclose(self) -> None:
+        """Stop looking."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+            self._looking = None

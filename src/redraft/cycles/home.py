@@ -1,0 +1,237 @@
+"""AgentHome: what one agent keeps, from the time when its process begins to the time when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.codec import from_record, to_json, to_record
+from redraft.core.errors import StoreError
+from redraft.core.steps import direct
+from redraft.cycles.journal import CycleJournal, forget_before
+from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
+from redraft.cycles.memory import Memory
+from redraft.cycles.places import register
+from redraft.cycles.record import CYCLE, CycleRecord
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redraft.core.protocols import Step
+    from redraft.cycles.card import AgentCard
+    from redraft.cycles.cycle import Cycle
+    from redraft.cycles.keeping import Keeping
+    from redraft.cycles.places import AgentPlace
+
+MEMORY = "memory"
+"""The kind of the record of an agent's memory, and its key."""
+UNFINISHED = ("running", "waiting", "abandoned")
+MOST_DERIVED = 50_000
+"""Characters of JSON that each key of the derived data has in the record of a cycle."""
+AT_ONCE = 100
+
+logger = logging.getLogger("redraft")
+
+
+class AgentHome:
+    """Hold an agent's memory and keep it: `place` is where, and `keeping` how it is written there.
+
+    `withheld` gives plain data without the secrets in it. `patience` is how many seconds the journal waits
+    for a store that does not answer.
+    """
+
+    def __init__(
+        self,
+        place: AgentPlace,
+        keeping: Keeping,
+        card: AgentCard,
+        *,
+        cycles: int,
+        withheld: Callable[[Any], Any],
+        patience: float | None = None,
+    ) -> None:
+        self.place = place
+        self.keeping = keeping
+        self.memory = Memory()
+        self.number = 0
+        self.unfinished: CycleRecord | None = None
+        self._card = card
+        self._cycles = cycles
+        self._withheld = withheld
+        self._patience = patience
+        self._journal: CycleJournal | None = None
+        self._is_new = True
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Read what there is: the memory, and the last cycle; raises `StoreError` where that can't be."""
+        store = self.place.store
+        record = await store.get(MEMORY, MEMORY)
+        if record is not None:
+            self.memory = memory_of(record)
+        newest = await store.find(CYCLE, newest_first=True, limit=1)
+        if newest:
+            last = from_record(CycleRecord, newest[0].data)
+            self.unfinished = last if last.status in UNFINISHED else None
+            self.number = last.number - (self.unfinished is not None)
+        await store.put(self._card.record)
+        await register(self.place)
+        if self.place.lasts:
+            await forget_before(store, self.number + 1)
+
+    def step(self, number: int) -> Step:
+        """Return what carries out the effects of a cycle: a journal, where it would outlive the process."""
+        if not self.place.lasts or self.keeping.is_away:
+            self._journal = None
+            return direct
+        # Only what an earlier process left can be there already.
+        self._journal = CycleJournal(
+            self.place.store,
+            number,
+            resumes=self._is_new,
+            is_away=lambda: self.keeping.is_away,
+            patience=self._patience,
+        )
+        self._is_new = False
+        return self._journal
+
+    async def note(self, record: CycleRecord) -> None:
+        """Write down how a cycle stands that has not ended."""
+        if self.place.lasts or record.status == "waiting":
+            await self.keeping.save([_cycle_record(record)])
+
+    async def end(self, cycle: Cycle, record: CycleRecord) -> None:
+        """Write down a cycle that has ended: its record, the memory, and what it took, as one."""
+        records = [_cycle_record(self._fit_to_keep(record))]
+        taken: list[Record] = [mail_record(one, TAKEN) for one in cycle.taken]
+        if cycle.next_memory is not None:
+            self.memory = cycle.next_memory
+            taken += [mail_record(one, TAKEN) for one in cycle.pending]
+            if self.place.lasts:
+                records.insert(0, memory_record(self.memory))
+        self.number, self.unfinished = record.number, None
+        await self.keeping.save([*records, *taken])
+        await self._sweep(record.number, taken)
+
+    async def give_up(self, record: CycleRecord) -> None:
+        """Write down a cycle that nobody will go on with."""
+        self.number, self.unfinished = record.number, None
+        await self.keeping.save([_cycle_record(record)])
+        await self._sweep(record.number, [])
+
+    async def settled(self) -> None:
+        """Wait until all that was to be written is, or can't be."""
+        await self.keeping.settled()
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+
+    async def aclose(self) -> None:
+        """Write what is to be written, and let go of the store if it is the agent's own."""
+        await self.keeping.aclose()
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+        if self.place.kind == "project":
+            await self.place.store.aclose()
+
+    def _fit_to_keep(self, record: CycleRecord) -> CycleRecord:
+        """Return a record as it is written down: without secrets, and bounded; in the process as it is."""
+        if not self.place.lasts:
+            return record
+        metrics = replace(
+            record.metrics,
+            failures=tuple(self._withheld(list(record.metrics.failures))),
+        )
+        return replace(
+            record,
+            derived_data={key: _bounded(self._withheld(value)) for key, value in record.derived_data.items()},
+            sense_errors=tuple(self._withheld(list(record.sense_errors))),
+            metrics=metrics,
+            error=self._withheld(record.error),
+        )
+
+    async def _sweep(self, number: int, taken: list[Record]) -> None:
+        """Delete what nobody needs any more: behind the cycle where that takes time."""
+        journal, self._journal = self._journal, None
+        if not self.place.lasts:
+            await self._delete(number, taken, None)
+        elif not self.keeping.is_away:
+            before = self._sweeping
+            self._sweeping = asyncio.ensure_future(self._swept(before, number, taken, journal))
+
+    async def _swept(
+        self,
+        before: asyncio.Task[None] | None,
+        number: int,
+        taken: list[Record],
+        journal: CycleJournal | None,
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await self.keeping.settled()
+            if not self.keeping.is_away:
+                await self._delete(number, taken, journal)
+        except StoreError as error:  # the next process begins by sweeping
+            logger.info("What cycle %d of %r left is not deleted yet: %s", number, self.place.agent, error)
+
+    async def _delete(self, number: int, taken: list[Record], journal: CycleJournal | None) -> None:
+        store = self.place.store
+        for record in taken:
+            await store.delete(record.kind, record.key)
+        if number > self._cycles:
+            await store.delete(CYCLE, cycle_key(number - self._cycles))
+        if journal is not None:
+            await journal.forget()
+
+
+async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
+    """Delete what is beyond the bounds: of cycles, steps of those that ended, mail that was taken.
+
+    Return how many records of each kind there were.
+    """
+    store, counts = place.store, {"cycles": 0, "steps": 0, "mail": 0}
+    newest = await store.find(CYCLE, newest_first=True, limit=1)
+    last = from_record(CycleRecord, newest[0].data) if newest else None
+    if last is not None:
+        bound = cycle_key(max(0, last.number - cycles))
+        while keys := [
+            record.key for record in await store.find(CYCLE, limit=AT_ONCE) if record.key <= bound
+        ]:
+            counts["cycles"] += len(keys)
+            await asyncio.gather(*(store.delete(CYCLE, key) for key in keys))
+        ended = last.number + (last.status not in UNFINISHED)
+        counts["steps"] = await forget_before(store, ended)
+    for kind in (FEEDBACK, MESSAGE):
+        while found := await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE):
+            counts["mail"] += len(found)
+            await asyncio.gather(*(store.delete(kind, record.key) for record in found))
+    return counts
+
+
+def cycle_key(number: int) -> str:
+    """Return the key of a cycle's record."""
+    return f"{number:010d}"
+
+
+def memory_record(memory: Memory) -> Record:
+    """Return a memory as the record that keeps it."""
+    return Record(MEMORY, MEMORY, to_json(memory))
+
+
+def memory_of(record: Record) -> Memory:
+    """Return the memory that a record keeps."""
+    return Memory(record.data["items"], record.data["cycle"])
+
+
+def _cycle_record(record: CycleRecord) -> Record:
+    # What cycles are searched by is there whatever it is.
+    return Record(CYCLE, record.key, to_record(record) | {"status": record.status})
+
+
+def _bounded(value: Any) -> Any:
+    size = len(json.dumps(value, ensure_ascii=False))
+    return value if size <= MOST_DERIVED else {"leftOut": f"{size:,} characters, more than {MOST_DERIVED:,}"}

@@ -1,0 +1,90 @@
+"""CycleJournal: the steps of one cycle, so that one which was killed repeats none that was finished."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import StoreError
+from redraft.loop.journal import STEP, Journalled
+from redraft.stores.base import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redraft.stores.base import Store
+
+PREFIX = "cycle-"
+QUICK = 0.02
+"""Seconds: a step that took longer is written before the cycle goes on."""
+AT_ONCE = 1_000
+"""How many records of ended cycles are looked for at once."""
+
+
+def journal_id(number: int) -> str:
+    """Return the id under which a cycle has its journal; later ones sort behind."""
+    return f"{PREFIX}{number:010d}"
+
+
+class CycleJournal(Journalled):
+    """Record the steps of one cycle, and replay those that are there already.
+
+    What cost time, such as a model call or an action in the world, is written before the next step begins. A
+    step that took less than its record takes to be written is written behind it: killed just then, it is done
+    again, as one killed in its middle would be. Where the store is out of reach (`is_away`, or nothing comes
+    of a write within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        *,
+        resumes: bool,
+        is_away: Callable[[], bool],
+        patience: float | None = None,
+    ) -> None:
+        super().__init__(store, journal_id(number), resumes=resumes)
+        self._is_away = is_away
+        self._patience = patience
+        self._is_broken = False
+        self._keys: set[str] = set()
+        self._behind: set[asyncio.Task[Any]] = set()
+
+    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
+        record = Record(STEP, f"{self.run_id}/{place}", data)
+        if self._is_broken or self._is_away():
+            return record, True
+        self._keys.add(record.key)
+        writing = asyncio.ensure_future(self.store.put_if_absent(record))
+        self._behind.add(writing)
+        writing.add_done_callback(self._ended)
+        if data["elapsed"] - data["began"] >= QUICK:
+            _, late = await asyncio.wait(self._behind, timeout=self._patience)
+            self._is_broken = self._is_broken or bool(late)
+        return record, True
+
+    def _ended(self, writing: asyncio.Task[Any]) -> None:
+        self._behind.discard(writing)
+        if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
+            self._is_broken, self.trouble = True, str(error)
+
+    async def forget(self) -> None:
+        """Delete the steps, when what they came to is kept elsewhere."""
+        while self._behind:
+            await asyncio.wait(self._behind)
+        known = self._records or {}
+        keys = {*self._keys, *(f"{self.run_id}/{place}" for place in known)}
+        await asyncio.gather(*(self.store.delete(STEP, key) for key in keys))
+
+
+async def forget_before(store: Store, number: int) -> int:
+    """Delete the steps of cycles before one, which have ended; return how many there were."""
+    count = 0
+    while True:
+        found = await store.find(STEP, prefix=PREFIX, limit=AT_ONCE)
+        ended = [record.key for record in found if record.key < f"{journal_id(number)}/"]
+        await asyncio.gather(*(store.delete(STEP, key) for key in ended))
+        count += len(ended)
+        if len(ended) < AT_ONCE:
+            return count

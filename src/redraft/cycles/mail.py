@@ -1,0 +1,103 @@
+"""Mail: feedback and messages as records of the agent that they are for, pending until a cycle took them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from os import urandom
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from redraft.core.codec import from_record, to_json, to_record
+from redraft.core.errors import ConfigError
+from redraft.cycles.feedback import Feedback
+from redraft.cycles.message import AgentMessage
+from redraft.cycles.stamp import stamp_of
+from redraft.stores.base import Record, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redraft.cycles.feedback import Verdict
+
+FEEDBACK, MESSAGE = "feedback", "message"
+"""The kinds of these records; the key is the id, and ids sort by time."""
+PENDING, TAKEN = "pending", "taken"
+VERDICTS = ("approve", "reject", "modify")
+LONGEST, DATA = 4_000, 100_000
+"""Characters that the text of a feedback may have, and the data of a message as JSON."""
+
+T = TypeVar("T", Feedback, AgentMessage)
+
+
+def mail_id(moment: datetime) -> str:
+    """Return an id that nothing else has; later ones sort behind."""
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S%f}-{urandom(4).hex()}"
+
+
+def mail_record(mail: Feedback | AgentMessage, status: Literal["pending", "taken"] = PENDING) -> Record:
+    """Return feedback or a message as the record that keeps it."""
+    kind = FEEDBACK if isinstance(mail, Feedback) else MESSAGE
+    return Record(kind, mail.id, to_record(mail) | {"status": status})
+
+
+async def pending(store: Store, kind: type[T], most: int, *, topic: str | None = None) -> list[T]:
+    """Return the newest so many that no cycle has taken yet, oldest first."""
+    name = FEEDBACK if kind is Feedback else MESSAGE
+    where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
+    found = await store.find(name, where=where, newest_first=True, limit=most)
+    return [from_record(kind, record.data) for record in reversed(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Write mail for one agent: `withheld` gives plain data without the secrets in it."""
+
+    store: Store
+    withheld: Callable[[Any], Any]
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    async def feedback(
+        self,
+        verdict: Verdict,
+        message: str = "",
+        *,
+        cycle: int | None = None,
+        action: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        by: str = "",
+    ) -> Feedback:
+        """Leave feedback; raises `ConfigError` for what is none."""
+        if verdict not in VERDICTS:
+            raise ConfigError(f"A verdict is one of {', '.join(VERDICTS)}; got {verdict!r}.")
+        if (verdict == "modify") != (changes is not None):
+            raise ConfigError("The verdict 'modify' has `changes`, parameters in place of the planned ones.")
+        if len(message) > LONGEST:
+            raise ConfigError(f"Feedback may have {LONGEST:,} characters; this one has {len(message):,}.")
+        now = self.clock()
+        feedback = Feedback(
+            mail_id(now),
+            verdict,
+            self.withheld(message),
+            stamp_of(now),
+            cycle,
+            action,
+            None if changes is None else self.withheld(to_json(dict(changes))),
+            self.withheld(by),
+        )
+        await self.store.put(mail_record(feedback))
+        return feedback
+
+    async def message(
+        self, topic: str, data: Any = None, *, sender: str = "", key: str | None = None
+    ) -> AgentMessage:
+        """Leave a message: plain JSON data under a topic; with a `key` once, however often it is sent."""
+        if not topic.strip():
+            raise ConfigError("A message has a topic: `send_message(agent, topic, data)`.")
+        now = self.clock()
+        plain = self.withheld(to_json(data))
+        if (size := len(repr(plain))) > DATA:
+            raise ConfigError(f"The data of a message may have {DATA:,} characters; these have {size:,}.")
+        message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.withheld(sender))
+        await self.store.put_if_absent(mail_record(message))
+        return message
