@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import from_json, untagged
+from redraft.core.codec import from_json, from_record, untagged
 from redraft.core.errors import ConfigError
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOTHING_USED, TokenUsage
@@ -84,8 +84,8 @@ class Runs:
         """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
 
         `killed` is a status, too: of a `running` one whose process is gone. Runs that ran inside others are
-        left out unless `inner`. `before` is the id of the last run of the page before; raises `ConfigError`
-        where there is none.
+        left out unless `inner`. `before` is the last run of the page before; raises `ConfigError` where there
+        is none.
         """
         where: dict[str, Scalar] = {} if inner else {"inner": False}
         if status is not None:
@@ -99,7 +99,7 @@ class Runs:
         most = None if unended else limit
         after = None if before is None else await self._store.get(RUN, before)
         if before is not None and after is None:
-            raise ConfigError(f"There is no run {before!r} here before which others could be.")
+            raise ConfigError(f"There is no run {before!r} here, before which others could be.")
         found = await self._store.find(RUN, where=where, newest_first=True, after=after, limit=most)
         runs = [await self._read(record) for record in found]
         return [run for run in runs if status in (None, run.state)][:limit]
@@ -138,7 +138,7 @@ class Runs:
     async def _read(self, record: Record) -> RunRecord:
         """Read a run; one that has not ended has the versions that its journal has so far."""
         # The classes of outputs are the program's that ran: who only looks does not have them.
-        run = from_json(RunRecord, untagged(record.data))
+        run = from_record(RunRecord, untagged(record.data))
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run

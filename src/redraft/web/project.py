@@ -15,6 +15,8 @@ from redraft.redact.objects import walk_object
 from redraft.redact.redactor import Redactor
 from redraft.stores.base import Store
 from redraft.stores.place import project_place
+from redraft.web.ledger import Ledger
+from redraft.web.moving import Moving
 from redraft.web.shown import LONGEST, clipped, cut_note
 
 if TYPE_CHECKING:
@@ -41,11 +43,16 @@ class Project:
     store: Store
     place: str
     redactor: Redactor = field(default_factory=redactor_of_environment)
+    ledger: Ledger = field(init=False)
+    moving: Moving = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the dashboard ends, so that what streams ends, too."""
     _short: Callable[[str], str] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ledger", Ledger(self.store))
+        object.__setattr__(self, "moving", Moving(self.store))
+
         def redacted(text: str) -> str:
             return self.redactor.redact(text).text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, StoreError
 from redraft.web.app import dashboard
 from redraft.web.guard import TOKEN, Door
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from redraft.web.keys import Keys
     from redraft.web.project import Project
 
+PAUSE = 0.1
+"""Seconds between two portions of what is read ahead, in which pages are served."""
 GRACE = 2
 """Seconds that answers under way have when the dashboard ends."""
 
@@ -47,10 +49,20 @@ async def _serve(project: Project, keys: Keys, door: Door, listener: socket.sock
         ws="none",
         timeout_graceful_shutdown=GRACE,
     )
+    reading = asyncio.create_task(_read_ahead(project))
     try:
         await _Server(config, project).serve(sockets=[listener])
     finally:
+        reading.cancel()
         await project.store.aclose()
+
+
+async def _read_ahead(project: Project) -> None:
+    """Read what questions about all runs need before one is asked."""
+    with suppress(StoreError):  # the pages tell of a store that can't be read
+        while not project.ledger.is_whole:
+            await project.ledger.entries()
+            await asyncio.sleep(PAUSE)
 
 
 class _Server(uvicorn.Server):

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.errors import ConfigError
 from redraft.core.texts import as_text
 from redraft.loop.kept_run import KeptRun
+from redraft.loop.record import RUN
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
+from redraft.web.ledger import entry_of
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.run_view import RunView, run_view
 from redraft.web.text import Text
@@ -42,8 +44,12 @@ async def _output(asked: Asked) -> str:
 
 async def _mark(asked: Asked) -> str:
     """Return what tells one state of a run from another."""
-    kept = await _kept(asked)
-    return f"{kept.record.state}:{len(kept.steps)}"
+    run_id = asked.path["run_id"]
+    record = await asked.project.store.get(RUN, run_id)
+    if record is None:
+        raise NotFoundError(f"There is no run {run_id!r} here.")
+    state = entry_of(record).state
+    return state if state != "running" else await asked.project.moving.how_far(run_id)
 
 
 def _document(view: RunView) -> dict[str, Any]:
