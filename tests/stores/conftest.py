@@ -24,7 +24,12 @@ def postgres(request):
     return lambda space="": PostgresStore(place.url, space)
 
 
-BACKENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+def isolated(request):
+    place = request.getfixturevalue("postgres")
+    return lambda space="": PostgresStore(place.url, space, isolated=True)
+
+
+BACKENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres, "isolated": isolated}
 """Each returns, for a test, a function that opens the store of a space; opened twice, it is the same."""
 
 

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from redraft.core.errors import MissingExtraError, StoreError
+from redraft.core.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_records as sql
 from redraft.stores.postgres_fields import entries
 from redraft.stores.question import question
@@ -18,9 +18,10 @@ from redraft.stores.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from psycopg import Connection
+    from psycopg import AsyncConnection
 
     from redraft.stores.base import Record, Where
+    from redraft.stores.postgres_database import SpaceConnection
     from redraft.stores.postgres_records import Steps
 
 T = TypeVar("T")
@@ -41,15 +42,18 @@ class PostgresStore:
     thread of its own; so a store serves all event loops and threads, and what many tasks ask for at once
     goes out together. Connections are opened anew after `aclose`, in a forked child, and when the server is
     back. Needs `redraft[postgres]`.
+
+    `isolated` keeps the records in another table, whose policies (row-level security) show a session one
+    space alone, whatever it asks; such stores share two connections of their own.
     """
 
-    def __init__(self, url: str, space: str = "", *, wait: float = 30.0) -> None:
+    def __init__(self, url: str, space: str = "", *, wait: float = 30.0, isolated: bool = False) -> None:
         check_name("space", space, LONGEST_SPACE)
-        self._space = space
-        self._server = _server(url, wait)
+        self._space = sql.Space(space, sql.OF_AGENTS if isolated else sql.RECORDS)
+        self._server = _server(url, wait, isolated=isolated)
 
     def __repr__(self) -> str:
-        return f"PostgresStore({self._server.name}, space {self._space!r})"
+        return f"PostgresStore({self._server.name}, space {self._space.name!r})"
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
@@ -64,7 +68,7 @@ class PostgresStore:
         if not new:
             return []
         writes = [
-            sql.Write((self._space, row.kind, row.key), partial(sql.put, self._space, row, fields))
+            sql.Write((self._space.name, row.kind, row.key), partial(sql.put, self._space, row, fields))
             for row, fields in new
         ]
         stored: list[Row] = await self._do(self._server.writer, sql.WriteAll(writes))
@@ -123,16 +127,33 @@ class PostgresStore:
         work = partial(sql.near, self._space, asked, tuple(vector), limit)
         return await self._read(work)
 
+    async def session(self) -> AsyncConnection[tuple[Any, ...]]:
+        """Return a connection of one's own, in autocommit mode, to look at an isolated space with SQL.
+
+        Of the table `redraft_agent_records` it sees the rows of this space alone, as long as its setting
+        `redraft.space` is not changed. Raises `ConfigError` for a store that is not isolated.
+        """
+        if self._server.isolated is None:
+            raise ConfigError("Only a store that is made with isolated=True has sessions of its own.")
+        from psycopg import Error  # noqa: PLC0415 (it needs the extra, which is there by now)
+
+        from redraft.stores.postgres_faults import explained  # noqa: PLC0415 (likewise)
+
+        try:
+            return await self._server.isolated.session(self._space.name)
+        except Error as error:
+            raise explained(error, self._server.name) from error
+
     async def aclose(self) -> None:
         """Write what is still to be written, and let go of the connections."""
         await self._server.writer.stop()
         await self._server.reader.stop()
 
-    async def _read(self, steps: Callable[[Connection], Steps[T]]) -> T:
+    async def _read(self, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
         return await self._do(self._server.reader, steps)
 
-    async def _write(self, kind: str, key: str, steps: Callable[[Connection], Steps[T]]) -> T:
-        return await self._do(self._server.writer, sql.Write((self._space, kind, key), steps))
+    async def _write(self, kind: str, key: str, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
+        return await self._do(self._server.writer, sql.Write((self._space.name, kind, key), steps))
 
     async def _do(self, worker: Worker, work: Any) -> Any:
         try:
@@ -151,24 +172,26 @@ def _new(record: Record, now: int | None = None) -> tuple[Row, list[str]]:
 class _Server:
     """The two threads for one database, and its name."""
 
-    def __init__(self, url: str, wait: float) -> None:
+    def __init__(self, url: str, wait: float, *, isolated: bool) -> None:
         try:
             from redraft.stores.postgres_database import Database  # noqa: PLC0415 (it needs the extra)
+            from redraft.stores.postgres_isolation import IsolatedDatabase  # noqa: PLC0415 (likewise)
             from redraft.stores.postgres_session import Reader, Writer  # noqa: PLC0415 (likewise)
         except ImportError as error:
             raise MissingExtraError("A PostgreSQL database", "postgres") from error
-        database = Database(url, wait)
+        self.isolated = IsolatedDatabase(url, wait) if isolated else None
+        database = self.isolated or Database(url, wait)
         self.name = database.name
         self.reader = Worker("redraft-postgres-reader", partial(Reader, database))
         self.writer = Worker("redraft-postgres-writer", partial(Writer, database, wait))
 
 
-_servers: WeakValueDictionary[tuple[str, float], _Server] = WeakValueDictionary()
+_servers: WeakValueDictionary[tuple[str, float, bool], _Server] = WeakValueDictionary()
 _finding = Lock()
 
 
-def _server(url: str, wait: float) -> _Server:
+def _server(url: str, wait: float, *, isolated: bool) -> _Server:
     with _finding:
-        if (server := _servers.get((url, wait))) is None:
-            _servers[url, wait] = server = _Server(url, wait)
+        if (server := _servers.get((url, wait, isolated))) is None:
+            _servers[url, wait, isolated] = server = _Server(url, wait, isolated=isolated)
         return server

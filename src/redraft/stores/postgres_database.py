@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -12,11 +14,22 @@ from redraft.core.errors import ConfigError, StoreError
 from redraft.stores import postgres_vector
 from redraft.stores.migrate import scripts
 
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
 EXPECTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters percent-encoded"
 _LOCK = 0x52445246
 """The advisory lock of those who change the schema ("RDRF")."""
 _DEFAULTS = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "fallback_application_name": "redraft"}
 """Without them, a server that does not answer is waited for without end."""
+_ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
+"""Of options, white space ends one, unless a backslash is before it."""
+
+
+class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Know which space it has entered in this exchange: `space` is None before the first one."""
+
+    space: str | None = None
 
 
 class Database:
@@ -25,16 +38,19 @@ class Database:
     `name` is how messages speak of it, without the password. Raises `ConfigError` for what is no such URL.
     """
 
+    is_isolated = False
+    """Whether its sessions see one space alone, which they have to enter first."""
+
     def __init__(self, url: str, wait: float) -> None:
         self._wait = wait
         self._conninfo, self.name = _understood(url)
 
-    def connect(self) -> psycopg.Connection:
+    def connect(self) -> SpaceConnection:
         """Return a connection to a database with the newest schema.
 
         Raises `psycopg.Error`, and `StoreError` for a database that is of no use.
         """
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+        connection = SpaceConnection.connect(self._conninfo, autocommit=True)
         try:
             self._check_encoding(connection)
             postgres_vector.register(connection)
@@ -63,10 +79,22 @@ class Database:
             )
         return version == newest
 
-    def _migrate(self, connection: psycopg.Connection) -> None:
+    def conninfo_with(self, settings: Mapping[str, str]) -> str:
+        """Return what a session connects with that begins with settings of its own."""
+        said = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
+        given = _in_force(conninfo_to_dict(self._conninfo)).get("options", "")
+        return make_conninfo(self._conninfo, options=" ".join([given, *said]).strip())
+
+    @contextmanager
+    def changing(self, connection: psycopg.Connection) -> Generator[None]:
+        """Be the one who changes the schema, and change all of it or nothing."""
         with connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds(self._wait),))
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            yield
+
+    def _migrate(self, connection: psycopg.Connection) -> None:
+        with self.changing(connection):
             if self._is_current(connection):
                 return  # another process was quicker
             steps = scripts("postgres")
@@ -112,9 +140,14 @@ def _understood(url: str) -> tuple[str, str]:
 
 def _name(given: dict[str, Any]) -> str:
     """Return `'database' on host:port`, with what libpq takes where the URL says nothing."""
-    options = {
-        option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
-    } | given
+    options = _in_force(given)
     host = options.get("host") or options.get("hostaddr") or "localhost"
     database = options.get("dbname") or options.get("user") or ""
     return f"{database!r} on {host}:{options.get('port') or 5432}"
+
+
+def _in_force(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given, and what the environment of libpq says of the rest."""
+    return {
+        option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
+    } | given

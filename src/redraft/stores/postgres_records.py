@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from redraft.stores.near import nearest, packed_question
@@ -13,9 +14,10 @@ from redraft.stores.row import Row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from psycopg import Connection, Cursor
+    from psycopg import Cursor
 
     from redraft.stores.base import Record
+    from redraft.stores.postgres_database import SpaceConnection
     from redraft.stores.question import Question
 
 T = TypeVar("T")
@@ -49,11 +51,25 @@ WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_a
 _SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
-_PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
+_PGVECTOR = """
+SELECT extnamespace::regnamespace::text FROM pg_extension
+WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
 _MOST_DIMENSIONS = 16_000
 """What pgvector's type can hold."""
 _MARGIN = 1e-4
 """How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
+
+
+RECORDS, OF_AGENTS = "redraft_records", "redraft_agent_records"
+"""The tables; of the second, a session sees the rows of the space that it has entered."""
+_ENTER = b"SELECT set_config('redraft.space', %s, true)"
+
+
+class Space(NamedTuple):
+    """Hold the name of a space, and the table that has its records."""
+
+    name: str
+    table: str = RECORDS
 
 
 Place: TypeAlias = tuple[str, str, str]
@@ -64,9 +80,9 @@ class Write(NamedTuple, Generic[T]):
     """Hold the steps that write a record, and its place."""
 
     place: Place
-    steps: Callable[[Connection], Steps[T]]
+    steps: Callable[[SpaceConnection], Steps[T]]
 
-    def parts(self, connection: Connection) -> list[tuple[Place, Steps[T]]]:
+    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[T]]]:
         """Begin."""
         return [(self.place, self.steps(connection))]
 
@@ -76,7 +92,7 @@ class WriteAll(NamedTuple, Generic[T]):
 
     writes: Sequence[Write[T]]
 
-    def parts(self, connection: Connection) -> list[tuple[Place, Steps[list[T]]]]:
+    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[list[T]]]]:
         """Begin all of them."""
         results: dict[int, T] = {}
 
@@ -90,16 +106,18 @@ class WriteAll(NamedTuple, Generic[T]):
         ]
 
 
-def put(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[Row]:
+def put(space: Space, row: Row, fields: list[str], connection: SpaceConnection) -> Steps[Row]:
     """Store a row in any case."""
-    stored = yield from _write(connection, _PUT, _values(space, row, fields))
+    stored = yield from _write(space, connection, _PUT, _values(row, fields))
     return Row(*row[:5], *stored[0])
 
 
-def put_if_absent(space: str, row: Row, fields: list[str], connection: Connection) -> Steps[tuple[Row, bool]]:
+def put_if_absent(
+    space: Space, row: Row, fields: list[str], connection: SpaceConnection
+) -> Steps[tuple[Row, bool]]:
     """Store a row unless there is one; return the one that is stored, and whether it is this."""
     while True:
-        if stored := (yield from _write(connection, _PUT_IF_ABSENT, _values(space, row, fields))):
+        if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(row, fields))):
             return Row(*row[:5], *stored[0]), True
         if found := (yield from _one(space, row.kind, row.key, connection)):
             return found[0], False
@@ -107,28 +125,28 @@ def put_if_absent(space: str, row: Row, fields: list[str], connection: Connectio
 
 
 def replace(
-    space: str, row: Row, fields: list[str], created_before: int, connection: Connection
+    space: Space, row: Row, fields: list[str], created_before: int, connection: SpaceConnection
 ) -> Steps[Row | None]:
     """Store a row if the stored one has its revision and, unless 0, its time of creation."""
-    values = _values(space, row, fields) | {"created_before": created_before}
-    stored = yield from _write(connection, _REPLACE, values)
+    values = _values(row, fields) | {"created_before": created_before}
+    stored = yield from _write(space, connection, _REPLACE, values)
     return Row(*row[:5], *stored[0]) if stored else None
 
 
-def get(space: str, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
+def get(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[Record | None]:
     """Return the record with a key."""
     found = yield from _one(space, kind, key, connection)
     return found[0].record() if found else None
 
 
-def delete(space: str, kind: str, key: str, connection: Connection) -> Steps[bool]:
+def delete(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[bool]:
     """Remove a row; say if there was one."""
-    return bool((yield from _write(connection, _DELETE, {"space": space, "kind": kind, "key": key})))
+    return bool((yield from _write(space, connection, _DELETE, {"kind": kind, "key": key})))
 
 
-def find(space: str, asked: Question, connection: Connection) -> Steps[list[Record]]:
+def find(space: Space, asked: Question, connection: SpaceConnection) -> Steps[list[Record]]:
     """Return the records that a question asks for."""
-    condition, values = _condition(space, asked)
+    condition, values = _condition(asked)
     if asked.after is not None:
         values["at"], values["after"] = asked.after
         condition += (
@@ -137,17 +155,17 @@ def find(space: str, asked: Question, connection: Connection) -> Steps[list[Reco
     order = "created_at DESC, key DESC" if asked.newest_first else "key"
     values["limit"] = asked.limit
     sql = f"{_SELECT} {condition} ORDER BY {order} LIMIT %(limit)s::bigint"
-    rows = yield from _rows(connection, sql, values)
+    rows = yield from _rows(space, connection, sql, values)
     return [row.record() for row in rows]
 
 
 def near(
-    space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
+    space: Space, asked: Question, vector: Sequence[float], limit: int, connection: SpaceConnection
 ) -> Steps[list[tuple[Record, float]]]:
     """Return the records whose vectors are nearest, nearest first, with their similarity."""
     wanted = packed_question(vector)
-    condition, values = _condition(space, asked)
-    cursor = _ask(connection, _PGVECTOR, {})
+    condition, values = _condition(asked)
+    cursor = _ask(space, connection, _PGVECTOR, {})
     yield
     extension = cursor.fetchone()
     if extension is None or len(vector) > _MOST_DIMENSIONS:
@@ -156,13 +174,13 @@ def near(
         candidates = _candidates(extension[0], condition)
         values |= {"wanted": Vector(wanted), "dimensions": len(vector), "limit": limit, "margin": _MARGIN}
     while True:
-        cursor = _ask(connection, candidates, values)
+        cursor = _ask(space, connection, candidates, values)
         yield
         vectors: dict[str, bytes] = dict(cursor.fetchall())
         found = nearest(sorted(vectors.items()), vector, limit)
         keys = [key for key, _ in found]
         rows = yield from _rows(
-            connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
+            space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
         )
         records = {row.key: row.record() for row in rows if row.vector == vectors[row.key]}
         if len(records) == len(found):  # else another task has changed one of them in between
@@ -188,36 +206,46 @@ SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL
     OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
 
 
-def _values(space: str, row: Row, fields: list[str]) -> dict[str, Any]:
+def _values(row: Row, fields: list[str]) -> dict[str, Any]:
     vector = None if row.vector is None else Vector(row.vector)
-    return row._asdict() | {"space": space, "fields": fields, "vector": vector}
+    return row._asdict() | {"fields": fields, "vector": vector}
 
 
-def _one(space: str, kind: str, key: str, connection: Connection) -> Steps[list[Row]]:
-    return (yield from _rows(connection, f"{_SELECT} {_ONE}", {"space": space, "kind": kind, "key": key}))
+def _one(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[list[Row]]:
+    return (yield from _rows(space, connection, f"{_SELECT} {_ONE}", {"kind": kind, "key": key}))
 
 
-def _write(connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[tuple[Any, ...]]]:
-    cursor = _ask(connection, sql, values)
+def _write(
+    space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]
+) -> Steps[list[tuple[Any, ...]]]:
+    cursor = _ask(space, connection, sql, values)
     yield
     return cursor.fetchall()
 
 
-def _rows(connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
-    cursor = _ask(connection, sql, values)
+def _rows(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
+    cursor = _ask(space, connection, sql, values)
     yield
     return [Row(*row) for row in cursor.fetchall()]
 
 
-def _ask(connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
-    # As bytes, because psycopg takes no text that is put together; what is given to a store is in `values`.
-    return connection.execute(sql.encode(), values, binary=True)
+def _ask(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
+    if space.table == OF_AGENTS and connection.space != space.name:
+        connection.execute(_ENTER, (space.name,))
+        connection.space = space.name
+    return connection.execute(_for_table(sql, space.table), {**values, "space": space.name}, binary=True)
 
 
-def _condition(space: str, asked: Question) -> tuple[str, dict[str, Any]]:
+@lru_cache(maxsize=256)
+def _for_table(sql: str, table: str) -> bytes:
+    # As bytes, because psycopg takes no text that is put together; what is given to a store is in the values.
+    return sql.replace(RECORDS, table).encode()
+
+
+def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
     """Return the SQL condition of a question, without its page, and the values that it takes."""
     parts = ["space = %(space)s AND kind = %(kind)s"]
-    values: dict[str, Any] = {"space": space, "kind": asked.kind}
+    values: dict[str, Any] = {"kind": asked.kind}
     if asked.prefix:
         parts.append("key >= %(first)s AND key < %(beyond)s")
         values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}

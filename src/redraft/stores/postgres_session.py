@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 
 from redraft.core.errors import StoreError
-from redraft.stores.postgres_database import Database, milliseconds
+from redraft.stores.postgres_database import Database, SpaceConnection, milliseconds
 from redraft.stores.postgres_faults import explained, unknown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._connection: psycopg.Connection | None = None
+        self._connection: SpaceConnection | None = None
         self._is_lost = False
 
     def turn(self) -> AbstractContextManager[None]:
@@ -75,6 +75,7 @@ class Reader:
         self._is_lost = False
         if self._connection is None:
             self._connection = self._database.connect()
+        self._connection.space = None
         try:
             self._exchange(self._connection, jobs)
         except BaseException as error:
@@ -83,8 +84,10 @@ class Reader:
                 self.close()
             raise
 
-    def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
-        with nullcontext() if len(jobs) == 1 else _pipeline(connection):
+    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
+        # What is to be seen in a space alone needs to enter it in the same transaction, which a pipeline is.
+        is_alone = len(jobs) == 1 and not self._database.is_isolated
+        with nullcontext() if is_alone else _pipeline(connection):
             run_together([(job, job.do(connection)) for job in jobs])
 
 
@@ -95,7 +98,7 @@ class Writer(Reader):
         super().__init__(database)
         self._wait = f"SET LOCAL lock_timeout = '{milliseconds(wait)}'".encode()
 
-    def _exchange(self, connection: psycopg.Connection, jobs: Sequence[Job[Any]]) -> None:
+    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
         is_committing = False
         try:
             with _pipeline(connection):
