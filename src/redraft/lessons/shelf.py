@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from array import array
-from heapq import nlargest
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from sqlite3 import Connection
 
 _COLUMNS = "number, kind, day, task_type, tools, length"
@@ -132,6 +132,7 @@ class Shelves:
 
     def __init__(self, embedder: str) -> None:
         self._embedder = embedder
+        self._agents: list[AgentRow] = []
         self._parts: dict[int, Part] = {}
         self._numbers = array("q")
         self._rows = array("q")
@@ -142,29 +143,28 @@ class Shelves:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def update(self, connection: Connection, agents: Mapping[int, AgentRow]) -> None:
-        """Read what has changed since the last time; the agents are by their places."""
-        kept = {
-            place: part
-            for place, part in self._parts.items()
-            if place in agents and agents[place].revision == part.revision
-        }
-        missing = [agent for place, agent in agents.items() if place not in kept]
-        if not missing and len(kept) == len(self._parts):
+    def update(self, connection: Connection, agents: Iterable[AgentRow]) -> None:
+        """Read what has changed since the last time."""
+        agents = sorted(agents)  # by their places, so that the lessons' numbers rise
+        if agents == self._agents:
             return
-        read = [part_of(connection, self._embedder, agent, with_vectors=self._was_asked) for agent in missing]
-        self._parts = kept | {agent.place: part for agent, part in zip(missing, read, strict=True)}
-        self._vectors = None
-        parts = [part for part in self._parts.values() if part.numbers]
-        self._numbers = array("q", b"".join(part.numbers for part in parts))
-        self._rows = array("q", b"".join(part.rows for part in parts))
-        codes = [part.signs for part in parts]
-        self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if parts else None
+        parts: dict[int, Part] = {}
+        for agent in agents:
+            known = self._parts.get(agent.place)
+            if known is None or known.revision != agent.revision:
+                known = part_of(connection, self._embedder, agent, with_vectors=self._was_asked)
+            parts[agent.place] = known
+        self._agents, self._parts, self._vectors = agents, parts, None
+        filled = [part for part in parts.values() if part.numbers]
+        self._numbers = array("q", b"".join(part.numbers for part in filled))
+        self._rows = array("q", b"".join(part.rows for part in filled))
+        codes = [part.signs for part in filled]
+        self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if filled else None
 
-    def similarities(
+    def nearest(
         self, connection: Connection, question: Sequence[float], depth: int, most: int
     ) -> dict[int, float]:
-        """Return the cosines of at most so many lessons, out of the `depth` whose signs are nearest."""
+        """Return the cosines of the nearest lessons, at most so many, out of the `depth` nearest by signs."""
         if self._signs is None:
             return {}
         places = self._signs.nearest(signs_of(packed(question)), depth)
@@ -172,19 +172,38 @@ class Shelves:
             self._vectors = self._loaded(connection)
         self._was_asked = True
         if self._vectors is None:
-            found = self._read(connection, question, places)
+            found = self._read(connection, question, places, most)
         else:
-            found = zip(self._vectors.cosines(question, places), places, strict=True)
-        return {self._numbers[place]: cosine for cosine, place in nlargest(most, found)}
+            found = self._vectors.nearest(question, places, most)
+        return {self._numbers[place]: cosine for place, cosine in found}
+
+    def cosines(
+        self, connection: Connection, question: Sequence[float], numbers: Iterable[int]
+    ) -> dict[int, float]:
+        """Return the cosine of each of a few lessons that has a vector, by its number."""
+        places = [place for number in numbers if (place := self._place(number)) is not None]
+        if not places:
+            return {}
+        if self._vectors is None:
+            found = self._read(connection, question, places, len(places))
+        else:
+            found = zip(places, self._vectors.cosines(question, places), strict=True)
+        return {self._numbers[place]: cosine for place, cosine in found}
+
+    def _place(self, number: int) -> int | None:
+        place = bisect_left(self._numbers, number)
+        return place if place < len(self) and self._numbers[place] == number else None
 
     def _read(
-        self, connection: Connection, question: Sequence[float], places: Sequence[int]
-    ) -> Iterable[tuple[float, int]]:
+        self, connection: Connection, question: Sequence[float], places: Sequence[int], most: int
+    ) -> list[tuple[int, float]]:
+        """Do what `Vectors.nearest` does, and read no more vectors than that takes."""
         marks = ", ".join(str(self._rows[place]) for place in places)
         found = dict(connection.execute(f"SELECT number, vector FROM vectors WHERE number IN ({marks})"))  # noqa: S608 (numbers)
-        still_there = [place for place in places if self._rows[place] in found]
+        still_there = [int(place) for place in places if self._rows[place] in found]
         vectors = Vectors([found[self._rows[place]] for place in still_there], len(question))
-        return zip(vectors.cosines(question), still_there, strict=True)
+        nearest = vectors.nearest(question, range(len(still_there)), most)
+        return [(still_there[at], cosine) for at, cosine in nearest]
 
     def _loaded(self, connection: Connection) -> Vectors | None:
         """Return the vectors of all; None where another process has just put others in their place."""
@@ -199,21 +218,6 @@ class Shelves:
                 self._parts[place] = part._replace(vectors=row[0])
         blobs = [part.vectors for part in self._parts.values()]
         return Vectors(blobs, sum(map(len, blobs)) // len(self._numbers))
-
-
-def similarities_of(
-    connection: Connection, embedder: str, question: Sequence[float], numbers: Sequence[int]
-) -> dict[int, float]:
-    """Return the cosine of each of a few lessons that has a vector, by its number."""
-    marks = ", ".join(map(str, numbers))
-    rows = connection.execute(
-        f"SELECT lessons.number, vector {_WITH_VECTORS} WHERE lessons.number IN ({marks})",
-        (embedder,),
-    ).fetchall()
-    if not rows:
-        return {}
-    cosines = Vectors([vector for _, vector in rows], len(question)).cosines(question)
-    return {number: cosine for (number, _), cosine in zip(rows, cosines, strict=True)}
 
 
 def _vectors(parts: Sequence[Part], count: int) -> Vectors | None:

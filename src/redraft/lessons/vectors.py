@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from functools import cache
+from heapq import nlargest
 from importlib import import_module
 from math import sqrt
-from operator import mul
+from operator import itemgetter, mul
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,13 +56,26 @@ class Vectors:
 
     def cosines(self, question: Sequence[float], places: Sequence[int] | None = None) -> list[float]:
         """Return the cosine with a vector of unit length of all of them, or of those at some places."""
+        if numpy() is None:
+            every = range(len(self)) if places is None else places
+            return [self._cosine(question, place) for place in every]
+        return self._cosines(question, places).tolist()
+
+    def nearest(self, question: Sequence[float], places: Sequence[int], most: int) -> list[tuple[int, float]]:
+        """Return at most so many of some places whose cosines are the largest, with these, in no order."""
         found = numpy()
         if found is None:
-            return [self._cosine(question, place) for place in (places or range(len(self)))]
-        rows: Any = (self._rows if places is None else self._rows[places]).astype("f4")
+            return nlargest(most, zip(places, self.cosines(question, places), strict=True), key=itemgetter(1))
+        cosines = self._cosines(question, places)
+        best = found.argpartition(cosines, -most)[-most:] if most < len(cosines) else slice(None)
+        return list(zip(found.asarray(places)[best].tolist(), cosines[best].tolist(), strict=True))
+
+    def _cosines(self, question: Sequence[float], places: Sequence[int] | None) -> Any:
+        found = numpy()
+        rows: Any = (self._rows if places is None else self._rows.take(places, axis=0)).astype("f4")
         lengths = found.sqrt(found.einsum("ij,ij->i", rows, rows))
         # Not by `@`: for so few rows, the threads of its library take longer to meet than to multiply.
-        return (found.einsum("ij,j->i", rows, found.asarray(question, "f4")) / lengths).tolist()
+        return found.einsum("ij,j->i", rows, found.asarray(question, "f4")) / lengths
 
     def _cosine(self, question: Sequence[float], place: int) -> float:
         start = place * self._dimension
@@ -85,10 +99,10 @@ class Signs:
             self._rows = None
             self._codes = [int.from_bytes(codes[at : at + width]) for at in range(0, len(codes), width)]
 
-    def nearest(self, question: bytes, count: int) -> list[int]:
+    def nearest(self, question: bytes, count: int) -> Sequence[int]:
         """Return the places of at least so many signs that differ least from some, in no order."""
         if count >= self._count:
-            return list(range(self._count))
+            return range(self._count)
         if self._rows is None:
             one = int.from_bytes(question)
             apart = [(one ^ other).bit_count() for other in self._codes]
@@ -99,4 +113,4 @@ class Signs:
             distance += found.bitwise_count(row ^ part)
         # Distances are few: to count them is ten times as quick as to sort by them.
         enough = int(found.searchsorted(found.bincount(distance).cumsum(), count))
-        return found.flatnonzero(distance <= enough).tolist()
+        return found.flatnonzero(distance <= enough)
