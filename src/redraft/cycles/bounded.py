@@ -63,7 +63,8 @@ def _mapping(value: Mapping[Any, Any], room: _Room, depth: int) -> dict[str, Any
         if room.left <= 0:
             copy["..."] = f"{len(value) - done:,} more"
             break
-        copy[_text(str(key), room)] = _copied(inner, room, depth - 1)
+        name = _text(str(key), room)
+        copy[name] = _copied(inner, room, depth - 1)
     return copy
 
 

@@ -10,7 +10,8 @@ ENOUGH = 6
 """Of so many words a description may have one more than another that says the same."""
 
 _TOKEN = re.compile(
-    r"""[<>=!\u2260\u2264\u2265%]+|(?<!\w)[-+]?\d+(?:[.,:]\d+)*|[^\W_]+(?:['\u2019_-][^\W_]+)*""", re.VERBOSE
+    r"""!=|[<>=\u2260\u2264\u2265%]+|(?<!\w)[-+]?\d+(?:[.,:]\d+)*|[^\W_]+(?:['\u2019_-][^\W_]+)*""",
+    re.VERBOSE,
 )
 _FILLERS = frozenset(
     """a an the this that these those is are was were be been being am do does did has have had to of it its

@@ -145,7 +145,7 @@ def _name_of(name: Any) -> str:
     if isinstance(name, Mapping):
         fields = cast("Mapping[Any, Any]", name)
         name = fields.get("id") or fields.get("description")
-    return name.strip() if isinstance(name, str) else ""
+    return name.strip() if isinstance(name, str) and len(name) <= LARGEST else ""
 
 
 def _texts(value: Any) -> Iterator[str]:
