@@ -4,7 +4,7 @@ import asyncio
 import io
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from cli_commands import document, redraft
+from learners import SYSTEMIC, TASK, learning, writer
 from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
+from redraft.core.task import Task
 from redraft.lessons.counting import Counting, ScoredRun
+from redraft.lessons.duties import Duties
 from redraft.lessons.folder import LessonFolder
+from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
+from redraft.models.embed_function import FunctionEmbedder
 from redraft.stores.place import project_store
 
 ESCAPES = "\x1b]0;gotcha\x07"
@@ -558,3 +563,122 @@ def test_nothing_heavy_is_loaded_for_the_help():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
+# --- duties, and a person's say ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owing(project, monkeypatch):
+    """Two agents that owe a reflection on a run, one of which was done in part."""
+    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
+
+    async def fail():
+        store = project_store()
+        for agent, status, number in (("porter", "failed", 1), ("clerk", "partial", 2)):
+            duties = Duties(store, agent, lambda: datetime.now(UTC))
+            error = f"E4031 password={'Sommer' + '4711x'}"
+            outcome = Outcome(Task(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
+            await duties.begin(outcome, "failure" if status == "failed" else "partial")
+        await store.aclose()
+
+    asyncio.run(fail())
+    return project
+
+
+def test_what_is_due_is_listed_the_oldest_first(owing):
+    shown = redraft("lessons", "due")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines() == [
+        "run-1  porter  failed",
+        "  Carry 1 lamps",
+        "  E4031 password=[withheld: password]",
+        "run-2  clerk  done in part",
+        "  Carry 2 lamps",
+        "  E4031 password=[withheld: password]",
+    ]
+    assert "redraft lessons waive RUN" in shown.stderr
+    found = document(redraft("lessons", "due", "--agent", "clerk", "--json"))["due"]
+    assert [(one["run_id"], one["agent"], one["kind"]) for one in found] == [("run-2", "clerk", "partial")]
+
+
+def test_what_is_due_is_waived_or_reflected_on(owing):
+    assert redraft("lessons", "waive", "run-2", "--why", "The shop was closed.").stdout == (
+        "run-2  waived: The shop was closed.\n"
+    )
+    told = [f"--{name.replace('_', '-')}={text}" for name, text in asdict(FAILURE).items()]
+    added = redraft("lessons", "add", "--run", "run-1", "--agent", "porter", "--task", "Carry lamps", *told)
+    assert added.exit_code == 0, added.stderr
+    assert redraft("lessons", "due").stdout == "Nothing is due.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["waive", "run-9", "--why", "x"], "'run-9': nothing is due of such a run"),
+        (["waive", "run", "--why", "x"], "'run': several runs fit: run-1, run-2"),
+        (["waive", "run-1", "--why", " "], "say why"),
+        (["waive", "run-1", "--agent", "clerk", "--why", "x"], "nothing is due of such a run"),
+        (["supersede", "api-timeout", "--by", "nothing-such"], "no lesson 'nothing-such'"),
+        (["rate", "nothing-such", "--hurt"], "There are no lessons"),
+    ],
+)
+def test_what_is_not_due_is_said(owing, words, says):
+    result = redraft("lessons", *words)
+    assert result.exit_code == 2
+    assert says in result.stderr or "no lessons" in result.stderr
+
+
+def test_a_lesson_is_rated(kept):
+    assert redraft("lessons", "rate", FLIGHT, "--hurt").stdout == f"{FLIGHT}  helped 2, hurt 1\n"
+    found = document(redraft("lessons", "rate", API, "--helped", "--json"))
+    assert found["counters"] == {"uses": 0, "helped": 1, "hurt": 0}
+    assert redraft("lessons", "rate", API).exit_code == 2
+
+
+def test_a_rating_that_would_be_forgotten_is_refused(kept, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    result = redraft("lessons", "rate", API, "--helped")
+    assert (result.exit_code, "nowhere to count it" in result.stderr) == (2, True)
+
+
+def test_a_lesson_takes_the_place_of_another(kept):
+    shown = redraft("lessons", "supersede", API, "--by", CURSOR)
+    assert shown.stdout.startswith(f"{API}  Superseded by {CURSOR}")
+    assert redraft("lessons", "supersede", API, "--by", API).exit_code == 2
+
+
+def test_permanent_rules_are_exported(kept):
+    (kept / "booking" / "rules.md").write_text("# Rules\n\n## Permanent\n\n- Prices are in euros.\n")
+    (kept / "reviewer" / "rules.md").symlink_to(kept / "booking" / "rules.md")
+    shown = redraft("lessons", "export", "--to", "rules", "--file", "-")
+    assert "- Prices are in euros. [booking/rules.md]" in shown.stdout
+    assert shown.stderr.startswith("1 permanent rule; ")
+
+
+def test_a_person_is_shown_what_shares_words_last(kept, monkeypatch):
+    def embed(texts):
+        return [[1.0, 0.0] if "API" in text or text == "search for pages" else [0.0, 1.0] for text in texts]
+
+    monkeypatch.setattr("redraft.cli.lessons_index.embedder_of", lambda given, settings: embedder)
+    embedder = FunctionEmbedder(embed, "two")
+    assert redraft("lessons", "reindex").exit_code == 0
+    found = document(redraft("lessons", "search", "search for pages", "--json"))["found"]
+    assert found[0]["lesson"]["id"] == API
+    last = found[-1]
+    assert (last["lesson"]["id"], last["score"], last["reason"]) == (SEARCH, 0.0, "shares words")
+
+
+def test_an_edit_to_active_brings_along_the_rule(project, editor, monkeypatch):
+    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
+
+    async def learn():
+        store = project_store()
+        async with learning(project / "memory", store=store, model=writer(SYSTEMIC)) as lessons:
+            await lessons.reflect_on(Outcome(TASK, "failed", run_id="r1"))
+        await store.aclose()
+
+    asyncio.run(learn())
+    editor("status: quarantined", "status: active")
+    assert redraft("lessons", "edit", "last").exit_code == 0
+    assert "IF http_get answers E4031" in (project / "memory/reflections/agent/rules.md").read_text()

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.check import check_choice
-from redraft.core.errors import StoreError
+from redraft.core.errors import ConfigError, StoreError
+from redraft.core.settings import load_settings
 from redraft.lessons.clean import lesson_redactor
 from redraft.lessons.content import KINDS
 from redraft.lessons.counting import Counters, Counting
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
+from redraft.lessons.rules import Rules
 from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from redraft.cli.lessons_place import LessonsPlace
+    from redraft.lessons.rule import Rule
     from redraft.redact.redactor import Redactor
     from redraft.stores.base import Store
 
@@ -131,7 +135,42 @@ def with_lessons(place: LessonsPlace, agent: str, use: Callable[[Lessons], Await
         finally:
             await lessons.aclose()
 
-    return _with_store(using)
+    return with_store(using)
+
+
+def permanent_rules(place: LessonsPlace) -> dict[str, list[Rule]]:
+    """Read the rules that people made permanent, by the folder of their agent; what can't be read is left."""
+    found: dict[str, list[Rule]] = {}
+    for folder in place.folders():
+        with suppress(StoreError):
+            found[folder.name] = Rules(place.path, folder.name).permanent()
+    return found
+
+
+def with_store(use: Callable[[Store | None], Awaitable[T]]) -> T:
+    """Return what is made of the project's store, None where it keeps nothing; it is closed behind it."""
+
+    async def using() -> T:
+        store = project_store()
+        try:
+            return await use(store)
+        finally:
+            if store is not None:
+                await store.aclose()
+
+    return asyncio.run(using())
+
+
+def rate_lesson(place: LessonsPlace, wanted: str, *, helped: bool) -> KeptLesson:
+    """Count that a lesson helped or hurt as a person sees it; return it, with its secrets withheld.
+
+    Raises `ConfigError` where nothing is kept, so that it would be forgotten at once.
+    """
+    if not load_settings().home:
+        raise ConfigError("The project keeps nothing (`home` is empty), so there is nowhere to count it.")
+    lesson = place.meant(wanted).id
+    with_lessons(place, lesson.partition("/")[0], lambda lessons: lessons.rate(lesson, helped))
+    return read_lesson(place, lesson)
 
 
 def helped_of(place: LessonsPlace) -> dict[str, float]:
@@ -183,19 +222,7 @@ def _counted(place: LessonsPlace) -> Mapping[str, Counters]:
                 found |= await Counting(store, folder.name).all_counters()
         return found
 
-    return _with_store(counting)
-
-
-def _with_store(use: Callable[[Store | None], Awaitable[T]]) -> T:
-    async def using() -> T:
-        store = project_store()
-        try:
-            return await use(store)
-        finally:
-            if store is not None:
-                await store.aclose()
-
-    return asyncio.run(using())
+    return with_store(counting)
 
 
 def _shown_path(path: os.PathLike[str]) -> str:

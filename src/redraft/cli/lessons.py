@@ -10,6 +10,7 @@ import typer
 from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
 from redraft.cli.exits import ExitCode
 from redraft.cli.lessons_add import lessons_add
+from redraft.cli.lessons_duties import lessons_due, lessons_waive
 from redraft.cli.lessons_export import lessons_export
 from redraft.cli.lessons_surface import lessons_surface
 
@@ -35,6 +36,8 @@ Type = Annotated[str | None, typer.Option("--task-type", metavar="TYPE", help="T
 
 lessons = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 lessons.command("add")(lessons_add)
+lessons.command("due")(lessons_due)
+lessons.command("waive")(lessons_waive)
 lessons.command("export")(lessons_export)
 
 
@@ -204,6 +207,47 @@ def retire(
         return await kept.retire(ids[0], why)
 
     _change([which], agent, path, change, as_json=as_json, debug=debug)
+
+
+@lessons.command()
+def supersede(
+    which: Which,
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="The lesson that takes its place.")],
+    agent: Agent = None,
+    path: Place = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Let another lesson take the place of one. That stays among the files, and names the other."""
+
+    async def change(kept: Lessons, ids: list[str]) -> Lesson:
+        return await kept.supersede(ids[0], by=ids[1])
+
+    _change([which, by], agent, path, change, as_json=as_json, debug=debug)
+
+
+@lessons.command()
+def rate(
+    which: Which,
+    helped: Annotated[bool, typer.Option("--helped/--hurt", help="What it did, as you see it.")],
+    agent: Agent = None,
+    path: Place = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say whether a lesson helped. It counts beside what the scores of runs say."""
+    with lessons_surface(debug=debug):
+        from redraft.cli.console import CalmConsole, emit_json
+        from redraft.cli.kept_lessons import rate_lesson
+        from redraft.cli.lessons_document import kept_document
+        from redraft.cli.lessons_place import LessonsPlace
+        from redraft.cli.lessons_view import rated_line
+
+        rated = rate_lesson(LessonsPlace.of(path, agent), which, helped=helped)
+        if as_json:
+            emit_json(kept_document(rated))
+        else:
+            CalmConsole().show(rated_line(rated), soft_wrap=True)
 
 
 @lessons.command()

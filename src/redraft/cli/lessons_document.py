@@ -8,6 +8,7 @@ from redraft.core.codec import to_json
 
 if TYPE_CHECKING:
     from redraft.cli.kept_lessons import KeptLesson
+    from redraft.lessons.duties import Duty
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.query import Found
 
@@ -26,6 +27,11 @@ def kept_document(kept: KeptLesson) -> dict[str, Any]:
         "file": kept.file,
         "counters": kept.counters,
     }
+
+
+def duty_document(duty: Duty) -> dict[str, Any]:
+    """Describe what is due of a run, and how that ended."""
+    return {"run_id": duty.run_id, "agent": duty.agent, "kind": duty.kind, "outcome": to_json(duty.outcome)}
 
 
 def found_document(found: Found) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from redraft.cli.changes import changes
-from redraft.cli.kept_lessons import active_lessons, helped_of
+from redraft.cli.kept_lessons import active_lessons, helped_of, permanent_rules
 from redraft.cli.show import QUIET
 from redraft.core.check import check_choice
 from redraft.core.errors import ConfigError
@@ -61,7 +61,7 @@ class Exporting:
         text = None if target is None else _read(target, shown)
         block = ManagedBlock.find(text or "", shown)
         standing = standing_in(block.body or "") if check else helped_of(place)
-        made = export(active_lessons(place), form, standing, max_tokens)
+        made = export(active_lessons(place), form, standing, max_tokens, permanent_rules(place))
         return cls(form, made, shown, target, text, block)
 
     @property
@@ -74,7 +74,8 @@ class Exporting:
         """What is in the text, and what was left out of it, with the reasons."""
         made = self.export
         agents = len({one.partition("/")[0] for one in made.ids})
-        lines = [f"{_count(len(made.ids), 'lesson')} of {_count(agents, 'agent')}, the best first, "]
+        rules = f"{_count(made.rules, 'permanent rule')}; " if made.rules else ""
+        lines = [f"{rules}{_count(len(made.ids), 'lesson')} of {_count(agents, 'agent')}, the best first, "]
         lines[0] += f"{estimate_tokens(made.body):,} tokens"
         lines[0] += f"; {made.omitted} left out, for which there is no room" if made.omitted else ""
         lines[0] += f"; {made.alike} left out as repeating others" if made.alike else ""
@@ -134,6 +135,7 @@ class Exporting:
             "written": is_written,
             "edited_by_hand": self.block.is_edited and not is_written,
             "tokens": estimate_tokens(made.body),
+            "rules": made.rules,
             "lessons": list(made.ids),
             "omitted": made.omitted,
             "alike": made.alike,

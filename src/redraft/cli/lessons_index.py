@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.cli.kept_lessons import with_lessons
@@ -49,10 +49,18 @@ class Reindexed:
 
 
 def search_lessons(place: LessonsPlace, query: Query) -> list[Found]:
-    """Return the lessons that fit best, with their secrets withheld."""
+    """Return the lessons that fit best, with their secrets withheld.
+
+    A person who asks for some words is shown what has them, last, however little it is about the same.
+    """
     if not agents_in(place.path):  # an index over nothing need not be made
         return []
-    return lesson_redactor().redact_object(_with_index(place, lambda index: index.search(query)))
+    found = _with_index(place, lambda index: index.search(query))
+    if len(found) < query.k and embedder_of(None, load_settings()) is not None:
+        near = {one.lesson.id for one in found}
+        worded = _with_index(place, lambda index: index.search(query), by_meaning=False)
+        found += [replace(one, score=0.0) for one in worded if one.lesson.id not in near]
+    return lesson_redactor().redact_object(found[: query.k])
 
 
 def make_index(place: LessonsPlace, tell: Callable[[int], None]) -> Reindexed:
@@ -85,9 +93,11 @@ def problems_of(place: LessonsPlace) -> list[Problem]:
     return lesson_redactor().redact_object(list(found.values()))
 
 
-def _with_index(place: LessonsPlace, use: Callable[[LessonIndex], Awaitable[T]]) -> T:
+def _with_index(
+    place: LessonsPlace, use: Callable[[LessonIndex], Awaitable[T]], *, by_meaning: bool = True
+) -> T:
     async def using() -> T:
-        index = LessonIndex(place.path, embedder_of(None, load_settings()))
+        index = LessonIndex(place.path, embedder_of(None, load_settings()) if by_meaning else None)
         try:
             return await use(index)
         finally:

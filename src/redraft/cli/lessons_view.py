@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from redraft.cli.kept_lessons import KeptLesson
     from redraft.cli.lessons_index import Reindexed
+    from redraft.lessons.duties import Duty
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.query import Found
     from redraft.lessons.upkeep import Problem
@@ -96,6 +97,28 @@ def problems_view(problems: Sequence[Problem]) -> RenderableType:
             named = one.why if one.why.startswith(one.id) else f"{one.id}: {one.why}"
             parts.append(Padding(Text(visible(named)), INDENT))
     return Group(*parts[1:])
+
+
+def due_view(due: Sequence[Duty]) -> RenderableType:
+    """Render what is due, the oldest first: the run, whose it is, what was asked and what went wrong."""
+    if not due:
+        return Text("Nothing is due.", GOOD)
+    parts: list[RenderableType] = []
+    for duty in due:
+        how = "done in part" if duty.kind == "partial" else "failed"
+        parts.append(Text.assemble((visible(duty.run_id), "bold"), f"  {visible(duty.agent)}  ", (how, BAD)))
+        if duty.outcome is not None:
+            for said, style in ((duty.outcome.task.description, ""), (duty.outcome.error, QUIET)):
+                line = shortened(visible(" ".join(said.split())), LONGEST_SUMMARY)
+                parts += [Padding(Text(line, style), INDENT)] if line else []
+    return Group(*parts)
+
+
+def rated_line(kept: KeptLesson) -> Text:
+    """Say in a line how often a lesson helped and hurt by now."""
+    counters = kept.counters
+    said = f"  helped {counters.helped}, hurt {counters.hurt}"
+    return Text.assemble((visible(kept.lesson.id), "bold"), said)
 
 
 def added_line(lesson: Lesson, *, is_new: bool) -> Text:

@@ -130,6 +130,12 @@ class Duties:
         return "/".join((self._agent, quote(run_id, safe="", errors="surrogatepass"), *kind))
 
 
+async def all_due(store: Store) -> list[Duty]:
+    """Return what is due of all agents, the oldest first, and what somebody is at, too."""
+    found = await store.find(DUTY, newest_first=True)
+    return [from_record(Duty, record.data) for record in reversed(found)]
+
+
 def due_error(duties: list[Duty]) -> ReflectionDueError:
     """Return the error that says which runs have to be reflected on, and how."""
     first = duties[0]

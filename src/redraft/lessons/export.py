@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from redraft.core.check import check_count
@@ -13,13 +14,15 @@ from redraft.core.tokens import estimate_tokens
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import Content, Decision, Failure, Partial, Procedure, is_empty
 from redraft.lessons.document import one_line
-from redraft.lessons.filing import NEARLY, overlap, words_of
+from redraft.lessons.filing import NEARLY, overlap, words_in, words_of
+from redraft.lessons.folder import RULES
 from redraft.lessons.trust import refused, refused_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from redraft.lessons.lesson import Lesson
+    from redraft.lessons.rule import Rule
 
 Form = Literal["agents-md", "skill", "rules"]
 
@@ -55,6 +58,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _LONGEST_NAME = 64
 # What markdown, or what reads the file, would take for a tag, a comment, or a file to be read in.
 _ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
+_NO_RULES: Mapping[str, Sequence[Rule]] = {}
 _ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
 
 
@@ -62,57 +66,97 @@ _ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
 class Export:
     """Hold the text of a block, the ids of the lessons in it, the best first, and what was left out.
 
-    `omitted` counts lessons that did not fit into the tokens, `alike` those that say what another says,
-    `refused` gives for each lesson that may not be there the reason.
+    `rules` counts the permanent rules in it, `omitted` what did not fit into the tokens, `alike` what another
+    says; `refused` gives for each lesson, or file of rules, that may not be there the reason.
     """
 
     body: str
     ids: tuple[str, ...]
+    rules: int = 0
     omitted: int = 0
     alike: int = 0
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def export(
-    lessons: Iterable[Lesson], form: Form, helped: Mapping[str, float], max_tokens: int | None = None
+    lessons: Iterable[Lesson],
+    form: Form,
+    helped: Mapping[str, float],
+    max_tokens: int | None = None,
+    rules: Mapping[str, Sequence[Rule]] = _NO_RULES,
 ) -> Export:
-    """Make a text of the best active lessons, of at most `max_tokens`.
+    """Make a text of the permanent `rules`, by their agents, and the best active lessons.
 
-    Best first: by confidence, then by how often each helped (`helped`, by id), then the newest. What says
-    nearly the same counts once; a longer one that does not fit may let a shorter one in. No lesson can end
+    It has at most `max_tokens`. The rules come first, since a person chose them; then the lessons, the best
+    first: by confidence, then by how often each helped (`helped`, by id), then the newest. What says nearly
+    the same counts once; a longer one that does not fit may let a shorter one in. No lesson or rule can end
     the block, or make a heading, a tag or a front matter: each is one item of a list on one line. What no
     lesson may say is left out, however it came into its file, and secrets are withheld.
     """
     most = MAX_TOKENS[form] if max_tokens is None else max_tokens
     check_count("max_tokens", most, 1)
     head = _RULES_HEAD if form == "rules" else _HEAD
-    cleaner = Cleaner()
-    chosen: list[tuple[str, frozenset[str]]] = []
+    chosen: list[_Piece] = []
     items: list[str] = []
     barred: dict[str, str] = {}
     left, omitted, alike = most - estimate_tokens(head), 0, 0
-    for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
-        if lesson.status != "active":
-            continue
-        if why := _refusal(lesson):
-            barred[lesson.id] = why
-            continue
-        words = words_of(lesson.content)
-        if any(overlap(words, others) >= NEARLY for _, others in chosen):
+    cleaner = Cleaner()
+    for piece in (*_rules_in(rules, form, cleaner), *_lessons_in(lessons, form, helped, cleaner)):
+        if piece.refusal:
+            barred[piece.id] = piece.refusal
+        elif any(piece.is_said_by(other) for other in chosen):
             alike += 1
-            continue
-        item = _item(lesson, form, cleaner)
-        if not item:
-            continue
-        tokens = estimate_tokens(item)
-        if tokens > left:
+        elif (tokens := estimate_tokens(item := piece.item())) > left:
             omitted += 1
-            continue
-        left -= tokens
-        chosen.append((lesson.id, words))
-        items.append(item)
+        elif item:
+            left -= tokens
+            chosen.append(piece)
+            items.append(item)
     body = head + ("".join(items) or "None yet.\n")
-    return Export(body, tuple(one for one, _ in chosen), omitted, alike, barred)
+    ids = tuple(piece.id for piece in chosen if not piece.is_rule)
+    return Export(body, ids, len(chosen) - len(ids), omitted, alike, barred)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Hold what may become an item: whose id it bears, what it says, and why it may not be there, if so.
+
+    `covers` is the id of the lesson that a rule says all of.
+    """
+
+    id: str
+    words: frozenset[str]
+    item: Callable[[], str]
+    refusal: str = ""
+    is_rule: bool = False
+    covers: str = ""
+
+    def is_said_by(self, other: _Piece) -> bool:
+        return other.covers == self.id or overlap(self.words, other.words) >= NEARLY
+
+
+def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner) -> Iterator[_Piece]:
+    """Yield the rules of each agent; among rules, one stands for the lesson that it is from."""
+    for agent, its in rules.items():
+        place = f"{agent}/{RULES}"
+        for rule in its:
+            covers = rule.source if form == "rules" else ""
+            said = partial(_rule_item, rule.text, place, cleaner)
+            yield _Piece(place, words_in(rule.text), said, refused(rule.text), is_rule=True, covers=covers)
+
+
+def _lessons_in(
+    lessons: Iterable[Lesson], form: Form, helped: Mapping[str, float], cleaner: Cleaner
+) -> Iterator[_Piece]:
+    """Yield the active lessons, the best first."""
+    for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
+        if lesson.status == "active":
+            said = partial(_item, lesson, form, cleaner)
+            yield _Piece(lesson.id, words_of(lesson.content), said, _refusal(lesson))
+
+
+def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:
+    return f"- {_sentence(_inert(one_line(cleaner.redacted(text))))} [{place}]\n"
 
 
 def standing_in(body: str) -> dict[str, float]:

@@ -91,8 +91,12 @@ class Filing:
 
 def words_of(content: Content) -> frozenset[str]:
     """Return the words that a lesson says."""
-    said = " ".join(str(getattr(content, one.name)) for one in fields(content))
-    return frozenset(_WORD.findall(said.casefold()))
+    return words_in(" ".join(str(getattr(content, one.name)) for one in fields(content)))
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the words of a text, each once."""
+    return frozenset(_WORD.findall(text.casefold()))
 
 
 def overlap(one: frozenset[str], other: frozenset[str]) -> float:

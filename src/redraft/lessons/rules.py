@@ -56,6 +56,10 @@ class Rules:
         self._path = self._folder / RULES
         self._now = now
 
+    def permanent(self) -> list[Rule]:
+        """Return the rules that a person made permanent."""
+        return self._read().rules("permanent")
+
     def active(self) -> list[Rule]:
         """Return what to put before the agent: the permanent rules, then the tactical ones, oldest first."""
         file = self._read()
