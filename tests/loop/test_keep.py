@@ -2,6 +2,8 @@ import asyncio
 import logging
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -318,6 +320,20 @@ def test_a_process_that_has_ended_is_known_to_be_gone():
     assert Process(me.host, 2**22 + 1, me.started).is_gone()
     assert not Process("another-host", me.pid, "1").is_gone()
     assert Process.this().pid == os.getpid()
+
+
+def test_a_forked_child_is_a_process_of_its_own():
+    program = """
+import os, time
+from redraft.loop.record import Process
+parent = Process.this()
+time.sleep(0.05)
+if os.fork() == 0:
+    child = Process.this()
+    os._exit(child.pid == parent.pid or child.started == parent.started or child.is_gone())
+raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
