@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from redraft.cli.check import check
+from redraft.cli.cycle import cycle
 from redraft.cli.demo import demo
 from redraft.cli.diff import diff
 from redraft.cli.doctor import doctor
@@ -45,6 +46,7 @@ for command in (
     app.command()(command)
 app.add_typer(notes, name="notes")
 app.add_typer(lessons, name="lessons")
+app.add_typer(cycle, name="cycle")
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from redraft.cli.progress import Progress
 from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.cli.warned import Warnings
 from redraft.core.summary import render_score
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowFinished
 
@@ -35,7 +36,7 @@ class WorkflowProgress:
         self._console = console
         self._width = min(LONGEST_LABEL, max(map(len, nodes)))
         self._inside = Progress(console)
-        self._warnings = _Warnings(console)
+        self._warnings = Warnings(console)
 
     def __enter__(self) -> Self:
         self._inside.__enter__()
@@ -87,14 +88,3 @@ def node_outcome(result: Any) -> Text:
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     score = render_score(values.get("reflection_best_score"))
     return Text.assemble(valid, f" after {times}, best score {score}")
-
-
-class _Warnings(logging.Handler):
-    """Show what is logged as a warning, above the line that moves."""
-
-    def __init__(self, console: CalmConsole) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._console.show(Text(record.getMessage(), "yellow"), soft_wrap=True)

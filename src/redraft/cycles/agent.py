@@ -166,15 +166,18 @@ class CycleAgent:
 
         return run_sync(once())
 
-    async def run_forever(self, cycles: int | None = None, *, grace: float = 10.0) -> int:
+    async def run_forever(
+        self, cycles: int | None = None, *, at_once: bool = False, grace: float = 10.0
+    ) -> int:
         """Run a cycle whenever a trigger of the file says so; return how many there were.
 
-        An interval begins with one at once. Ends after so many `cycles`, or when the process is told
-        to end (SIGTERM, SIGINT): its cycle is finished within `grace` seconds, else, or at a second signal,
-        abandoned, to go on at the next start. Triggers that come while a cycle runs count as one. Raises
-        `ConfigError` for manual triggers alone without a number of cycles.
+        An interval begins with one at once; with `at_once` no trigger is waited for at all. Triggers that
+        come while a cycle runs count as one. Ends after so many `cycles`, or when the process is told to
+        (SIGTERM, SIGINT): the cycle under way is finished within `grace` seconds; else, or at a second
+        signal, it is abandoned, to go on at the next start. Raises `ConfigError` for manual triggers alone
+        without a number of cycles.
         """
-        return await go_round(self, cycles, grace)
+        return await go_round(self, cycles, grace, at_once=at_once)
 
     async def send_feedback(
         self,

@@ -18,7 +18,7 @@ from redraft.cycles.message import AgentMessage
 from redraft.cycles.places import all_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from redraft.cycles.places import AgentPlace
 
@@ -107,14 +107,19 @@ class AgentBus:
             await post.message(topic, data, sender=sender, key=name)
             ring(place.agent)
 
-    async def verdict(self, cycle: int, within: float | None, /) -> Feedback | None:
-        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over."""
+    async def verdict(
+        self, cycle: int, within: float | None, known: Collection[str] = (), /
+    ) -> Feedback | None:
+        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over.
+
+        `known` are the ids of what was said before.
+        """
         ends = None if within is None else monotonic() + within
         await self._waiting(cycle, within, is_waiting=True)
         try:
             while True:
                 seen = rung(self._place.agent)
-                if (found := await self._said_of(cycle)) is not None:
+                if (found := await self._said_of(cycle, known)) is not None:
                     return found
                 left = EVERY if ends is None else min(EVERY, ends - monotonic())
                 if left <= 0:
@@ -123,13 +128,14 @@ class AgentBus:
         finally:
             await self._waiting(cycle, within, is_waiting=False)
 
-    async def _said_of(self, cycle: int) -> Feedback | None:
+    async def _said_of(self, cycle: int, known: Collection[str]) -> Feedback | None:
         try:
             where = {"status": PENDING, "cycle": cycle}
-            found = await self._place.store.find(FEEDBACK, where=where, limit=1)
+            found = await self._place.store.find(FEEDBACK, where=where, limit=len(known) + 1)
         except StoreError:  # away: whoever would decide can't reach us either, and it may come back in time
             return None
-        return from_record(Feedback, found[0].data) if found else None
+        new = (record for record in found if record.key not in known)
+        return next((from_record(Feedback, record.data) for record in new), None)
 
     async def _look(self) -> list[Feedback] | None:
         """Return what is pending; None where that takes too long, or can't be seen."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from redraft.cycles.agent import CycleAgent
 
+MANUAL = "manual"
 ENDING = (signal.SIGTERM, signal.SIGINT)
 
 logger = logging.getLogger("redraft")
@@ -35,9 +36,9 @@ class Ending:
         (self.at_once if self.soon.is_set() else self.soon).set()
 
 
-async def go_round(agent: CycleAgent, cycles: int | None, grace: float) -> int:
+async def go_round(agent: CycleAgent, cycles: int | None, grace: float, *, at_once: bool) -> int:
     """Run cycles as their triggers come; return how many. What `CycleAgent.run_forever` does."""
-    if cycles is None and all(isinstance(one, ManualTrigger) for one in agent.spec.triggers):
+    if cycles is None and not at_once and all(isinstance(one, ManualTrigger) for one in agent.spec.triggers):
         raise ConfigError(
             f"The agent {agent.name!r} has only manual triggers: say how many `cycles` to run, or give "
             "its file an `interval` or `message` trigger."
@@ -47,7 +48,7 @@ async def go_round(agent: CycleAgent, cycles: int | None, grace: float) -> int:
     triggers = Triggers(agent.name, agent.spec.triggers, at.bus.has_message)
     with _told_to_end() as ending:
         while (cycles is None or count < cycles) and not ending.soon.is_set():
-            trigger = await _unless(ending.soon, triggers.next())
+            trigger = MANUAL if at_once else await _unless(ending.soon, triggers.next())
             if trigger is None:
                 break
             if not await _carried_out(agent, trigger, ending, grace):

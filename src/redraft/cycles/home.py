@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import from_record, to_json, to_record
+from redraft.core.codec import to_json
 from redraft.core.errors import StoreError
 from redraft.core.steps import direct
 from redraft.cycles.journal import CycleJournal, forget_before
+from redraft.cycles.kept_cycle import UNFINISHED, cycle_key, cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
-from redraft.cycles.places import register
-from redraft.cycles.record import CYCLE, CycleRecord
+from redraft.cycles.places import hold, register
+from redraft.cycles.record import CYCLE
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.keeping import Keeping
     from redraft.cycles.places import AgentPlace
+    from redraft.cycles.record import CycleRecord
 
 MEMORY = "memory"
 """The kind of the record of an agent's memory, and its key."""
-UNFINISHED = ("running", "waiting", "abandoned")
-MOST_DERIVED = 50_000
-"""Characters of JSON that each key of the derived data has in the record of a cycle."""
 AT_ONCE = 100
 
 logger = logging.getLogger("redraft")
@@ -75,7 +72,7 @@ class AgentHome:
             self.memory = memory_of(record)
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
-            last = from_record(CycleRecord, newest[0].data)
+            last = cycle_of(newest[0])
             self.unfinished = last if last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
         await store.put(self._card.record)
@@ -102,17 +99,20 @@ class AgentHome:
     async def note(self, record: CycleRecord) -> None:
         """Write down how a cycle stands that has not ended."""
         if self.place.lasts or record.status == "waiting":
-            await self.keeping.save([_cycle_record(record)])
+            await self.keeping.save([stored_cycle(record)])
 
     async def end(self, cycle: Cycle, record: CycleRecord) -> None:
         """Write down a cycle that has ended: its record, the memory, and what it took, as one."""
-        records = [_cycle_record(self._fit_to_keep(record))]
+        kept = fit_to_keep(record, self._withheld) if self.place.lasts else record
+        records = [stored_cycle(kept)]
         taken: list[Record] = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             self.memory = cycle.next_memory
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
             if self.place.lasts:
                 records.insert(0, memory_record(self.memory))
+            else:
+                hold(self.place.store, self.memory)
         self.number, self.unfinished = record.number, None
         await self.keeping.save([*records, *taken])
         await self._sweep(record.number, taken)
@@ -120,7 +120,7 @@ class AgentHome:
     async def give_up(self, record: CycleRecord) -> None:
         """Write down a cycle that nobody will go on with."""
         self.number, self.unfinished = record.number, None
-        await self.keeping.save([_cycle_record(record)])
+        await self.keeping.save([stored_cycle(record)])
         await self._sweep(record.number, [])
 
     async def settled(self) -> None:
@@ -136,22 +136,6 @@ class AgentHome:
             await asyncio.wait([self._sweeping])
         if self.place.kind == "project":
             await self.place.store.aclose()
-
-    def _fit_to_keep(self, record: CycleRecord) -> CycleRecord:
-        """Return a record as it is written down: without secrets, and bounded; in the process as it is."""
-        if not self.place.lasts:
-            return record
-        metrics = replace(
-            record.metrics,
-            failures=tuple(self._withheld(list(record.metrics.failures))),
-        )
-        return replace(
-            record,
-            derived_data={key: _bounded(self._withheld(value)) for key, value in record.derived_data.items()},
-            sense_errors=tuple(self._withheld(list(record.sense_errors))),
-            metrics=metrics,
-            error=self._withheld(record.error),
-        )
 
     async def _sweep(self, number: int, taken: list[Record]) -> None:
         """Delete what nobody needs any more: behind the cycle where that takes time."""
@@ -195,7 +179,7 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
     """
     store, counts = place.store, {"cycles": 0, "steps": 0, "mail": 0}
     newest = await store.find(CYCLE, newest_first=True, limit=1)
-    last = from_record(CycleRecord, newest[0].data) if newest else None
+    last = cycle_of(newest[0]) if newest else None
     if last is not None:
         bound = cycle_key(max(0, last.number - cycles))
         while keys := [
@@ -212,11 +196,6 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
     return counts
 
 
-def cycle_key(number: int) -> str:
-    """Return the key of a cycle's record."""
-    return f"{number:010d}"
-
-
 def memory_record(memory: Memory) -> Record:
     """Return a memory as the record that keeps it."""
     return Record(MEMORY, MEMORY, to_json(memory))
@@ -225,13 +204,3 @@ def memory_record(memory: Memory) -> Record:
 def memory_of(record: Record) -> Memory:
     """Return the memory that a record keeps."""
     return Memory(record.data["items"], record.data["cycle"])
-
-
-def _cycle_record(record: CycleRecord) -> Record:
-    # What cycles are searched by is there whatever it is.
-    return Record(CYCLE, record.key, to_record(record) | {"status": record.status})
-
-
-def _bounded(value: Any) -> Any:
-    size = len(json.dumps(value, ensure_ascii=False))
-    return value if size <= MOST_DERIVED else {"leftOut": f"{size:,} characters, more than {MOST_DERIVED:,}"}

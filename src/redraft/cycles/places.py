@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.cycles.long_term import LongTermStorage, storage_of
+from redraft.cycles.memory import Memory
 from redraft.stores.base import Record, Store
 from redraft.stores.memory import MemoryStore
 from redraft.stores.place import project_place, project_store
@@ -38,13 +39,24 @@ class AgentPlace:
     @property
     def lasts(self) -> bool:
         """Whether what is kept there outlives the process."""
-        return self.kind != "process" and not isinstance(self.store, MemoryStore)
+        return self.kind != "process"
 
 
 _here: WeakValueDictionary[tuple[str, str], MemoryStore] = WeakValueDictionary()
 """The stores of agents whose memory is in this process, by network and name, as long as such an agent is."""
 _given: WeakValueDictionary[tuple[str, str], Store] = WeakValueDictionary()
 _opened: dict[tuple[Place, str], Store] = {}
+_held: WeakKeyDictionary[Store, Memory] = WeakKeyDictionary()
+
+
+def hold(store: Store, memory: Memory) -> None:
+    """Let others see the memory of an agent in this process, which is written nowhere."""
+    _held[store] = memory
+
+
+def held(store: Store) -> Memory:
+    """Return the memory of an agent in this process."""
+    return _held.get(store, Memory())
 
 
 def place_of(

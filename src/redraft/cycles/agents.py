@@ -1,0 +1,198 @@
+"""Agents, seen from outside: which there are, what they did and remember, and what is said to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import ConfigError
+from redraft.cycles.bell import ring
+from redraft.cycles.card import AgentCard, card_of
+from redraft.cycles.feedback import Feedback
+from redraft.cycles.home import MEMORY, memory_of, prune
+from redraft.cycles.kept_cycle import cycle_key, cycle_of, fit_to_keep
+from redraft.cycles.mail import Post, pending
+from redraft.cycles.memory_history import differences, memory_at
+from redraft.cycles.places import AgentPlace, all_places, held, place_named
+from redraft.cycles.record import CYCLE, CycleRecord
+from redraft.cycles.withheld import withholding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redraft.cycles.feedback import Verdict
+    from redraft.cycles.memory import Memory, MemoryChange
+    from redraft.cycles.message import AgentMessage
+
+PAGE = 50
+MOST_PENDING = 1_000
+LOOKED_BACK = 10_000
+"""So many cycles a memory is followed back at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSummary:
+    """Hold what a list of agents shows: what the agent is, its last cycle, and how much feedback waits.
+
+    `status` is `running` or `waiting` (for a person) while a process runs a cycle, `killed` where that
+    process is gone, else how the last cycle ended; `new` before the first.
+    """
+
+    name: str
+    card: AgentCard
+    place: str
+    status: str
+    last: CycleRecord | None
+    pending: int
+
+
+class AgentView:
+    """Look at one agent, and tell it something; from any process that reaches the place where it is kept.
+
+    Raises `StoreError` where that can't be read.
+    """
+
+    def __init__(self, place: AgentPlace) -> None:
+        self.name = place.agent
+        self.place = place
+        self._store = place.store
+        self._withheld = withholding()
+
+    async def card(self) -> AgentCard:
+        """Return what the agent says of itself."""
+        return await card_of(self._store)
+
+    async def cycles(self, *, before: int | None = None, limit: int = PAGE) -> list[CycleRecord]:
+        """Return the newest cycles first; `before` is the number of the last one of the page before."""
+        after = None
+        if before is not None and (after := await self._store.get(CYCLE, cycle_key(before))) is None:
+            raise ConfigError(f"The agent {self.name!r} has no cycle {before} here, so none before it.")
+        found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
+        cycles = [cycle_of(record) for record in found]
+        if self.place.lasts:
+            return cycles
+        return [fit_to_keep(cycle, self._withheld) for cycle in cycles]
+
+    async def cycle(self, number: int) -> CycleRecord:
+        """Return a cycle by its number; raises `ConfigError` where it is not kept."""
+        record = await self._store.get(CYCLE, cycle_key(number))
+        if record is None:
+            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or not any more.")
+        cycle = cycle_of(record)
+        return cycle if self.place.lasts else fit_to_keep(cycle, self._withheld)
+
+    async def memory(self) -> Memory:
+        """Return what the agent remembers now."""
+        record = await self._store.get(MEMORY, MEMORY)
+        return held(self._store) if record is None else memory_of(record)
+
+    async def memory_at(self, cycle: int) -> Memory:
+        """Return the memory as it was after a cycle; raises `ConfigError` for one that is too long ago."""
+        return memory_at(await self.memory(), await self._back_to(cycle), cycle)
+
+    async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
+        """Return what changed of the memory between the ends of two cycles."""
+        return differences(await self.memory_at(older), await self.memory_at(newer))
+
+    async def pending(self) -> list[Feedback]:
+        """Return the feedback that no cycle has taken yet, oldest first."""
+        return await pending(self._store, Feedback, MOST_PENDING)
+
+    async def summary(self) -> AgentSummary:
+        """Return what a list of agents shows of it."""
+        cycles = await self.cycles(limit=1)
+        last = cycles[0] if cycles else None
+        status = "new" if last is None else last.status
+        waiting = await self.pending()
+        return AgentSummary(self.name, await self.card(), self.place.kind, status, last, len(waiting))
+
+    async def send_feedback(
+        self,
+        verdict: Verdict,
+        message: str = "",
+        *,
+        cycle: int | None = None,
+        action: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        by: str = "",
+    ) -> Feedback:
+        """Say what a person thinks, as `CycleAgent.send_feedback` does."""
+        if cycle is None:
+            newest = await self.cycles(limit=1)
+            waits = bool(newest) and newest[0].status == "waiting"
+            cycle = newest[0].number if waits else None
+        post = Post(self._store, self._withheld)
+        feedback = await post.feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
+        ring(self.name)
+        return feedback
+
+    async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
+        """Send the agent plain JSON data; an `agent-messages` source takes it, a trigger may wait for it."""
+        message = await Post(self._store, self._withheld).message(topic, data, sender=sender)
+        ring(self.name)
+        return message
+
+    async def prune(self, cycles: int) -> dict[str, int]:
+        """Delete what is beyond the bounds, keeping so many cycles; return how much of what."""
+        if cycles < 1:
+            raise ConfigError(f"At least 1 cycle is kept, got {cycles}.")
+        return await prune(self.place, cycles)
+
+    async def aclose(self) -> None:
+        """Let go of connections, if they serve nobody else; the next use opens anew."""
+        if self.place.kind == "project":
+            await self._store.aclose()
+
+    async def _back_to(self, cycle: int) -> list[CycleRecord]:
+        """Return the cycles after one, the newest first."""
+        found: list[CycleRecord] = []
+        before: int | None = None
+        while len(found) < LOOKED_BACK:
+            page = await self.cycles(before=before)
+            found += [one for one in page if one.number > cycle]
+            if len(page) < PAGE or page[-1].number <= cycle:
+                break
+            before = page[-1].number
+        return found
+
+
+async def agent_view(name: str, network: str = "default") -> AgentView:
+    """Return a view of an agent by its name; raises `ConfigError` where none is found."""
+    return AgentView(await place_named(name, network))
+
+
+async def known_agents(network: str = "default") -> list[AgentSummary]:
+    """Return the agents of this process, of the network's long-term storage and of the project, by name."""
+    summaries: list[AgentSummary] = []
+    for place in await all_places(network):
+        view = AgentView(place)
+        summaries.append(await view.summary())
+        await view.aclose()
+    return summaries
+
+
+async def send_feedback(
+    agent: str,
+    verdict: Verdict,
+    message: str = "",
+    *,
+    cycle: int | None = None,
+    action: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    by: str = "",
+) -> Feedback:
+    """Say what a person thinks of what an agent did or is about to do, from outside of it."""
+    view = await agent_view(agent)
+    try:
+        return await view.send_feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
+    finally:
+        await view.aclose()
+
+
+async def send_message(agent: str, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
+    """Send an agent plain JSON data, from outside of it."""
+    view = await agent_view(agent)
+    try:
+        return await view.send_message(topic, data, sender=sender)
+    finally:
+        await view.aclose()
