@@ -9,7 +9,7 @@ from pathlib import Path
 from redraft.core.steps import direct
 from redraft.cycles.cycle import Cycle, Means
 from redraft.cycles.spec import AgentSpec
-from redraft.cycles.state import CycleState
+from redraft.cycles.state import DERIVED, CycleState
 from redraft.models.scripted import ScriptedModel
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -33,8 +33,8 @@ class ScriptedBus:
     async def publish(self, topic, data, key, /):
         self.published.append((topic, data, key))
 
-    async def verdict(self, cycle, within, /):
-        self.waits.append((cycle, within))
+    async def verdict(self, cycle, within, known=(), /):
+        self.waits.append((cycle, within, list(known)))
         return self.verdicts.pop(0)
 
 
@@ -57,7 +57,7 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
     )
     made = CycleState(
         {"payload": state.get("payload", {}), "errors": []},
-        dict(state.get("derived", {})),
+        {**{key: {} for key in DERIVED}, **state.get("derived", {})},
         state.get("memory", {}),
     )
     return Cycle(spec, 7, NOON, made, means, step), model

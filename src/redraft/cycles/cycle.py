@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -28,8 +28,13 @@ class Bus(Protocol):
         """Publish something, once for each `key`."""
         ...
 
-    async def verdict(self, cycle: int, within: float | None, /) -> Feedback | None:
-        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over."""
+    async def verdict(
+        self, cycle: int, within: float | None, known: Collection[str] = (), /
+    ) -> Feedback | None:
+        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over.
+
+        `known` are the ids of what was said before: a person may decide on one action after the other.
+        """
         ...
 
 
