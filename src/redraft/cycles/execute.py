@@ -1,0 +1,148 @@
+"""Execute: do what was planned and allowed, each action a step of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from hashlib import sha256
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.texts import shortened
+from redraft.cycles.data import said
+from redraft.cycles.functions import call_function
+from redraft.cycles.governance import admit, refusal
+from redraft.cycles.http import fetched
+from redraft.cycles.planned import candidate, is_due, planned, shown, unplanned
+from redraft.cycles.rendering import outward_scopes, render_text, scopes_of
+from redraft.cycles.sense import http_call
+from redraft.cycles.spec_actuate import AlertAction, AnyAction, ApiCallAction, Execute, FunctionAction
+from redraft.cycles.stamp import stamp_of
+from redraft.text.templates import TemplateError
+from redraft.text.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redraft.cycles.cycle import Cycle
+
+ALERTS = "alerts"
+"""The topic on the bus under which alerts are published."""
+KEY_HEADER = "Idempotency-Key"
+LONGEST_LINE = 2_000
+LONGEST_RESULT = 20_000
+LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
+
+logger = logging.getLogger("redraft")
+
+
+async def execute(substage: Execute, cycle: Cycle) -> None:
+    """Add to `derivedData.execution` an outcome for each action: of the plan, then those due by condition.
+
+    One that fails does not stop the others, and is a failure of the cycle. One that is not approved is
+    `blocked`, one whose condition does not hold is `skipped`.
+    """
+    outcomes: list[dict[str, Any]] = cycle.state.derived_data["execution"].setdefault("actions", [])
+    own = {action.name: action for action in substage.config.actions}
+    admit(cycle)
+    # What is done may make another action due: its condition may read how this one went.
+    while waiting := _waiting(cycle, own, outcomes):
+        for one in waiting:
+            outcome = await _turn(one, own[one["action"]], substage.name, len(outcomes), cycle)
+            outcomes.append(outcome)
+            if outcome["status"] == "failed":
+                cycle.failures.append(f"actuate/{substage.name}/{one['action']}: {outcome['error']}")
+        admit(cycle)
+    for action in unplanned(cycle):
+        if action.name in own and (trouble := _undecidable(action, cycle)):
+            cycle.failures.append(f"actuate/{substage.name}/{action.name}: {trouble}")
+    if not any(outcome["status"] in ("succeeded", "failed") for outcome in outcomes):
+        cycle.skipped.append(f"actuate/{substage.name}")
+
+
+def _waiting(
+    cycle: Cycle, own: Mapping[str, AnyAction], outcomes: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    over = {outcome["id"] for outcome in outcomes}
+    return [one for one in planned(cycle) if one["action"] in own and one["id"] not in over]
+
+
+def _undecidable(action: AnyAction, cycle: Cycle) -> str:
+    try:
+        is_due(candidate(action), action, cycle)
+    except TemplateError as error:
+        return f"its condition can't be judged: {said(error)}"
+    return ""
+
+
+async def _turn(
+    one: dict[str, Any], action: AnyAction, substage: str, position: int, cycle: Cycle
+) -> dict[str, Any]:
+    """Return the outcome of one action that is in the plan."""
+    outcome: dict[str, Any] = {
+        "id": one["id"],
+        "action": action.name,
+        "type": action.type,
+        "status": "succeeded",
+        "result": None,
+        "error": None,
+        "idempotencyKey": idempotency_key(cycle, substage, position, action.name),
+        "startedAt": stamp_of(cycle.means.clock()),
+        "durationMs": 0.0,
+    }
+    if refused := refusal(one, cycle):
+        return {**outcome, "status": "blocked", "error": refused}
+    try:
+        if not is_due(one, action, cycle):
+            return {**outcome, "status": "skipped", "error": f"{action.when} does not hold"}
+    except TemplateError as error:
+        return {**outcome, "status": "failed", "error": f"its condition can't be judged: {said(error)}"}
+    step = f"actuate/{substage}/{action.name}"
+    return await cycle.step(step, dict[str, Any], _carried_out, outcome, one, action, cycle)
+
+
+async def _carried_out(
+    outcome: dict[str, Any], one: dict[str, Any], action: AnyAction, cycle: Cycle
+) -> dict[str, Any]:
+    began = perf_counter()
+    outcome = {**outcome, "startedAt": stamp_of(cycle.means.clock())}
+    try:
+        result = await _done(action, shown(one, action), outcome["idempotencyKey"], cycle)
+        outcome["result"] = _bounded(result)
+    except Exception as error:  # noqa: BLE001 (an action that fails, however, does not stop the others)
+        outcome |= {"status": "failed", "error": said(error)}
+    outcome["durationMs"] = round((perf_counter() - began) * 1000, 3)
+    return outcome
+
+
+async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle) -> Any:
+    if isinstance(action, ApiCallAction):
+        call = http_call(action, outward_scopes(cycle, seen))
+        kept = {name: value for name, value in call.headers.items() if name.lower() != KEY_HEADER.lower()}
+        return await fetched(replace(call, headers={**kept, KEY_HEADER: key}))
+    if isinstance(action, FunctionAction):
+        return await call_function(cycle, action.function, action.with_, seen, key)
+    message = shortened(visible(render_text(action.message, scopes_of(cycle, seen))), LONGEST_LINE)
+    data = {"severity": action.severity, "message": message}
+    if isinstance(action, AlertAction):
+        alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
+        await cycle.means.bus.publish(ALERTS, cycle.means.redacted(alert), key)
+    logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
+    return data
+
+
+def idempotency_key(cycle: Cycle, substage: str, position: int, action: str) -> str:
+    """Return what stays the same when a killed cycle is resumed, and is another in every other cycle.
+
+    The time at which the cycle began is part of it: an agent without a store counts from 1 again.
+    """
+    began = stamp_of(cycle.started_at)
+    parts = json.dumps([cycle.spec.name, cycle.number, began, substage, position, action])
+    return sha256(parts.encode()).hexdigest()[:32]
+
+
+def _bounded(result: Any) -> Any:
+    """Return a result as it is kept: prompts show it, so a long one is cut to its beginning."""
+    text = json.dumps(result, ensure_ascii=False)
+    return result if len(text) <= LONGEST_RESULT else {"cut": text[:LONGEST_RESULT], "length": len(text)}
