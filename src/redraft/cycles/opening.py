@@ -33,6 +33,11 @@ class Opened:
     post: Post
     lease: Lease | None
 
+    def check(self) -> None:
+        """Raise `LeaseError` where another process has come to run the agent meanwhile."""
+        if self.lease is not None and self.lease.lost is not None:
+            raise self.lease.lost
+
     async def aclose(self) -> None:
         """Write what is still to be written, and give the agent to the next process."""
         await self.bus.aclose()

@@ -1,0 +1,109 @@
+"""Agents for the tests: a whole file, its functions, and what they did."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from redraft import ScriptedModel
+from redraft.cycles.agent import CycleAgent
+from redraft.cycles.reading import AgentFile, read
+
+MONITOR = """\
+name: monitor
+description: Watches a rate.
+model: scripted
+stages:
+  sense:
+    substages:
+      - {type: function, name: rates, config: {function: look, required: true}}
+      - {type: agent-messages, name: mail, config: {into: mail}}
+  reason:
+    substages:
+      - type: analyze
+        name: rules
+        config:
+          rules: [{name: high, when: environmentalData.payload.rate > 5, message: "rate is high"}]
+      - {type: analyze, name: thought, config: {function: think}}
+      - type: plan
+        name: planner
+        config: {rules: [{action: lower, params: {level: 1}, reason: "as always"}]}
+  actuate:
+    substages:
+      - type: execute
+        name: acts
+        config:
+          actions: [{type: function, name: lower, function: lower, with: {level: "{{ params.level }}"}}]
+      - type: evaluate
+        name: checks
+        config: {checks: [{name: done, require: derivedData.execution.actions}]}
+  reflect:
+    substages:
+      - {type: learn, name: learner, prompt: "Learn of {{ memory.feedbackHistory | json }}"}
+      - {type: update-state, name: keep, config: {retention: {memory.recentActions: {maxItems: 3}}}}
+      - type: capture-metrics
+        name: count
+        config: {trackCycleDuration: true, trackLLMTokens: true, trackAnomalyCount: true}
+"""
+NOTHING_LEARNT = '{"newPatterns": []}'
+
+
+class World:
+    """What the monitor looks at and acts on."""
+
+    def __init__(self, rate=3):
+        self.rate = rate
+        self.looks = 0
+        self.levels = []
+        self.keys = []
+
+    def look(self):
+        self.looks += 1
+        if isinstance(self.rate, Exception):
+            raise self.rate
+        return {"rate": self.rate}
+
+    def think(self, state):
+        if state["environmentalData"]["payload"].get("rate", 0) < 0:
+            raise ValueError("a rate is at least 0")
+        return {}
+
+    def lower(self, level, idempotency_key=""):
+        self.levels.append(level)
+        self.keys.append(idempotency_key)
+        return {"level": level}
+
+    @property
+    def functions(self):
+        return {"look": self.look, "lower": self.lower, "think": self.think}
+
+
+class Clock:
+    """A clock that stands still until it is told."""
+
+    def __init__(self):
+        self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+    def passes(self, **time):
+        self.now += timedelta(**time)
+
+
+def monitor(world=None, *, text=MONITOR, replies=None, **given):
+    """Return an agent of this file; its model answers with `replies`, by default that nothing was learnt."""
+    source = AgentFile(text, "monitor.yaml")
+    model = ScriptedModel(replies or (lambda request: NOTHING_LEARNT))
+    return CycleAgent(
+        read(source),
+        functions=(world or World()).functions,
+        models={"scripted": model},
+        source=source,
+        **given,
+    )
+
+
+def run(coroutine, seconds=20):
+    """Run a coroutine, with a bound on the time that a test may take."""
+    return asyncio.run(asyncio.wait_for(coroutine, seconds))

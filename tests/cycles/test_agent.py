@@ -1,0 +1,302 @@
+import asyncio
+
+import pytest
+
+from agents import MONITOR, Clock, World, monitor, run
+from redraft.core.errors import ConfigError, LeaseError
+from redraft.cycles.agent import CycleAgent
+from redraft.cycles.events import CycleFinished, CycleStarted, SubstageFinished
+from redraft.cycles.journal import PREFIX
+from redraft.loop.journal import STEP
+from redraft.stores.memory import MemoryStore
+
+
+def without(*stages):
+    """Return the text of the monitor's file without these stages."""
+    kept, is_left_out = [], False
+    for line in MONITOR.splitlines():
+        if line.startswith("  ") and not line.startswith("   "):
+            is_left_out = line.strip(" :") in stages
+        kept += [] if is_left_out else [line]
+    return "\n".join(kept)
+
+
+def test_a_cycle_goes_through_all_stages_and_says_so():
+    events = []
+    agent = monitor(on_event=events.append)
+    result = agent.run_cycle_sync()
+    assert (result.number, result.status, result.trigger, result.error) == (1, "finished", "manual", "")
+    assert result.state["environmentalData"]["payload"]["rate"] == 3
+    [action] = result.state["derivedData"]["execution"]["actions"]
+    assert (action["status"], action["result"]) == ("succeeded", {"level": 1})
+    assert result.state["memory"]["recentActions"] == list(agent.memory.of("recentActions")) != []
+    assert list(result.stages) == ["sense", "reason", "actuate", "reflect"]
+    assert result.metrics.anomalies == 0
+    assert result.metrics.tokens > 0
+    assert [type(event) for event in events] == [CycleStarted, *[SubstageFinished] * 8, CycleFinished]
+    names = "sense rules thought planner acts checks learner keep"
+    assert [event.substage for event in events[1:-1]] == names.split()
+
+
+@pytest.mark.parametrize(
+    "stages", [["reflect"], ["actuate"], ["reason"], ["sense"], ["reason", "actuate"], ["sense", "reason"]]
+)
+def test_any_stage_may_be_left_out(stages):
+    text = without(*stages)
+    if stages == ["actuate"]:
+        text = text.replace(
+            'config: {rules: [{action: lower, params: {level: 1}, reason: "as always"}]}', "prompt: Plan."
+        )
+    result = monitor(text=text).run_cycle_sync()
+    assert not set(stages) & set(result.stages)
+    assert result.number == 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "status", "skipped", "said"),
+    [
+        (ConnectionError("no route"), "failed", 5, "sense: OutputError: The source 'rates' is required"),
+        (-1, "failed", 3, "reason/thought: ValueError: a rate is at least 0"),
+    ],
+)
+def test_after_a_failure_only_reflect_runs(rate, status, skipped, said):
+    world = World(rate)
+    agent = monitor(world)
+    result = agent.run_cycle_sync()
+    assert result.status == status
+    assert said in result.error
+    assert len(result.metrics.skipped) == skipped
+    assert world.levels == []
+    assert result.metrics.failures
+    assert "reflect" in result.stages
+    world.rate = 3
+    assert agent.run_cycle_sync().status == "finished"
+
+
+def test_a_learn_that_fails_leaves_the_memory_to_update_state():
+    agent = monitor(replies=lambda request: "")
+    result = agent.run_cycle_sync()
+    assert result.status == "failed"
+    assert "reflect/learner" in result.error
+    assert len(agent.memory.of("recentActions")) == 1
+
+
+def test_feedback_is_seen_by_the_next_learn_and_remembered_once():
+    prompts = []
+
+    def answer(request):
+        prompts.append(request.messages[-1].content)
+        return '{"newPatterns": []}'
+
+    async def main():
+        async with monitor(replies=answer) as agent:
+            await agent.run_cycle()
+            await agent.send_feedback("reject", "the rate was fine", cycle=1)
+            await agent.run_cycle()
+            await agent.run_cycle()
+            return agent.memory
+
+    memory = run(main())
+    assert "the rate was fine" not in prompts[0]
+    assert "the rate was fine" in prompts[1]
+    [item] = memory.of("feedbackHistory")
+    assert (item["verdict"], item["cycle"]) == ("reject", 1)
+
+
+def test_without_update_state_feedback_stays_pending():
+    text = "\n".join(line for line in MONITOR.splitlines() if "update-state" not in line)
+
+    async def main():
+        store = MemoryStore()
+        async with monitor(text=text, storage=store) as agent:
+            await agent.send_feedback("approve", "good")
+            result = await agent.run_cycle()
+            assert result.state["memory"]["feedbackHistory"] == []
+            again = await agent.run_cycle()
+            return again, await store.find("feedback", where={"status": "pending"})
+
+    result, pending = run(main())
+    assert len(pending) == 1
+    assert result.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"verdict": "perhaps"}, "A verdict is one of approve, reject, modify; got 'perhaps'."),
+        ({"verdict": "modify"}, "The verdict 'modify' has `changes`"),
+        ({"verdict": "approve", "changes": {"a": 1}}, "The verdict 'modify' has `changes`"),
+        ({"verdict": "approve", "message": "x" * 4_001}, "Feedback may have 4,000 characters"),
+    ],
+)
+def test_what_is_no_feedback_is_refused(given, said):
+    with pytest.raises(ConfigError, match=said):
+        run(monitor().send_feedback(**given))
+
+
+def test_a_memory_in_a_store_is_there_for_the_next_process():
+    async def main():
+        store = MemoryStore()
+        async with monitor(storage=store) as agent:
+            for _ in range(5):
+                await agent.run_cycle()
+        async with monitor(storage=store) as agent:
+            result = await agent.run_cycle()
+            steps = await store.find(STEP, prefix=PREFIX)
+            await agent.aclose()
+            return result, steps, await store.find(STEP, prefix=PREFIX)
+
+    result, during, after = run(main())
+    assert result.number == 6
+    assert [item["cycle"] for item in result.state["memory"]["recentActions"]] == [4, 5, 6]
+    assert after == []
+    assert all(int(record.key[6:16]) == 6 for record in during)
+
+
+def test_a_cycle_that_was_cancelled_goes_on_and_repeats_nothing():
+    world, world_again = World(), World()
+    hangs = asyncio.Event
+
+    async def main():
+        store = MemoryStore()
+        reached = hangs()
+
+        async def answer(request):
+            reached.set()
+            await asyncio.sleep(60)
+
+        first = monitor(world, storage=store, replies=answer)
+        cycle = asyncio.ensure_future(first.run_cycle())
+        await reached.wait()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+        await first.aclose()
+        [record] = await store.find("cycle")
+        assert record.data["status"] == "abandoned"
+        async with monitor(world_again, storage=store) as agent:
+            return await agent.run_cycle()
+
+    result = run(main())
+    assert (result.number, result.status) == (1, "finished")
+    assert world.keys != []
+    assert (world_again.looks, world_again.levels) == (0, [])
+    assert len(result.state["memory"]["recentActions"]) == 1
+
+
+def test_a_cycle_of_another_file_is_given_up():
+    async def main():
+        store = MemoryStore()
+        reached = asyncio.Event()
+
+        async def answer(request):
+            reached.set()
+            await asyncio.sleep(60)
+
+        first = monitor(storage=store, replies=answer)
+        cycle = asyncio.ensure_future(first.run_cycle())
+        await reached.wait()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+        await first.aclose()
+        async with monitor(storage=store, text=without("sense")) as agent:
+            result = await agent.run_cycle()
+        return result, [record.data["status"] for record in await store.find("cycle")]
+
+    result, statuses = run(main())
+    assert result.number == 2
+    assert statuses == ["failed", "finished"]
+
+
+def test_cycles_of_one_agent_never_overlap():
+    at_once = []
+
+    class Busy(World):
+        async def look(self):
+            at_once.append(1)
+            assert len(at_once) == 1
+            await asyncio.sleep(0.01)
+            at_once.pop()
+            return {"rate": 1}
+
+    async def main():
+        agent = monitor(Busy())
+        return await asyncio.gather(*(agent.run_cycle() for _ in range(5)))
+
+    assert [result.number for result in run(main())] == [1, 2, 3, 4, 5]
+
+
+def test_a_second_agent_of_the_name_gets_a_lease_error():
+    async def main():
+        store = MemoryStore()
+        async with monitor(storage=store) as first:
+            await first.run_cycle()
+            with pytest.raises(LeaseError, match="'monitor' is run by this process"):
+                await monitor(storage=store).run_cycle()
+        async with monitor(storage=store) as second:
+            return await second.run_cycle()
+
+    assert run(main()).number == 2
+
+
+def test_records_of_cycles_are_bounded_and_without_secrets(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
+    text = MONITOR.replace("stages:", "memory: {cycles: 3}\nstages:", 1)
+
+    class Leaky(World):
+        def lower(self, level):
+            return {"said": "it is correct-horse-battery", "much": "x" * 60_000}
+
+    async def main():
+        store = MemoryStore()
+        async with monitor(Leaky(), storage=store, text=text) as agent:
+            for _ in range(6):
+                result = await agent.run_cycle()
+        return result, await store.find("cycle"), await store.find("memory")
+
+    result, cycles, memory = run(main())
+    assert [record.key for record in cycles] == [f"{number:010d}" for number in (4, 5, 6)]
+    assert "correct-horse-battery" in str(result.state["derivedData"])
+    assert "correct-horse" not in str(cycles) + str(memory)
+    assert len(str(cycles[0].data)) < 30_000
+
+
+def test_the_clock_is_the_one_given():
+    clock = Clock()
+
+    class Slow(World):
+        def look(self):
+            clock.passes(seconds=2)
+            return {"rate": 1}
+
+    result = monitor(Slow(), clock=clock).run_cycle_sync()
+    assert result.metrics.duration_ms == 2_000
+
+
+def test_sync_cycles_go_on_from_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    agent = monitor(storage="project")
+    assert [agent.run_cycle_sync().number for _ in range(2)] == [1, 2]
+    assert monitor(storage="project").run_cycle_sync().number == 3
+
+
+def test_a_storage_that_is_none_is_refused_before_anything(monkeypatch):
+    with pytest.raises(ConfigError, match="REDRAFT_HOME"):
+        monitor(storage="project")
+    with pytest.raises(ConfigError, match="storage='else'"):
+        monitor(storage="else")
+
+
+def test_an_agent_is_of_a_file_or_of_a_spec(tmp_path):
+    (tmp_path / "agent.yaml").write_text(MONITOR)
+    world = World()
+    agent = CycleAgent.from_file(
+        tmp_path / "agent.yaml", functions=world.functions, models={"scripted": monitor()._model_for(None)}
+    )
+    assert agent.run_cycle_sync().success
+    spec = agent.spec.model_copy(update={"stages": replace_reflect(agent.spec.stages)})
+    assert CycleAgent(spec, functions=world.functions).run_cycle_sync().success
+
+
+def replace_reflect(stages):
+    return stages.model_copy(update={"reflect": None})
