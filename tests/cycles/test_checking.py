@@ -120,6 +120,10 @@ FILES = {
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
     "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "there is no 'nobody'"),
     "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "there is no 'nobody'"),
+    # variables of the environment
+    "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls read it"),
+    "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls read it"),
+    "a variable that is not listed": ("env: [KEY]\n" + stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ env.KEI }}'}}"), 8, "sense", "s", "config.headers.a", "'KEI' is not listed under 'env'"),
     # functions
     "a function that is not given": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "gave no function 'read_rate'; did you mean 'read_rates'"),
     "a function given too little": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
@@ -244,3 +248,24 @@ def test_every_text_that_is_rendered_is_checked():
     }
     assert rendered <= TEMPLATES
     assert {"when", "require"} == CONDITIONS
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        stage(
+            "sense",
+            "type: api\nname: s\nconfig: {url: 'http://x/{{ env.KEY }}', body: {a: ['{{ env.KEY }}']}}",
+        ),
+        stage("sense", "type: csv\nname: s\nconfig: {path: '{{ env.KEY }}/x.csv'}"),
+        stage("sense", "type: function\nname: s\nconfig: {function: hold, with: {batch: '{{ env.KEY }}'}}"),
+        stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, headers: {a: '{{ env.KEY }}'}}"),
+    ],
+)
+def test_requests_and_calls_read_the_environment(file):
+    assert checked("env: [KEY]\n" + file).env == ["KEY"]
+
+
+def test_a_variable_has_the_name_of_one():
+    with pytest.raises(AgentFileError, match=r"line 1.*env\.0"):
+        checked("env: ['MY KEY']\n" + stage("sense", "type: csv\nname: s\nconfig: {path: x}"))

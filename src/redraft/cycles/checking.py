@@ -37,6 +37,10 @@ SCOPES: Mapping[str, tuple[str, ...] | None] = {
 }
 """What templates see, and the keys that each has, where they are known."""
 
+ENV = "env"
+OUTWARD = frozenset({"url", "headers", "body", "with", "path"})
+"""Keys of what goes out, or in to the program: there `env` is seen, so that no prompt or log shows a key."""
+
 FILLED = ("state", "idempotency_key")
 """Parameters of a function that are filled by their names."""
 
@@ -120,7 +124,10 @@ class _Check:
         for path in sorted(found.paths, key=str):
             name = str(path[0])
             if name not in scopes:
-                self.fail(text.way, f"there is no {name!r} to read; {nearest(name, scopes)}")
+                hint = "only requests and calls read it" if name == ENV else nearest(name, scopes)
+                self.fail(text.way, f"there is no {name!r} to read; {hint}")
+            if name == ENV and len(path) > 1 and path[1] not in self.spec.env:
+                self.fail(text.way, f"the variable {path[1]!r} is not listed under 'env'")
             keys = SCOPES.get(name)
             if keys is not None and len(path) > 1 and path[1] not in keys:
                 self.fail(text.way, f"{name!r} has no {path[1]!r}; {nearest(str(path[1]), keys)}")
@@ -230,4 +237,5 @@ def _further(way: Way, stage: str) -> tuple[str, ...]:
     """Return the names that a place sees beside those of the cycle."""
     if stage == "reason" and "constraints" in way:
         return ("action",)
-    return ("action", "params") if stage == "actuate" and "actions" in way else ()
+    outward = (ENV,) if OUTWARD.intersection(way) else ()
+    return ("action", "params", *outward) if stage == "actuate" and "actions" in way else outward

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from redraft.cycles.spec_actuate import Actuate
-from redraft.cycles.spec_parts import Milliseconds, Name, Strict
+from redraft.cycles.spec_parts import Milliseconds, Name, Strict, Variable
 from redraft.cycles.spec_reason import Reason
 from redraft.cycles.spec_reflect import Reflect
 from redraft.cycles.spec_sense import Sense
@@ -61,7 +61,7 @@ class AgentSpec(Strict):
     models: dict[str, str] = Field(
         default_factory=dict[str, str], description="What a model's name stands for."
     )
-    env: list[str] = Field(
+    env: list[Variable] = Field(
         default_factory=list[str],
         description="The environment variables that requests and calls may read, as `env.NAME`: no key has "
         "to stand in the file, and no prompt can show one.",

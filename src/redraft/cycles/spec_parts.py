@@ -15,6 +15,7 @@ Expression = Annotated[
     Field(description="What has to hold, such as `environmentalData.payload.rate > 5`, in braces or bare."),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Milliseconds = Annotated[int, Field(ge=1)]
 
 
