@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -83,14 +83,13 @@ def no_agents() -> Text:
     return Text("No agent has run here yet: redraft cycle run FILE")
 
 
-def actions_said(derived: Mapping[str, object]) -> str:
+def actions_said(derived: Mapping[str, Any]) -> str:
     """Say how many actions of a cycle were done, and how many were not."""
-    execution = derived.get("execution")
-    actions = execution.get("actions", ()) if isinstance(execution, dict) else ()
-    done = [one for one in actions if one.get("status") == "succeeded"]
+    actions: list[Mapping[str, Any]] = derived.get("execution", {}).get("actions", [])
+    done = sum(one["status"] == "succeeded" for one in actions)
     if not actions:
         return NONE
-    return f"{len(done)} done" if len(done) == len(actions) else f"{len(done)} of {len(actions)} done"
+    return f"{done} done" if done == len(actions) else f"{done} of {len(actions)} done"
 
 
 def time_said(milliseconds: float) -> str:

@@ -39,7 +39,11 @@ def run_agent(agent: CycleAgent, cycles: int | None) -> None:
     by_hand = all(isinstance(one, ManualTrigger) for one in agent.spec.triggers)
 
     async def running() -> None:
-        async with agent:
-            await agent.run_forever(cycles or (1 if by_hand else None), at_once=cycles is not None)
+        try:
+            async with agent:
+                await agent.run_forever(cycles or (1 if by_hand else None), at_once=cycles is not None)
+        finally:
+            if (storage := storage_of("default")) is not None:
+                await storage.aclose()
 
     asyncio.run(running())

@@ -43,10 +43,8 @@ def feedback(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         from redraft.cli.kept_agents import changes_given, leave_feedback
         from redraft.core.errors import ConfigError
 
-        verdicts: list[Verdict] = []
-        verdicts += ["approve"] if approve else []
-        verdicts += ["reject"] if reject else []
-        verdicts += ["modify"] if modify is not None else []
+        given: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
+        verdicts = [verdict for verdict, is_given in given.items() if is_given]
         if len(verdicts) != 1:
             raise ConfigError("Give one of --approve, --reject and --modify.")
         said = leave_feedback(

@@ -142,7 +142,7 @@ class CycleAgent:
         """
         async with self._turn:
             at = await self._open()
-            at.check()
+            await at.home.begin()
             try:
                 return await self._cycle(at, trigger)
             except ChangedRunError as error:

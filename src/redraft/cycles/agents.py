@@ -9,7 +9,8 @@ from redraft.core.errors import ConfigError
 from redraft.cycles.bell import ring
 from redraft.cycles.card import AgentCard, card_of
 from redraft.cycles.feedback import Feedback
-from redraft.cycles.home import MEMORY, memory_of, prune
+from redraft.cycles.home import memory_of, prune
+from redraft.cycles.keeping import MEMORY
 from redraft.cycles.kept_cycle import cycle_key, cycle_of, fit_to_keep
 from redraft.cycles.mail import Post, pending
 from redraft.cycles.memory_history import differences, memory_at
@@ -83,7 +84,7 @@ class AgentView:
 
     async def memory(self) -> Memory:
         """Return what the agent remembers now."""
-        record = await self._store.get(MEMORY, MEMORY)
+        record = await self._store.get(*MEMORY)
         return held(self._store) if record is None else memory_of(record)
 
     async def memory_at(self, cycle: int) -> Memory:

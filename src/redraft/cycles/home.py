@@ -7,9 +7,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
-from redraft.core.errors import StoreError
+from redraft.core.errors import LeaseError, StoreError
 from redraft.core.steps import direct
 from redraft.cycles.journal import CycleJournal, forget_before
+from redraft.cycles.keeper import first_number, joined
+from redraft.cycles.keeping import MEMORY
 from redraft.cycles.kept_cycle import UNFINISHED, cycle_key, cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
@@ -19,6 +21,7 @@ from redraft.stores.base import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from redraft.core.protocols import Step
     from redraft.cycles.card import AgentCard
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from redraft.cycles.places import AgentPlace
     from redraft.cycles.record import CycleRecord
 
-MEMORY = "memory"
-"""The kind of the record of an agent's memory, and its key."""
 AT_ONCE = 100
 
 logger = logging.getLogger("redraft")
@@ -64,12 +65,20 @@ class AgentHome:
         self._is_new = True
         self._sweeping: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Read what there is: the memory, and the last cycle; raises `StoreError` where that can't be."""
+    async def open(self, now: datetime) -> None:
+        """Take the lease, and read what there is: the memory, and the last cycle.
+
+        Raises `LeaseError` where another process runs the agent, and `StoreError` where nothing can be read
+        for another reason than an outage of the database.
+        """
         store = self.place.store
-        record = await store.get(MEMORY, MEMORY)
+        record = await self.keeping.load()
         if record is not None:
             self.memory = memory_of(record)
+        if self.keeping.is_away:
+            self.number = first_number(now) - 1
+            await self.keeping.save([self._card.record])
+            return
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
             last = cycle_of(newest[0])
@@ -79,6 +88,15 @@ class AgentHome:
         await register(self.place)
         if self.place.lasts:
             await forget_before(store, self.number + 1)
+
+    async def begin(self) -> None:
+        """Get ready for a cycle; raises `LeaseError` where another process has come to run the agent."""
+        lease = self.keeping.lease
+        if lease is not None and lease.lost is not None:
+            raise LeaseError(*lease.lost.args) from lease.lost
+        if (earlier := self.keeping.earlier()) is not None:
+            data = joined(earlier.data, to_json(self.memory))
+            self.memory = Memory(data["items"], data["cycle"])
 
     def step(self, number: int) -> Step:
         """Return what carries out the effects of a cycle: a journal, where it would outlive the process."""
@@ -198,7 +216,7 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
 
 def memory_record(memory: Memory) -> Record:
     """Return a memory as the record that keeps it."""
-    return Record(MEMORY, MEMORY, to_json(memory))
+    return Record(*MEMORY, to_json(memory))
 
 
 def memory_of(record: Record) -> Memory:

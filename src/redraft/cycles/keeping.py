@@ -11,13 +11,27 @@ from redraft.core.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.cycles.lease import Lease
     from redraft.stores.base import Record, Store
+
+MEMORY = ("memory", "memory")
+"""The kind and key of the record of an agent's memory."""
 
 logger = logging.getLogger("redraft")
 
 
 class Keeping(Protocol):
-    """Write the records of an agent; a store that can't be reached costs no cycle."""
+    """Write the records of an agent that has the `lease`; a store out of reach costs no cycle."""
+
+    lease: Lease | None
+
+    async def load(self) -> Record | None:
+        """Take the lease, and return the record of the memory, if there is one; raises `LeaseError`."""
+        ...
+
+    def earlier(self) -> Record | None:
+        """Return, once, a memory that could not be read at the start and is known now."""
+        ...
 
     @property
     def is_away(self) -> bool:
@@ -40,11 +54,22 @@ class Keeping(Protocol):
 class DirectKeeping:
     """Write at once, in the process or a file: a `Keeping`. What could not be written is with the next."""
 
-    def __init__(self, store: Store, agent: str) -> None:
+    def __init__(self, store: Store, agent: str, lease: Lease | None = None) -> None:
+        self.lease = lease
         self._store = store
         self._agent = agent
         self._waiting: list[Sequence[Record]] = []
         self._turn = asyncio.Lock()
+
+    async def load(self) -> Record | None:
+        """Take the lease, and return the record of the memory; raises `StoreError` where it can't be read."""
+        if self.lease is not None:
+            await self.lease.take()
+        return await self._store.get(*MEMORY)
+
+    def earlier(self) -> Record | None:
+        """Return None: what can't be read at the start raises."""
+        return None
 
     @property
     def is_away(self) -> bool:
@@ -74,8 +99,10 @@ class DirectKeeping:
                 return
 
     async def aclose(self) -> None:
-        """Try once more what could not be written."""
+        """Try once more what could not be written, and give the lease back."""
         await self.settled()
+        if self.lease is not None:
+            await self.lease.give_back()
 
     async def _write(self) -> None:
         while self._waiting:

@@ -26,24 +26,15 @@ PATIENCE = 0.015
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Hold the home of an agent, what is sent to it and from it, and the right to run it."""
+    """Hold the home of an agent, and what is sent to it and from it."""
 
     home: AgentHome
     bus: AgentBus
     post: Post
-    lease: Lease | None
-
-    def check(self) -> None:
-        """Raise `LeaseError` where another process has come to run the agent meanwhile."""
-        if self.lease is not None and self.lease.lost is not None:
-            raise self.lease.lost
 
     async def aclose(self) -> None:
         """Write what is still to be written, and give the agent to the next process."""
         await self.bus.aclose()
-        await self.home.settled()
-        if self.lease is not None:
-            await self.lease.give_back()
         await self.home.aclose()
 
 
@@ -55,11 +46,12 @@ async def opened(
     waiting: Waiting,
 ) -> Opened:
     """Return an agent's home, opened; raises `LeaseError` where another process runs it."""
-    patience = PATIENCE if place.kind == "network" else None
-    keeping: Keeping = DirectKeeping(place.store, place.agent)
+    keeping: Keeping
     if place.storage is not None:
-        keeping = place.storage.keeper_for(place.agent)
-    lease = Lease(place.store, place.agent) if place.lasts else None
+        keeping, patience = place.storage.keeper_for(place.agent), PATIENCE
+    else:
+        lease = Lease(place.store, place.agent) if place.lasts else None
+        keeping, patience = DirectKeeping(place.store, place.agent, lease), None
     home = AgentHome(
         place,
         keeping,
@@ -68,9 +60,7 @@ async def opened(
         withheld=withheld,
         patience=patience,
     )
-    if lease is not None:
-        await lease.take()
-    await home.open()
+    await home.open(clock())
     post = Post(place.store, withheld, clock)
     bus = AgentBus(
         place,
@@ -80,4 +70,4 @@ async def opened(
         waiting=waiting,
         patience=patience,
     )
-    return Opened(home, bus, post, lease)
+    return Opened(home, bus, post)
