@@ -153,7 +153,7 @@ def test_tables_that_are_gone_are_made_anew(place):
         store = PostgresStore(place.url)
         await store.put(note())
         await store.get("note", "a")
-        place.ask("DROP TABLE redraft_records, redraft_schema")
+        place.ask("DROP TABLE redraft_records, redraft_agent_records, redraft_schema")
         for call in (store.put(note()), store.get("note", "a")):
             with pytest.raises(StoreError, match='"redraft_records" does not exist'):
                 await call

@@ -1,0 +1,282 @@
+"""Keeper: writes what an agent keeps, and lets it go on while the database is slow or away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import LeaseError, StoreError
+from redraft.stores.row import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from redraft.cycles.lease import Lease
+    from redraft.cycles.spool import Batch, Spool
+    from redraft.stores.base import Record, Store
+
+MEMORY = ("memory", "memory")
+"""The kind and key of the record of an agent's memory."""
+PATIENCE = 0.015
+"""Seconds that a cycle waits for what it saves."""
+SILENCE = 1.0
+"""Seconds after which a database that does not answer is taken to be away; also in the end."""
+FIRST_WAIT = 3.0
+"""Seconds that the first cycle waits for its memory."""
+SHORTEST, LONGEST = 0.05, 1.0
+"""Seconds between two tries, at first and at most."""
+
+logger = logging.getLogger("redraft")
+
+
+def first_number(moment: datetime) -> int:
+    """Return the number of the first cycle where nobody can say what the last one was: beyond all counted.
+
+    It is the time in seconds, so that no earlier cycle is written over, and no key of an action comes twice.
+    """
+    return int(moment.timestamp())
+
+
+def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a memory that goes on from an earlier one: its items, then those that are new."""
+    items: dict[str, list[Any]] = {key: list(found) for key, found in earlier["items"].items()}
+    for key, found in later["items"].items():
+        new = {item["id"] for item in found}
+        items[key] = [*(item for item in items.get(key, []) if item["id"] not in new), *found]
+    return {**later, "items": items}
+
+
+class Keeper:
+    """Write what an agent keeps, in order, each save as one; an outage of the database costs it nothing.
+
+    `load` comes first. A `save` waits 15 ms at most, and goes on behind what it does not wait for. While the
+    database is away all is held here, what a later save says again only once, and in the `spool` if there is
+    one; when it is back the `lease` is renewed before anything is written. A memory that could not be read at
+    the start is joined to the one that began without it: see `earlier`. The log has one warning for each
+    outage, and one line when it is over. For one event loop.
+    """
+
+    def __init__(
+        self, store: Store, agent: str, spool: Spool | None = None, *, lease: Lease | None = None
+    ) -> None:
+        self.lease = lease
+        self._store = store
+        self._agent = agent
+        self._spool = spool
+        self._pending: Batch = {}
+        self._writing: Batch = {}
+        self._saved = self._written = 0
+        self._is_away = self._is_partial = False
+        self._earlier: Record | None = None
+        self._refused: LeaseError | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._hurry = asyncio.Event()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the database is known to be out of reach."""
+        return self._is_away
+
+    async def load(self) -> Record | None:
+        """Take the lease, write what an earlier process could not, and return the record of the memory.
+
+        Where the database is away, it is what the spool says of the memory, else None: then there may be one
+        that nobody can read now, and cycles must be numbered from `first_number`. Raises `LeaseError`, and
+        `StoreError` for a spool that can't be used.
+        """
+        if self._spool is not None:
+            self._pending, self._is_partial = self._spool.read()
+        try:
+            return await asyncio.wait_for(self._read(), FIRST_WAIT)
+        except LeaseError:
+            raise
+        except TimeoutError:
+            self._goes_away(f"it has not answered for {FIRST_WAIT:g} s")
+        except StoreError as error:
+            self._goes_away(str(error))
+        found = self._pending.get(MEMORY)
+        self._is_partial = self._is_partial or found is None
+        self._begin()
+        return found
+
+    async def save(self, records: Sequence[Record], /) -> None:
+        """Write records as one, after all that came before; those that can't be written now are later.
+
+        Raises `StoreError` for a record that no database can hold, and `LeaseError` when another process has
+        become the one that runs this agent.
+        """
+        self._check_lease()
+        for record in records:
+            row_of(record)  # what can't be stored must not stand before all that comes after it
+        is_behind = bool(self._pending) or self._written < self._saved or self._is_away
+        self._pending |= {(record.kind, record.key): record for record in records}
+        if is_behind:
+            self._hold_back(records)
+        self._saved += 1
+        number = self._saved
+        self._begin()
+        if self._is_away:
+            return
+        await self._until(lambda: self._written >= number or self._is_away or self._is_over(), PATIENCE)
+        if self._written < number and not is_behind:
+            self._hold_back(records)
+        self._check_lease()
+
+    def earlier(self) -> Record | None:
+        """Return, once, the stored memory that could not be read at the start and is known now.
+
+        The agent goes on with `joined(earlier, its own)`; what was saved until now is joined already.
+        """
+        found, self._earlier = self._earlier, None
+        if found is not None:
+            _join(found, self._pending)
+        return found
+
+    async def settled(self) -> None:
+        """Wait until all that was saved is written, or can't be."""
+        await self._until(lambda: self._written >= self._saved or self._is_away or self._is_over(), None)
+
+    async def aclose(self) -> None:
+        """Write what can be written within a second, give the lease back, and let go of the spool."""
+        self._hurry.set()
+        await self._until(lambda: self._written >= self._saved or self._is_over(), SILENCE)
+        if (writer := self._writer) is not None:
+            writer.cancel()
+            await asyncio.wait([writer])
+        if self._pending:
+            where = "is lost" if self._spool is None else f"is in {self._spool.path} for the next start"
+            logger.warning(
+                "The agent %r ends while its database is away: what is not written by now %s.",
+                self._agent,
+                where,
+            )
+        if self.lease is not None:
+            await self.lease.give_back()
+        if self._spool is not None:
+            self._spool.close()
+
+    async def _read(self) -> Record | None:
+        if self.lease is not None:
+            await self.lease.take()
+        if self._pending:
+            await self._write(self._pending)
+            self._pending, self._earlier = {}, None
+            self._done(self._saved)
+        return await self._store.get(*MEMORY)
+
+    def _begin(self) -> None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_behind(), name=f"redraft-keeper-{self._agent}")
+
+    async def _write_behind(self) -> None:
+        """Write until nothing is left to be written, however long that takes."""
+        wait = SHORTEST
+        while self._pending or self._is_away:
+            self._writing, self._pending, through = self._pending, {}, self._saved
+            try:
+                await self._watched(self._write(self._writing))
+            except StoreError as error:
+                self._take_back()
+                if isinstance(error, LeaseError):
+                    self._refused = error
+                    break
+                self._goes_away(str(error))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), wait)
+                self._hurry.clear()
+                wait = min(2 * wait, LONGEST)
+            except BaseException:
+                self._take_back()
+                raise
+            else:
+                wait, self._writing = SHORTEST, {}
+                self._done(through)
+        self._tell()
+
+    async def _write(self, batch: Batch) -> None:
+        if self._is_away and self.lease is not None:
+            await self.lease.take()
+        if self._is_partial:
+            self._earlier = await self._store.get(*MEMORY)
+            self._is_partial = False
+        if self._earlier is not None:
+            _join(self._earlier, batch)
+        if batch:
+            await self._store.put_all(list(batch.values()))
+        elif self._is_away:
+            await self._store.get(*MEMORY)  # to see whether it answers
+
+    async def _watched(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Wait for what is written, and notice when no answer comes; what was sent is not taken back."""
+        task = asyncio.ensure_future(writing)
+        try:
+            await asyncio.wait([task], timeout=SILENCE)
+            if not task.done():
+                self._goes_away(f"it has not answered for {SILENCE:g} s")
+            await task
+        finally:
+            task.cancel()
+
+    def _take_back(self) -> None:
+        self._writing, self._pending = {}, self._writing | self._pending
+
+    def _done(self, through: int) -> None:
+        self._written = through
+        if not self._pending and self._spool is not None:
+            self._spool.clear()
+        if self._is_away:
+            self._is_away = False
+            logger.info("The database of the agent %r is back, and what was not written is.", self._agent)
+        self._tell()
+
+    def _goes_away(self, why: str) -> None:
+        if not self._is_away:
+            self._is_away = True
+            logger.warning(
+                "The agent %r goes on without its database, which gets all when it is back: %s",
+                self._agent,
+                why,
+            )
+            self._tell()
+
+    def _hold_back(self, records: Iterable[Record]) -> None:
+        if self._spool is not None:
+            self._spool.add(records, is_partial=self._is_partial)
+            if self._spool.is_large():
+                held = self._writing | self._pending
+                self._spool.replace(held.values(), is_partial=self._is_partial)
+
+    def _check_lease(self) -> None:
+        refused = self._refused or (self.lease.lost if self.lease is not None else None)
+        if refused is not None:
+            raise LeaseError(*refused.args) from refused
+
+    def _is_over(self) -> bool:
+        return self._writer is None or self._writer.done()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def _until(self, holds: Callable[[], bool], within: float | None) -> None:
+        """Wait until something holds, or so many seconds."""
+        loop = asyncio.get_running_loop()
+        end = None if within is None else loop.time() + within
+        while not holds():
+            left = None if end is None else end - loop.time()
+            if left is not None and left <= 0:
+                return
+            if self._news is None or self._news.done():
+                self._news = loop.create_future()
+            await asyncio.wait([self._news], timeout=left)
+
+
+def _join(earlier: Record, batch: Batch) -> None:
+    """Let the memory in a batch go on from an earlier one; to do so again changes nothing."""
+    if (memory := batch.get(MEMORY)) is not None:
+        batch[MEMORY] = replace(memory, data=joined(earlier.data, memory.data))

@@ -1,0 +1,367 @@
+"""The keeper on a store that is slow, away, silent, and back."""
+
+import asyncio
+import logging
+import math
+from datetime import UTC, datetime
+from time import perf_counter
+
+import pytest
+
+from redraft.core.errors import LeaseError, StoreError
+from redraft.cycles import keeper as module
+from redraft.cycles.keeper import MEMORY, Keeper, first_number, joined
+from redraft.cycles.lease import LEASE, Lease
+from redraft.cycles.spool import Spool
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+
+
+class Database(MemoryStore):
+    """A store that is away, slow or silent when a test says so; `writes` are the keys of each write."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_away = False
+        self.delay = 0.0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.writes = []
+
+    async def _answered(self):
+        if self.is_away:
+            raise StoreError("nobody is there")
+        await asyncio.sleep(self.delay)
+        await self.answers.wait()
+
+    async def put_all(self, records):
+        await self._answered()
+        stored = await super().put_all(records)
+        self.writes.append([record.key for record in records])
+        return stored
+
+    async def get(self, kind, key):
+        await self._answered()
+        return await super().get(kind, key)
+
+    async def put_if_absent(self, record):
+        await self._answered()
+        return await super().put_if_absent(record)
+
+    async def replace(self, record):
+        await self._answered()
+        return await super().replace(record)
+
+
+def memory(*ids, cycle=1):
+    return Record(*MEMORY, {"cycle": cycle, "items": {"patterns": [{"id": each} for each in ids]}})
+
+
+def cycle(number, *ids):
+    """What a cycle saves: its record, and the memory with so many items."""
+    return [memory(*ids, cycle=number), Record("cycle", f"{number:010d}", {"number": number})]
+
+
+async def kept(store):
+    """Return the numbers of the cycles that are kept, and the ids of the memory."""
+    cycles = await store.find("cycle")
+    (found,) = await store.find("memory")
+    return [record.data["number"] for record in cycles], [
+        each["id"] for each in found.data["items"]["patterns"]
+    ]
+
+
+async def eventually(holds):
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch, caplog):
+    for name, seconds in {"SILENCE": 0.1, "FIRST_WAIT": 0.1, "SHORTEST": 0.005, "LONGEST": 0.02}.items():
+        monkeypatch.setattr(module, name, seconds)
+    caplog.set_level(logging.INFO, "redraft")
+
+
+def said(caplog, level):
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_what_is_saved_is_written_when_it_returns(caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a")
+        assert await keeper.load() is None
+        await keeper.save(cycle(1, "x"))
+        assert await kept(store) == ([1], ["x"])
+        await keeper.save(cycle(2, "x", "y"))
+        assert store.writes == [["memory", "0000000001"], ["memory", "0000000002"]]
+        await keeper.aclose()
+        again = Keeper(store, "a")
+        assert (await again.load()).data["cycle"] == 2
+        await again.aclose()
+
+    asyncio.run(main())
+    assert caplog.records == []
+
+
+def test_a_slow_store_is_not_waited_for(caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a")
+        await keeper.load()
+        store.delay = 0.06
+        started = perf_counter()
+        for number in range(1, 6):
+            await keeper.save(cycle(number, "x"))
+        assert perf_counter() - started < 5 * 0.06
+        await keeper.settled()
+        assert (await kept(store))[0] == [1, 2, 3, 4, 5]
+        assert len(store.writes) < 5  # what waited went together
+        await keeper.aclose()
+
+    asyncio.run(main())
+    assert caplog.records == []
+
+
+def test_an_outage_is_said_once_and_loses_nothing(caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a")
+        await keeper.load()
+        await keeper.save(cycle(1, "1"))
+        for outage in range(2):
+            store.is_away = True
+            for number in range(2, 40):
+                await keeper.save(cycle(number + 100 * outage, str(number)))
+                assert keeper.is_away
+            await keeper.settled()  # there is nothing to wait for
+            assert len(said(caplog, logging.WARNING)) == outage + 1
+            store.is_away = False
+            await eventually(lambda: not keeper.is_away)
+            assert await kept(store) == (
+                sorted([*range(1, 40), *range(102, 140)][: 39 + 38 * outage]),
+                ["39"],
+            )
+        await keeper.aclose()
+
+    asyncio.run(main())
+    assert [("goes on without its database" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
+    assert [("is back" in line) for line in said(caplog, logging.INFO)] == [True] * 2
+
+
+def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a")
+        await keeper.load()
+        store.answers.clear()
+        started = perf_counter()
+        for number in range(1, 40):
+            await keeper.save(cycle(number, "x"))
+            await asyncio.sleep(0.005)
+        assert keeper.is_away
+        assert perf_counter() - started < 1.5
+        store.answers.set()
+        await eventually(lambda: not keeper.is_away)
+        await keeper.settled()
+        assert (await kept(store))[0] == [*range(1, 40)]
+        assert store.writes[0] == ["memory", "0000000001"]  # it was not sent twice
+        await keeper.aclose()
+
+    asyncio.run(main())
+    assert [("has not answered for 0.1 s" in line) for line in said(caplog, logging.WARNING)] == [True]
+    assert len(said(caplog, logging.INFO)) == 1
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
+    async def main():
+        store = Database()
+        await store.put(memory("old", "both", cycle=7))
+        await store.put(Record("cycle", "0000000007", {"number": 7}))
+        store.is_away = not silent
+        if silent:
+            store.answers.clear()
+        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        assert await keeper.load() is None
+        assert keeper.is_away
+        assert keeper.earlier() is None
+        number = first_number(datetime.now(UTC))
+        await keeper.save(cycle(number, "both", "new"))
+        store.is_away = False
+        store.answers.set()
+        await eventually(lambda: not keeper.is_away)
+        assert await kept(store) == ([7, number], ["old", "both", "new"])
+        await keeper.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
+        assert (await kept(store))[1] == ["old", "both", "new", "newer"]
+        earlier = keeper.earlier()
+        assert [each["id"] for each in earlier.data["items"]["patterns"]] == ["old", "both"]
+        assert keeper.earlier() is None
+        await keeper.save(cycle(number + 2, "newest"))  # from here on, the agent knows
+        assert (await kept(store))[1] == ["newest"]
+        await keeper.aclose()
+
+    asyncio.run(main())
+    assert len(said(caplog, logging.WARNING)) == len(said(caplog, logging.INFO)) == 1
+
+
+def test_memories_are_joined_by_the_ids_of_their_items():
+    earlier = {"cycle": 3, "items": {"a": [{"id": 1}, {"id": 2, "x": 1}], "b": [{"id": 5}]}}
+    later = {"cycle": 9, "items": {"a": [{"id": 2, "x": 2}, {"id": 3}], "c": [{"id": 6}]}}
+    both = {"a": [{"id": 1}, {"id": 2, "x": 2}, {"id": 3}], "b": [{"id": 5}], "c": [{"id": 6}]}
+    assert joined(earlier, later) == {"cycle": 9, "items": both}
+    assert joined(earlier, joined(earlier, later)) == joined(earlier, later)
+
+
+def test_what_no_store_can_hold_is_refused_at_once_and_bars_nothing():
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a")
+        await keeper.load()
+        with pytest.raises(StoreError, match="can't be stored"):
+            await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
+        await keeper.save(cycle(2, "y"))
+        assert await kept(store) == ([2], ["y"])
+        await keeper.aclose()
+
+    asyncio.run(main())
+
+
+# The spool
+
+
+@pytest.fixture
+def spool(tmp_path):
+    made = []
+
+    def opened():
+        made.append(Spool(tmp_path / "a.jsonl"))
+        return made[-1]
+
+    yield opened
+    for each in made:
+        each.close()
+
+
+async def die(keeper):
+    """End as a process does that is killed: nothing more is written."""
+    keeper._writer.cancel()
+    await asyncio.wait([keeper._writer])
+    keeper._spool.close()
+
+
+def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a", spool())
+        await keeper.load()
+        await keeper.save(cycle(1, "1"))
+        assert keeper._spool.path.stat().st_size == 0
+        store.is_away = True
+        for number in (2, 3):
+            await keeper.save(cycle(number, str(number)))
+        await die(keeper)
+        again = Keeper(store, "a", spool())
+        assert (await again.load()).data["cycle"] == 3  # the database is still away
+        await again.save(cycle(4, "4"))
+        await die(again)
+        store.is_away = False
+        last = Keeper(store, "a", spool())
+        assert (await last.load()).data["cycle"] == 4
+        assert await kept(store) == ([1, 2, 3, 4], ["4"])
+        assert last._spool.path.stat().st_size == 0
+        await last.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool):
+    async def main():
+        store = Database()
+        await store.put(memory("old"))
+        store.is_away = True
+        keeper = Keeper(store, "a", spool())
+        await keeper.load()
+        await keeper.save(cycle(100, "new"))
+        await die(keeper)
+        store.is_away = False
+        again = Keeper(store, "a", spool())
+        found = await again.load()
+        assert [each["id"] for each in found.data["items"]["patterns"]] == ["old", "new"]
+        assert again.earlier() is None  # it is in what was loaded
+        await again.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("delay", [0.03, 1.0])
+def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a", spool())
+        await keeper.load()
+        store.delay = delay
+        for number in (1, 2):
+            await keeper.save(cycle(number, str(number)))
+        await die(keeper)
+        store.delay = 0
+        again = Keeper(store, "a", spool())
+        await again.load()
+        assert await kept(store) == ([1, 2], ["2"])
+        await again.aclose()
+
+    asyncio.run(main())
+
+
+def test_closing_writes_what_can_be_written(spool, caplog):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        await keeper.load()
+        store.is_away = True
+        await keeper.save(cycle(1, "x"))
+        store.is_away = False
+        await keeper.aclose()
+        assert (await kept(store))[0] == [1]
+        assert (await store.get(LEASE, LEASE)).data["is_free"]
+        for own, where in ((None, "is lost"), (spool(), "a.jsonl for the next start")):
+            store.is_away = False
+            other = Keeper(store, "a", own)
+            await other.load()
+            store.is_away = True
+            await other.save(cycle(2, "y"))
+            await other.aclose()
+            assert where in caplog.text
+            assert ("next start" in caplog.text) == (own is not None)
+
+    asyncio.run(main())
+
+
+# The lease
+
+
+def test_nothing_is_written_when_another_process_has_become_the_agent():
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        await keeper.load()
+        store.is_away = True
+        await keeper.save(cycle(1, "mine"))
+        record = await MemoryStore.get(store, LEASE, LEASE)
+        await MemoryStore.put(store, Record(LEASE, LEASE, {**record.data, "is_free": True}))
+        store.is_away = False
+        other = Lease(store, "a")
+        await other.take()
+        await eventually(lambda: keeper.lease.lost)
+        with pytest.raises(LeaseError, match="is run by"):
+            await keeper.save(cycle(2, "mine"))
+        await keeper.settled()
+        assert await store.find("cycle") == []
+        await keeper.aclose()
+        with pytest.raises(LeaseError):
+            await Keeper(store, "a", lease=Lease(store, "a")).load()
+        await other.give_back()
+
+    asyncio.run(main())

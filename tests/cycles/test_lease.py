@@ -1,0 +1,186 @@
+"""Leases: one live process an agent."""
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redraft.core.errors import LeaseError, StoreError
+from redraft.cycles import lease as module
+from redraft.cycles.lease import LEASE, Lease
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import SqliteStore
+from store_faults import child
+
+
+def lease(store, **options):
+    return Lease(store, "monitor", **options)
+
+
+def test_a_second_one_is_refused_by_name_until_it_is_given_back():
+    async def main():
+        store = MemoryStore()
+        first, second = lease(store), lease(store)
+        await first.take()
+        await first.take()
+        said = rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
+        with pytest.raises(LeaseError, match=said):
+            await second.take()
+        assert isinstance(second.lost, LeaseError)
+        assert first.lost is None
+        await first.give_back()
+        await second.take()
+        assert second.lost is None
+        with pytest.raises(LeaseError):
+            await first.take()
+        await second.give_back()
+
+    asyncio.run(main())
+
+
+def test_of_many_one_gets_it():
+    async def main():
+        store = MemoryStore()
+        leases = [lease(store) for _ in range(20)]
+        found = await asyncio.gather(*(each.take() for each in leases), return_exceptions=True)
+        assert sum(each is None for each in found) == 1
+        assert sum(isinstance(each, LeaseError) for each in found) == 19
+        await asyncio.gather(*(each.give_back() for each in leases))
+
+    asyncio.run(main())
+
+
+OTHERS = {
+    "another machine": ({"machine": "another"}, True),
+    "another machine, expired": ({"machine": "another", "until": -1}, False),
+    "another machine, free": ({"machine": "another", "is_free": True}, False),
+    "here, gone": ({"started": "1"}, False),
+    "a container on this host": ({"started": "1", "machine": "another"}, True),
+    "here": ({}, True),
+    "here, expired": ({"until": -1}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "is_held"), OTHERS.values(), ids=OTHERS)
+def test_whose_lease_it_is(changes, is_held):
+    async def main():
+        store, first = MemoryStore(), lease(MemoryStore())
+        data = first._data() | changes
+        if "until" in changes:
+            data["until"] = (datetime.now(UTC) + timedelta(seconds=changes["until"])).isoformat()
+        await store.put(Record(LEASE, LEASE, data))
+        second = lease(store)
+        if is_held:
+            with pytest.raises(LeaseError):
+                await second.take()
+        else:
+            await second.take()
+        await second.give_back()
+
+    asyncio.run(main())
+
+
+def test_it_is_renewed_in_the_background():
+    async def main():
+        store = MemoryStore()
+        first = lease(store, lasts=0.09)
+        await first.take()
+        await asyncio.sleep(0.3)
+        with pytest.raises(LeaseError):
+            await lease(store).take()
+        await first.give_back()
+
+    asyncio.run(main())
+
+
+class Away(MemoryStore):
+    """A store that is out of reach for a while."""
+
+    is_away = False
+
+    async def replace(self, record):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().replace(record)
+
+
+def test_an_outage_leaves_it_as_it_was():
+    async def main():
+        store = Away()
+        first = lease(store, lasts=0.06)
+        await first.take()
+        store.is_away = True
+        await asyncio.sleep(0.1)
+        with pytest.raises(StoreError, match="away"):
+            await first.take()
+        assert first.lost is None
+        store.is_away = False
+        await asyncio.sleep(0.05)
+        with pytest.raises(LeaseError):
+            await lease(store).take()
+        store.is_away = True
+        await first.give_back()
+
+    asyncio.run(main())
+
+
+def test_who_was_thought_gone_learns_that_it_lost_it():
+    async def main():
+        store = MemoryStore()
+        first, second = lease(store, lasts=0.03), lease(store)
+        await first.take()
+        record = await store.get(LEASE, LEASE)
+        await store.put(Record(LEASE, LEASE, {**record.data, "is_free": True}))
+        await second.take()
+        await asyncio.sleep(0.05)
+        assert "is run by" in str(first.lost)
+        await first.give_back()
+        with pytest.raises(LeaseError):
+            await lease(store).take()
+        await second.give_back()
+
+    asyncio.run(main())
+
+
+HOLDS = """
+from redraft.cycles.lease import Lease
+async def main():
+    await Lease(SqliteStore(sys.argv[2]), "monitor").take()
+    print("held", flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_was_killed_loses_it_at_once(tmp_path):
+    async def main(process):
+        store = SqliteStore(tmp_path / "redraft.db")
+        second = lease(store)
+        with pytest.raises(LeaseError, match=rf"is run by process \({process.pid} on "):
+            await second.take()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        await second.take()
+        await second.give_back()
+        await store.aclose()
+
+    with child(HOLDS, tmp_path / "redraft.db") as process:
+        assert process.stdout.readline() == "held\n"
+        asyncio.run(main(process))
+
+
+def test_one_that_can_not_be_given_back_expires(monkeypatch):
+    class Hanging(MemoryStore):
+        async def replace(self, record):
+            await asyncio.sleep(60)
+
+    async def main():
+        monkeypatch.setattr(module, "PATIENCE", 0.01)
+        first = lease(Hanging())
+        await first.take()
+        await first.give_back()
+
+    asyncio.run(main())
