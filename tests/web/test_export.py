@@ -2,11 +2,11 @@ import re
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
-from html.parser import HTMLParser
 from time import perf_counter
 
 import pytest
 
+from dashboards import HOSTILE, VOID, Seen
 from kept import GONE, kept, ran
 from redraft import Advice, Issue, Task, TokenUsage
 from redraft.core.reflection import Reflection
@@ -16,62 +16,12 @@ from redraft.web.export import run_page
 from redraft.web.shown import LONGEST
 from versions import history, version
 
-VOID = {"meta", "line", "polyline", "rect", "circle", "path"}
 OURS = VOID | {
     *("html", "head", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "p", "time", "span"),
     *("details", "summary", "nav", "a", "main", "code", "strong", "ul", "li", "dl", "div", "dt", "dd"),
     *("figure", "svg", "text", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "caption"),
     *("section", "small", "article", "del", "ins", "footer"),
 }
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "</style><style>*{display:none}</style>",
-    "</div></section></main>",
-    '" onmouseover="alert(1)',
-    "javascript:alert(1)",
-    "{{ 7 * 7 }} {% raw %}",
-    "<!-- ",
-    "]]>",
-    "&lt;b&gt; &#0;",
-    "\x1b]0;owned\x07\x1b[31mred",
-    "\x00\x08\x7f\x9b",
-    "\ud83d lone",
-    "user\u202enimda\u202c \u2066x\u2069",
-    "\ufeff\u2028\u2029",
-    "a\r\nb\rc",
-]
-
-
-class Seen(HTMLParser):
-    """Read a page as a browser would, and remember its elements, attributes and text."""
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.attributes, self.text = [], set(), [], []
-        self.ids, self.links = [], []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes += attrs
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.links += [value for name, value in attrs if name == "href"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-    @property
-    def words(self):
-        return " ".join("".join(self.text).split())
 
 
 def hostile(text):
@@ -141,7 +91,7 @@ def test_it_tells_the_run():
     ("run", "said"),
     [
         (kept([]), "How it stands: running"),
-        (kept([], process=GONE), "How it stands: killed"),
+        (kept([], process=GONE), "How it stands: interrupted"),
         (kept([version(1, None)], "unjudged"), "not judged"),
         (kept(history(0.5, 0.4), "plateau"), "The first version is the best one; no revision beat it."),
         (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
+NOT_FOUND = 404
 EACH = 1.0
 """Seconds between two looks at what an open page shows."""
 QUIET = 15
@@ -166,11 +167,15 @@ class Site:
     async def _told(self, error: Exception) -> tuple[int, str, str]:
         said = await self.project.text(str(error))
         if isinstance(error, HTTPException):
-            return error.status_code, "This can't be shown", error.detail
+            return (
+                error.status_code,
+                "Not found" if error.status_code == NOT_FOUND else "Refused",
+                error.detail,
+            )
         if isinstance(error, StoreError):
             return 503, "The store can't be read", said
         if isinstance(error, NotFoundError):
-            return 404, "Not found", str(await self.project.text(error.args[0]))
+            return NOT_FOUND, "Not found", str(await self.project.text(error.args[0]))
         if isinstance(error, RedraftError):
             return 400, "This can't be asked", said
         return 500, "A defect in Redraft", f"{type(error).__name__}: {said}"
@@ -186,7 +191,7 @@ class Site:
             "nav": [(one.nav, one.path, one is page) for one in PAGES if one.nav],
             "path": request.url.path,
             "json": "" if page is None else f"{request.url.path}.json{query}",
-            "events": "" if mark is None else f"{request.url.path}.events{query}",
+            "events": "" if not mark else f"{request.url.path}.events{query}",
             "mark": mark,
             "place": self.project.place,
         }

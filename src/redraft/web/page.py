@@ -28,8 +28,8 @@ class Page:
     `view` is what `template` gets as `page`; all that it holds went through `Project.shown`. It raises
     `NotFoundError` for what is not there, `ConfigError` for what can't be asked. `document` makes the view
     plain data. `nav` is its word in the navigation, if it stands there. A page with a `mark` is live: when
-    that text changes, an open page reads itself again and exchanges its parts marked `data-live`. The mark is
-    asked for each second by each open page: reading it must be cheap.
+    that text changes, an open page reads itself again and exchanges its parts marked `data-live`; an empty
+    mark says that nothing will change any more. Each open page asks for it each second: it must be cheap.
     """
 
     path: str

@@ -18,7 +18,7 @@ from redraft.loop.compared import unasked
 from redraft.web.shown import shown
 
 PROGRAM = f"Redraft {version('redraft')}"
-STATIC = {"redraft.css": "text/css", "redraft.js": "text/javascript"}
+STATIC = {"redraft.css": "text/css", "redraft.js": "text/javascript", "redraft.svg": "image/svg+xml"}
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 

@@ -15,6 +15,7 @@ from redraft.loop.why import Why, why
 from redraft.web.chart import Chart, chart
 from redraft.web.comparison import Comparison, comparison
 from redraft.web.heat import Row, heat
+from redraft.web.shown import is_cut
 
 if TYPE_CHECKING:
     from redraft.core.version import ReflectionVersion
@@ -31,6 +32,7 @@ class VersionView:
     how: str
     is_best: bool
     output: str
+    is_cut: bool
     issues: tuple[str, ...]
     suggestions: tuple[str, ...]
     change: Comparison | None
@@ -97,7 +99,7 @@ def run_view(run: KeptRun) -> RunView:
 
 
 def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
-    record, evaluation = run.record, version.evaluation
+    record, evaluation, output = run.record, version.evaluation, as_text(version.output)
     base = record.version(version.base) or record.version(version.iteration - 1)
     best, first = record.version(record.best), record.versions[0]
     # What is shown at length above needs not be worked out twice.
@@ -108,7 +110,8 @@ def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
         "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
         _how(version),
         version is best,
-        as_text(version.output),
+        output,
+        is_cut(output),
         tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
         evaluation.suggestions,
         change,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +12,7 @@ from redraft.text.visible import visible
 LONGEST = 100_000
 """Characters that are shown of one text; a page with many versions of a megabyte each would be of no use."""
 CUT = "\n\n[cut here: "
+_CUT = re.compile(re.escape(CUT) + r"[\d,]+ more characters\]\Z")
 
 
 def shown(value: Any) -> Any:
@@ -28,3 +30,8 @@ def clipped(text: str) -> str:
 def cut_note(characters: int) -> str:
     """Say at the end of a text how much of it is not shown."""
     return f"{CUT}{characters:,} more characters]"
+
+
+def is_cut(text: str) -> bool:
+    """Say whether a text ends with that note."""
+    return _CUT.search(text, max(0, len(text) - len(CUT) - 40)) is not None

@@ -49,7 +49,7 @@ async def _mark(asked: Asked) -> str:
     if record is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
     state = entry_of(record).state
-    return state if state != "running" else await asked.project.moving.how_far(run_id)
+    return "" if state != "running" else await asked.project.moving.how_far(run_id)
 
 
 def _document(view: RunView) -> dict[str, Any]:

@@ -1,0 +1,214 @@
+import asyncio
+import json
+
+import pytest
+
+from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
+from kept import record
+from redraft import Task
+from redraft.core.errors import ConfigError, StoreError
+from redraft.loop.record import Origin
+from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import SqliteStore
+from redraft.web.change import Change
+from redraft.web.page import NotFoundError
+from redraft.web.shown import LONGEST
+from versions import history, version
+
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+async def approve(wanted):
+    what = wanted.path["what"]
+    if what == "none":
+        raise NotFoundError("There is no lesson 'none'.")
+    if what == "away":
+        raise StoreError("The disk is full.")
+    if what == "wrong":
+        raise ConfigError("It is approved already.")
+    return f"{what} was approved {wanted.text('how', 'at once')}."
+
+
+@pytest.fixture
+def changes(monkeypatch):
+    """A dashboard with a change, and what posts to it."""
+    monkeypatch.setattr("redraft.web.app.CHANGES", (Change("/lessons/{what}/approve", approve),))
+    client, _ = guarded(MemoryStore())
+
+    def post(what, content, **headers):
+        return client.post(
+            f"/lessons/{what}/approve",
+            content=content,
+            headers={**BEARER, "content-type": "application/json", **headers},
+        )
+
+    return post
+
+
+@pytest.mark.parametrize(
+    ("what", "content", "status", "told"),
+    [
+        ("it", "{}", 200, {"happened": "it was approved at once."}),
+        ("it", '{"how": "by hand"}', 200, {"happened": "it was approved by hand."}),
+        ("it", '{"how": 3}', 400, {"error": "The field 'how' must be a text, got 3."}),
+        ("none", "{}", 404, {"error": "There is no lesson 'none'."}),
+        ("away", "{}", 503, {"error": "The disk is full."}),
+        ("wrong", "{}", 400, {"error": "It is approved already."}),
+        ("it", "[]", 400, {"error": "The body must be a JSON object with the fields of the change."}),
+        ("it", "{", 400, None),
+        ("it", "[" * 100_000, 400, None),
+        ("it", b"\xff\xfe", 400, None),
+    ],
+)
+def test_a_change_says_what_happened(changes, what, content, status, told):
+    answer = changes(what, content)
+    assert answer.status_code == status
+    assert answer.json() == told if told else "error" in answer.json()
+
+
+def test_a_body_too_large_is_refused_by_the_change_that_reads_it(changes):
+    answer = changes("it", (b"x" * 300_000 for _ in range(5)))
+    assert (answer.status_code, list(answer.json())) == (413, ["error"])
+
+
+def test_a_change_is_not_read_by_get(changes):
+    client, _ = guarded(MemoryStore())
+    assert client.get("/lessons/it/approve", headers=BEARER).status_code in (404, 405)
+
+
+def hostile(text):
+    """A run with a text in each place that a page shows."""
+    return described(
+        "a-run",
+        task=Task(text, expected_output=text, context=text),
+        origin=Origin("agent", text, text),
+        versions=tuple(history(0.2, 0.6, output=f"{text} once more")),
+        diagnostics={"note": text},
+        error=text,
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("path", ["/runs", "/runs/a-run"])
+def test_what_comes_from_a_run_is_inert(text, path):
+    store = MemoryStore()
+    put(store, hostile(text))
+    client = pages(store)
+    answer = client.get(path)
+    assert answer.status_code == 200
+    seen = Seen(answer.text)
+    assert {"script", "style", "iframe", "img", "base", "object"} & seen.tags <= {"script"}
+    assert answer.text.count("<script") == 1  # ours
+    assert not [name for name, value in seen.attributes if name.startswith("on") or name == "style"]
+    assert all(link.startswith(("/", "#")) for link in seen.links)
+    assert not any(ord(one) < 32 and one not in "\n\t" for one in answer.text)
+    assert client.get(f"{path}.json").json()
+
+
+@pytest.mark.parametrize("name", ["<script>", "a&reason=plateau", "\x1b[31m", "%ff", "javascript:alert(1)"])
+def test_what_is_asked_for_is_inert(name):
+    for query in ({"name": name}, {"before": name}, {"status": name}):
+        answer = pages(MemoryStore()).get("/runs", params=query)
+        assert answer.status_code in (200, 400, 404)
+        assert "<script>" not in answer.text
+        assert "\x1b" not in answer.text
+
+
+def test_five_megabytes_are_cut_with_a_link_to_the_whole():
+    store, whole = MemoryStore(), "many words " * 470_000
+    put(store, described("large", versions=tuple(history(0.2, 0.6, output=whole))))
+    client = pages(store)
+    page = client.get("/runs/large")
+    assert len(page.content) < 10 * LONGEST
+    assert "[cut here: " in page.text
+    assert "/runs/large/versions/2.txt" in Seen(page.text).links
+    text = client.get("/runs/large/versions/2.txt")
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.text == whole
+
+
+def test_a_lone_surrogate_comes_as_its_escape():
+    store = MemoryStore()
+    put(store, described("it", versions=(version(1, 0.5, "a \ud83d b"),)))
+    assert pages(store).get("/runs/it/versions/1.txt").text == "a \\ud83d b"
+    assert json.loads(pages(store).get("/runs/it.json").content)["versions"][0]["output"] == "a \ud83d b"
+
+
+def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
+    secret = "zeppelin-" + "mountain-42"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    store = MemoryStore()
+    put(
+        store,
+        hostile(f"the word {secret} here"),
+        record((version(1, 0.5, "x" * (LONGEST - 9) + secret),), run_id="b"),
+    )
+    client = pages(store)
+    for path in (
+        "/runs",
+        "/runs.json",
+        "/runs/a-run",
+        "/runs/a-run.json",
+        "/runs/a-run/versions/2.txt",
+        "/runs/b",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "zeppelin" not in answer.text, path
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/", 303, ""),
+        ("/nothing", 404, "<h1>Not found</h1>"),
+        ("/static/../app.py", 404, ""),
+        ("/static/app.py", 404, "There is no file"),
+        ("/runs/unknown", 404, "There is no run &#39;unknown&#39; here"),
+        ("/runs/unknown.json", 404, '{"error":"There is no run'),
+        ("/runs/it/versions/9.txt", 404, "has no version"),
+        ("/runs/it/versions/x.txt", 404, "A version is a number"),
+        ("/runs?status=odd", 400, "status &#39;odd&#39; is none"),
+        ("/runs?reason=odd", 400, "reason &#39;odd&#39; is none"),
+        ("/runs?name=a&before=unknown", 404, "before which"),
+    ],
+)
+def test_what_is_not_there_is_told_on_a_page(path, status, told):
+    store = MemoryStore()
+    put(store, described("it"))
+    answer = pages(store).get(path)
+    assert (answer.status_code, told in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize("damage", ["away", "not a database", "a record"])
+def test_a_store_that_cant_be_read_is_told_on_every_page(tmp_path, damage):
+    path = tmp_path / "r.db"
+    store = SqliteStore(path)
+    put(store, described("it"))
+    if damage == "a record":
+        import sqlite3
+
+        with sqlite3.connect(path) as connection:
+            connection.execute('UPDATE records SET data = \'{"task": 3, "inner": false}\'')
+        connection.close()
+    else:
+        asyncio.run(store.aclose())
+        path.unlink()
+        (path.mkdir if damage == "away" else lambda: path.write_bytes(b"SQLite format 3\0" + b"x" * 5000))()
+    client = pages(store)
+    for page in ("/runs", "/runs.json", "/runs?name=x", "/runs/it", "/runs/it.json"):
+        answer = client.get(page)
+        assert answer.status_code == 503, (page, answer.text)
+    assert "The store can&#39;t be read" in client.get("/runs").text
+    asyncio.run(store.aclose())
+
+
+def test_a_defect_is_told_as_one(monkeypatch):
+    def broken(*_):
+        raise ValueError("surprise")
+
+    store = MemoryStore()
+    put(store, described("it"))
+    monkeypatch.setattr("redraft.web.pages.run.run_view", broken)
+    answer = pages(store).get("/runs/it")
+    assert (answer.status_code, "ValueError: surprise" in answer.text) == (500, True)

@@ -1,0 +1,225 @@
+"""The dashboard in a real browser, over runs that were really made."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from dashboards import TOKEN, chromium, described, put, served
+from kept import ran
+from redraft.stores.sqlite import SqliteStore
+
+SCHEMES = ("light", "dark")
+PAGES = {
+    "runs": "runs",
+    "no runs": "runs?name=nobody",
+    "a run": "runs/described",
+    "a run of the loop": "runs/of-the-loop",
+    "not found": "runs/unknown",
+}
+SLOW = """
+import asyncio, sys
+from redraft import ReflectionPattern, reflect
+from redraft.loop.journal import Journalled
+from redraft.stores.sqlite import SqliteStore
+
+async def generate(prompt, feedback=""):
+    await asyncio.sleep(float(sys.argv[3]))
+    return "again " * (feedback.count("again") + len(feedback))
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    score = iter([0.2, 0.5, 0.7, 0.95]).__next__
+    await reflect("Watch this.", generate=generate, evaluate=lambda output: score(),
+                  pattern=ReflectionPattern(max_iterations=3), step=Journalled(store, sys.argv[2]))
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project with runs that were described, and one that a loop made."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "redraft.toml").touch()
+    store = SqliteStore(folder / ".redraft" / "redraft.db")
+    put(store, described("described"))
+    ran(("one", (0.3, "too short")), ("two", 0.6), ("three of them", 0.9), store=store, run_id="of-the-loop")
+    asyncio.run(store.aclose())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(project):
+    with served(project) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser(place):  # when the runs are made: inside, no other event loop can run
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, place):
+    """Open pages, with a key, in windows whose console must stay empty."""
+    contexts, complaints = [], []
+
+    def opened(path, scheme="light", *, expected=()):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{place}?token={TOKEN}")
+        page.goto(f"{place}{path}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    # That a page was not found is no complaint about the page that says so.
+    assert [one for one in complaints if "404" not in one] == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_each_page_is_accessible_and_fits(opened, path, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(path, scheme)
+    for fold in page.locator("details").all():
+        fold.evaluate("fold => fold.open = true")
+    # The script is injected as a test's own, past the page's policy.
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_first_paint_is_quick(opened):
+    page = opened("runs/described")
+    times = []
+    for _ in range(3):
+        page.reload()
+        times.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    assert min(times) < 1000
+
+
+def test_the_keyboard_reaches_what_there_is(opened):
+    page = opened("runs")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the content"
+    link = page.get_by_role("link", name="Describe the bridge")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if link.evaluate("link => link === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Why it stopped").wait_for()
+
+
+def test_the_theme_is_chosen_and_stays(opened):
+    page = opened("runs")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    page.get_by_role("button", name="Dark").click()
+    dark = page.evaluate(paper)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(paper) == dark
+    page.get_by_role("button", name="Light").wait_for()
+
+
+def test_filters_are_in_the_address(opened):
+    page = opened("runs")
+    page.get_by_label("Stopped by").select_option("quality_met")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**reason=quality_met**")
+    assert page.locator("tbody tr").count() == 1
+    page.get_by_role("link", name="All runs").click()
+    page.wait_for_url("**/runs")
+
+
+@contextmanager
+def at_work(project, run_id, seconds):
+    """A process in which a run is at work."""
+    database = str(project / ".redraft" / "redraft.db")
+    process = subprocess.Popen([sys.executable, "-c", SLOW, database, run_id, str(seconds)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_is_watched_from_its_start_to_its_stop(opened, project):
+    table = opened("runs")
+    before = table.locator("tbody tr").count()
+    with at_work(project, "watched", 1.0) as process:
+        row = table.locator("tbody tr", has_text="watched")
+        row.get_by_text("running").wait_for(timeout=15_000)
+        assert table.locator("tbody tr").count() == before + 1
+        page = opened("runs/watched")
+        page.get_by_text("live", exact=True).wait_for()
+        page.get_by_role("heading", name="Version 2").wait_for(timeout=15_000)
+        page.get_by_role("heading", name="Why it stopped: quality_met").wait_for(timeout=20_000)
+        assert process.wait(timeout=20) == 0
+        page.get_by_text("Version 4 meets the criteria").wait_for()
+        page.get_by_text("live", exact=True).wait_for(state="hidden")
+        row.get_by_text("quality_met").wait_for(timeout=15_000)
+
+
+def test_what_is_open_and_focused_stays_so_while_a_run_moves(opened, project):
+    with at_work(project, "moving", 1.5):
+        page = opened("runs")
+        page.locator("tbody tr", has_text="moving").wait_for(timeout=15_000)
+        page.goto(page.url + "/moving")
+        page.get_by_role("heading", name="Version 1").wait_for(timeout=15_000)
+        page.locator("article summary", has_text="Output").first.click()
+        opened_before = page.locator("article details").first.evaluate("fold => fold.open")
+        page.get_by_role("heading", name="Version 2").wait_for(timeout=15_000)
+        assert page.locator("article details").first.evaluate("fold => fold.open") == opened_before
+
+
+def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project):
+    with at_work(project, "to-be-killed", 0.7) as process:
+        page = opened("runs")
+        page.locator("tbody tr", has_text="to-be-killed").get_by_text("running").wait_for(timeout=15_000)
+        page = opened("runs/to-be-killed")
+        page.get_by_role("heading", name="Version 1").wait_for(timeout=15_000)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        page.get_by_role("heading", name="How it stands: interrupted").wait_for(timeout=15_000)
+
+
+def test_a_page_that_was_exported_needs_no_server(browser, project, tmp_path):
+    from redraft.loop.kept_run import KeptRun
+    from redraft.web.export import run_page
+
+    file = tmp_path / "run.html"
+    file.write_text(run_page(KeptRun(described("described"))), "utf-8")
+    context, complaints = browser.new_context(), []
+    page = context.new_page()
+    page.on("console", lambda said: complaints.append(said.text))
+    page.on(
+        "request",
+        lambda request: complaints.append(request.url) if not request.url.startswith("file:") else None,
+    )
+    page.goto(file.as_uri())
+    assert (
+        page.get_by_role("heading", name="Why it stopped").evaluate("it => getComputedStyle(it).fontWeight")
+        == "700"
+    )
+    context.close()
+    assert complaints == []
