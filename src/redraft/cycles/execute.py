@@ -125,19 +125,20 @@ async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle)
         return await call_function(cycle, action.function, action.with_, seen, key)
     message = shortened(visible(render_text(action.message, scopes_of(cycle, seen))), LONGEST_LINE)
     data = {"severity": action.severity, "message": message}
+    logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
     if isinstance(action, AlertAction):
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
         await cycle.means.bus.publish(ALERTS, cycle.means.redacted(alert), key)
-    logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
     return data
 
 
 def idempotency_key(cycle: Cycle, substage: str, position: int, action: str) -> str:
     """Return what stays the same when a killed cycle is resumed, and is another in every other cycle.
 
-    The time at which the cycle began is part of it: an agent without a store counts from 1 again.
+    A time is part of it, since an agent without a store counts its cycles from 1 again: that of Sense, which
+    is in the journal at once, without Sense that at which the cycle began.
     """
-    began = stamp_of(cycle.started_at)
+    began = cycle.state.environmental_data.get("at") or stamp_of(cycle.started_at)
     parts = json.dumps([cycle.spec.name, cycle.number, began, substage, position, action])
     return sha256(parts.encode()).hexdigest()[:32]
 

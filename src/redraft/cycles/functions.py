@@ -36,7 +36,7 @@ async def call_function(
         known = nearest(name, list(cycle.means.functions))
         raise ConfigError(f"The program gave no function {name!r}; {known}")
     keywords = render(given, outward_scopes(cycle, action))
-    takes = _parameters(function) - set(keywords)
+    takes = _parameters(function).difference(keywords)
     if "state" in takes:
         keywords["state"] = to_json(cycle.state.scopes())
     if "idempotency_key" in takes:
@@ -44,8 +44,22 @@ async def call_function(
     return plain_data(await awaited(function)(**keywords), f"The function {name!r}")
 
 
-def _parameters(function: Callable[..., Any]) -> set[str]:
+# An agent calls the same functions in every cycle, and inspecting one takes longer than many a call. By id,
+# since not every callable can be hashed, and with the function, so that no other gets that id.
+_known: dict[int, tuple[Callable[..., Any], frozenset[str]]] = {}
+REMEMBERED = 1_024
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    if id(function) not in _known:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        _known[id(function)] = function, _inspected(function)
+    return _known[id(function)][1]
+
+
+def _inspected(function: Callable[..., Any]) -> frozenset[str]:
     try:
-        return set(inspect.signature(function).parameters)
+        return frozenset(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # of some that are written in C nothing is known
-        return set()
+        return frozenset()
