@@ -223,7 +223,7 @@ class _Run:
     def _judged_before(self, output: Output) -> ReflectionVersion | None:
         """Return the earlier version with the very same output, if that could be judged, and still holds."""
         # A number is not its digits: only a text is its own key.
-        key: object = output if isinstance(output, str) else (output.__class__, as_text(output))
+        key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
         made = len(self.versions)
         number = self.seen.setdefault(key, made + 1)
         if number > made or not self.parts.output_alone:
