@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
@@ -24,7 +25,7 @@ def criteria_of(
     """
     kind = "_".join(task_type.lower().replace("-", " ").replace("_", " ").split())
     if given is None:
-        return tuple(QualityCriterion(name, text) for name, text in DEFAULTS.get(kind, GENERAL).items())
+        return _defaults(kind if kind in DEFAULTS else "")
     if isinstance(given, str) or not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(f"Criteria must be a list of names, sentences or QualityCriterion, got {given!r}.")
     criteria = tuple(_criterion(item, kind) for item in given)
@@ -37,6 +38,11 @@ def criteria_of(
     if not any(criterion.weight for criterion in criteria):
         raise ConfigError("All criteria have a weight of 0; at least one must count.")
     return criteria
+
+
+@cache  # each pattern asks, and a pattern is made for many a run
+def _defaults(kind: str) -> tuple[QualityCriterion, ...]:
+    return tuple(QualityCriterion(name, text) for name, text in DEFAULTS.get(kind, GENERAL).items())
 
 
 def _criterion(given: QualityCriterion | str, kind: str) -> QualityCriterion:

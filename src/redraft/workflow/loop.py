@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.errors import (
@@ -124,7 +124,7 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 (what a file's code or action raises is a failed attempt)
             return _failed("corrector", error, "corrected")
         if is_candidate(corrector, made, version.output, self.given.evaluator.schema_):
-            return self._draft("corrector", replace(made, value=unwrapped(made.value)), "corrected")
+            return self._draft("corrector", unwrapped(made.value), made.usage, "corrected")
         feedback: Any = made.value
         if not isinstance(feedback, dict):
             feedback = {} if feedback is None else {FEEDBACK: str(feedback)}
@@ -147,15 +147,15 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 (likewise)
             draft = _failed("generator", error, strategy)
         else:
-            draft = self._draft("generator", made, strategy)
+            draft = self._draft("generator", made.value, made.usage, strategy)
         draft.memo = dict(feedback) or None
         return draft
 
-    def _draft(self, who: str, made: Made, strategy: str) -> Draft:
-        value = self.judge.candidate(made.value)
-        if value is None:
-            value = FailedAttempt(message=f"The {who} gave nothing.")
-        return Draft(value, made.usage, strategy=strategy)
+    def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
+        output = self.judge.candidate(value)
+        if output is None:
+            output = FailedAttempt(message=f"The {who} gave nothing.")
+        return Draft(output, usage, strategy=strategy)
 
     def _inside(
         self,
