@@ -1,8 +1,8 @@
-"""bounded: plain data, small enough to be kept."""
+"""Bounded: plain data, small enough to be kept, and without its secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
@@ -11,6 +11,8 @@ from redraft.text.invisible import without_invisible
 
 DEEPEST = 8
 LARGEST_INT = 2**63
+MARGIN = 4
+"""How many times as much is redacted as is kept."""
 
 
 def bounded(value: Any, most: int) -> Any:
@@ -20,6 +22,13 @@ def bounded(value: Any, most: int) -> Any:
     else that is no data its text. Never raises for plain Python data.
     """
     return _copied(value, _Room(most), DEEPEST)
+
+
+def fit_to_keep(value: Any, redacted: Callable[[Any], Any], most: int) -> Any:
+    """Return data `redacted` and then bounded: half a secret would not be known for one."""
+    room = _Room(MARGIN * most)
+    copy = redacted(_copied(value, room, DEEPEST))
+    return copy if MARGIN * most - room.left <= most else bounded(copy, most)
 
 
 @dataclass(slots=True)
@@ -52,7 +61,8 @@ def _number(value: float | None) -> float | None:
 
 def _text(text: str, room: _Room) -> str:
     left = max(0, room.left)
-    seen = without_invisible(text[: 2 * left + 1])
+    begin = text[: 2 * left + 1]
+    seen = begin if begin.isascii() and begin.isprintable() else without_invisible(begin)
     room.left -= len(seen) + 2
     return seen if len(seen) <= left and len(text) <= 2 * left + 1 else f"{seen[:left]}..."
 

@@ -29,9 +29,8 @@ class DraftedItems:
         self._removed: set[int] = set()
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
-        for position, item in enumerate(self._items):
-            if position not in self._removed:
-                yield position, item
+        every = enumerate(self._items)
+        return (one for one in every if one[0] not in self._removed) if self._removed else every
 
     def __getitem__(self, position: int) -> Item:
         return self._items[position]

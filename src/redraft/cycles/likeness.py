@@ -62,10 +62,11 @@ def alike(one: Essence, other: Essence) -> bool:
     Of many words one may be in excess, unless it is a number, a sign, a negation, a direction or a name.
     A word in another's place makes two: "above 80" and "above 90", "red valve" and "blue valve".
     """
-    if one.words == other.words:
-        return bool(one.words)
-    short, long = sorted((one, other), key=lambda essence: len(essence.words))
-    if len(long.words) != len(short.words) + 1 or len(short.words) < ENOUGH:
+    excess = len(one.words) - len(other.words)
+    if not excess:
+        return bool(one.words) and one.words == other.words
+    short, long = (other, one) if excess > 0 else (one, other)
+    if abs(excess) > 1 or len(short.words) < ENOUGH:
         return False
     at = next(
         (at for at, (left, right) in enumerate(zip(short.words, long.words, strict=False)) if left != right),

@@ -42,6 +42,10 @@ def _keys_read(template: Template, memory: Mapping[str, Sequence[Any]]) -> list[
     return sorted(named | whole)
 
 
+SHORTEST = 12
+"""Tokens that even an item without content takes, for its id and timestamp."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """Hold an item that may be shown: `place` is its rank under its key, the best is 0."""
@@ -54,11 +58,14 @@ class _Candidate:
 
 def _within(read: Mapping[str, Sequence[Item]], most: int) -> dict[str, list[Item]]:
     """Return of each key what fits into the tokens together; an item that is too long makes no other wait."""
-    if estimate_tokens(_written(read)) <= most:
+    may_all_fit = SHORTEST * sum(map(len, read.values())) <= most
+    if may_all_fit and estimate_tokens(_written(read)) <= most:
         return {key: list(items) for key, items in read.items()}
     chosen: dict[str, set[int]] = {key: set() for key in read}
     left = most
     for one in sorted(_ranked(read), key=lambda one: (one.place, -confidence_of(one.item))):
+        if left < SHORTEST:
+            break
         tokens = estimate_tokens(_written(one.item))
         if tokens <= left:
             left -= tokens

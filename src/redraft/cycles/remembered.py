@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.cycles.bounded import bounded
+from redraft.cycles.bounded import fit_to_keep
 from redraft.cycles.stamp import moment_of, stamp_of
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def _item(key: str, moment: datetime, cycle: int | None, said: Mapping[str, Any]
 
 
 def _kept(said: Mapping[str, Any], redacted: Redacted) -> dict[str, Any]:
-    # Redacted before it is cut to size: half a secret is not known for one.
-    return bounded(redacted(bounded(said, 4 * LARGEST)), LARGEST)
+    return fit_to_keep(said, redacted, LARGEST)
 
 
 def _chosen(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -26,16 +26,16 @@ def retained(items: Sequence[Item], retention: Retention | None, now: datetime) 
     what is of the future. Both together keep what both keep. Specification 004, Retention Policies.
     """
     most, oldest = _bounds(retention, now)
-    if len(items) <= most and not oldest:
-        return items
-    stamps = [item.get("timestamp", "") for item in items]  # stamps sort as the times do
-    if oldest and min(stamps, default=oldest) < oldest:
+    stamps = [item.get("timestamp", "") for item in items] if oldest else []  # they sort as the times do
+    if min(stamps, default=oldest) < oldest:
         items = [item for item, stamp in zip(items, stamps, strict=True) if stamp >= oldest]
-        stamps = [stamp for stamp in stamps if stamp >= oldest]
-    if len(items) > most:
-        by_age = sorted(range(len(items)), key=stamps.__getitem__)
-        items = [items[position] for position in sorted(by_age[len(items) - most :])]
-    return items
+    return items if len(items) <= most else _youngest(items, most)
+
+
+def _youngest(items: Sequence[Item], most: int) -> list[Item]:
+    stamps = [item.get("timestamp", "") for item in items]
+    by_age = sorted(range(len(items)), key=stamps.__getitem__)
+    return [items[position] for position in sorted(by_age[len(items) - most :])]
 
 
 def _bounds(retention: Retention | None, now: datetime) -> tuple[int, str]:
