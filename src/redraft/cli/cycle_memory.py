@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
+from rich.padding import Padding
 from rich.text import Text
 
 from redraft.cli.show import BAD, GOOD, QUIET
@@ -24,7 +25,7 @@ SHOWN = 20
 LONGEST = 240
 HEAD = ("description", "message", "action", "verdict")
 """What an item is about: the first of these that it has."""
-QUIET_FIELDS = ("id", "timestamp", "cycle", "durationMs")
+NOT_SHOWN = ("id", "timestamp", "durationMs")
 
 
 def memory_view(memory: Memory) -> RenderableType:
@@ -34,7 +35,7 @@ def memory_view(memory: Memory) -> RenderableType:
         parts.append(Text(f"\n{key} ({len(items):,})", "bold"))
         if len(items) > SHOWN:
             parts.append(Text(f"  ... {len(items) - SHOWN:,} older: --json has all", QUIET))
-        parts += [_item_line(item) for item in items[-SHOWN:]]
+        parts += [_item_lines(item) for item in items[-SHOWN:]]
     return Group(*parts)
 
 
@@ -45,30 +46,39 @@ def changes_view(changes: Sequence[MemoryChange], between: tuple[int, int]) -> R
     parts: list[RenderableType] = []
     for key in dict.fromkeys(change.key for change in changes):
         parts.append(Text(key, "bold"))
-        parts += [_change_line(change) for change in changes if change.key == key]
+        parts += [_change_lines(change) for change in changes if change.key == key]
     return Group(*parts)
 
 
-def _change_line(change: MemoryChange) -> Text:
+def _change_lines(change: MemoryChange) -> RenderableType:
     before, after = change.before, change.after
     if before is None:
-        return Text.assemble(("+ ", GOOD), _said(after or {}))
+        return _lines(Text("+ ", GOOD), after or {})
     if after is None:
-        return Text.assemble(("- ", BAD), _said(before))
+        return _lines(Text("- ", BAD), before)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     moved = ", ".join(f"{name} {_short(before.get(name))} -> {_short(after.get(name))}" for name in names)
-    return Text.assemble(("~ ", "yellow"), _head(after), "  ", (visible(moved), QUIET))
+    return Group(Text.assemble(("~ ", "yellow"), _head(after)), _indented(moved))
 
 
-def _item_line(item: Mapping[str, Any]) -> Text:
-    return Text.assemble((f"  {item.get('timestamp', '')[:19]}  ", QUIET), _said(item))
+def _item_lines(item: Mapping[str, Any]) -> RenderableType:
+    return _lines(Text(f"  {str(item.get('timestamp', ''))[:19].replace('T', ' ')}  ", QUIET), item)
 
 
-def _said(item: Mapping[str, Any]) -> Text:
+def _lines(mark: Text, item: Mapping[str, Any]) -> RenderableType:
+    """Render an item: what it is about, and below it all else that it says."""
     head = _head(item)
-    rest = {name: value for name, value in item.items() if name not in QUIET_FIELDS and _short(value) != head}
-    said = ", ".join(f"{name} {_short(value)}" for name, value in rest.items())
-    return Text.assemble(head, "  ", (visible(shortened(said, LONGEST)), QUIET))
+    said = ", ".join(
+        f"{name} {_short(value)}"
+        for name, value in item.items()
+        if name not in NOT_SHOWN and value not in ({}, [], None, "") and _short(value) != head
+    )
+    line = Text.assemble(mark, head)
+    return Group(line, _indented(shortened(said, LONGEST))) if said else line
+
+
+def _indented(said: str) -> RenderableType:
+    return Padding(Text(visible(said), QUIET), (0, 0, 0, 6))
 
 
 def _head(item: Mapping[str, Any]) -> str:

@@ -81,7 +81,8 @@ class CycleProgress:
         derived, stages = result.state["derivedData"], result.stages or {}
         parts = [f"{stage} {time_said(spent)}" for stage, spent in stages.items()]
         line = Text.assemble(f"cycle {result.number:<4} ", (f"{result.status:<9}", STATES[result.status]))
-        line.append(f" actions {actions_said(derived)}, memory {len(result.changes)} changed")
+        changes = len(result.changes)
+        line.append(f" actions: {actions_said(derived)}, memory: {changes} change{'s'[: changes != 1]}")
         line.append(f"  {', '.join(parts)}", QUIET)
         self._console.show(line, soft_wrap=True)
         for failure in result.metrics.failures:

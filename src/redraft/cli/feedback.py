@@ -44,7 +44,7 @@ def feedback(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         from redraft.core.errors import ConfigError
 
         given: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
-        verdicts = [verdict for verdict, is_given in given.items() if is_given]
+        verdicts: list[Verdict] = [verdict for verdict, is_given in given.items() if is_given]
         if len(verdicts) != 1:
             raise ConfigError("Give one of --approve, --reject and --modify.")
         said = leave_feedback(

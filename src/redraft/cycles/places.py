@@ -42,9 +42,9 @@ class AgentPlace:
         return self.kind != "process"
 
 
-_here: WeakValueDictionary[tuple[str, str], MemoryStore] = WeakValueDictionary()
-"""The stores of agents whose memory is in this process, by network and name, as long as such an agent is."""
-_given: WeakValueDictionary[tuple[str, str], Store] = WeakValueDictionary()
+_here: WeakValueDictionary[tuple[str, str], Store] = WeakValueDictionary()
+"""The stores of agents that others of this process find nowhere else, by network and name, while they are."""
+_is_given: dict[tuple[str, str], bool] = {}
 _opened: dict[tuple[Place, str], Store] = {}
 _held: WeakKeyDictionary[Store, Memory] = WeakKeyDictionary()
 
@@ -67,15 +67,14 @@ def place_of(
     None is the long-term storage of the network, where there is one, else the process.
     """
     found = storage_of(network) if storage is None else storage
+    _here.pop((network, agent), None)  # of two with one name, the one made last is meant
     if isinstance(found, LongTermStorage):
         return AgentPlace(agent, found.store_for(agent), "network", found)
-    if found is None:
-        _here[network, agent] = store = MemoryStore()
-        return AgentPlace(agent, store, "process")
     if isinstance(found, str):
         return AgentPlace(agent, _project_store_of(agent, found), "project")
-    _given[network, agent] = found
-    return AgentPlace(agent, found, "given")
+    store = MemoryStore() if found is None else found
+    _here[network, agent], _is_given[network, agent] = store, found is not None
+    return AgentPlace(agent, store, "process" if found is None else "given")
 
 
 def _project_store_of(agent: str, storage: str = "project") -> Store:
@@ -106,10 +105,11 @@ async def all_places(network: str = "default") -> list[AgentPlace]:
 
     They are those of this process, of the network's long-term storage, and of the project.
     """
-    found = {name: AgentPlace(name, store, "process") for (of, name), store in _here.items() if of == network}
-    for (of, name), store in _given.items():
-        if of == network:
-            found.setdefault(name, AgentPlace(name, store, "given"))
+    found = {
+        name: AgentPlace(name, store, "given" if _is_given[of, name] else "process")
+        for (of, name), store in _here.items()
+        if of == network
+    }
     if (storage := storage_of(network)) is not None:
         for name in await storage.agents():
             found.setdefault(name, AgentPlace(name, storage.store_for(name), "network", storage))
@@ -124,6 +124,6 @@ async def place_named(agent: str, network: str = "default") -> AgentPlace:
     """Return where an agent is that others know; raises `ConfigError` for a name that none has."""
     places = {place.agent: place for place in await all_places(network)}
     if agent not in places:
-        said = nearest(agent, list(places)) if places else "none has run here yet"
-        raise ConfigError(f"There is no agent {agent!r} here; {said}.")
+        said = nearest(agent, places) if places else "none has run here yet."
+        raise ConfigError(f"There is no agent {agent!r} here; {said}")
     return places[agent]
