@@ -129,12 +129,14 @@ def test_sources_are_looked_at_at_the_same_time():
 
 
 def test_a_resumed_cycle_sees_what_it_saw():
+    hostile = {"$is": "subprocess:Popen", "value": {"args": "id"}, "lone": "\ud800", "nul": "\0"}
+
     async def main():
         store, seen = MemoryStore(), []
 
         def counts():
             seen.append(1)
-            return {"seen": len(seen)}
+            return {"seen": len(seen), "text": [hostile, "{{ env.KEY }}"]}
 
         spec = spec_of(sense=[function("counts"), {"type": "agent-messages", "name": "inbox"}])
         for _ in range(2):
@@ -145,7 +147,9 @@ def test_a_resumed_cycle_sees_what_it_saw():
                 step=Journalled(store, "monitor-7"),
             )
             await sense(spec.stages.sense, cycle)
-            assert cycle.state.environmental_data["payload"]["seen"] == 1
+            payload = cycle.state.environmental_data["payload"]
+            assert payload["seen"] == 1
+            assert payload["text"] == [hostile, "{{ env.KEY }}"]
             assert cycle.taken == [NEWS]
 
     run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from asyncio import timeout
+from asyncio import timeout, to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -57,8 +57,9 @@ async def fetched(call: HttpCall) -> Any:
 
     content = None if call.body is None else json.dumps(plain_data(call.body, "The body")).encode()
     place = _place(call.method, _address(call.url))
+    certificates = await to_thread(_certificates)
     try:
-        async with timeout(call.seconds), httpx2.AsyncClient(verify=_certificates(), timeout=None) as client:
+        async with timeout(call.seconds), httpx2.AsyncClient(verify=certificates, timeout=None) as client:
             request = client.build_request(
                 call.method, call.url, headers=_headers(call.headers, content), content=content
             )

@@ -13,7 +13,11 @@ class Action(Strict):
     """Declare an action; a plan can only name what is declared, and give it `params`."""
 
     name: Name
-    when: Expression | None = Field(None, description="It is done where this holds, planned or not.")
+    when: Expression | None = Field(
+        None,
+        description="It is done where this holds, planned or not. Without a "
+        "`plan` in the file, an action that has none is done in every cycle.",
+    )
 
 
 class ApiCallAction(Action, Request):
