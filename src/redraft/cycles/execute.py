@@ -111,7 +111,8 @@ async def _carried_out(
         result = await _done(action, shown(one, action), outcome["idempotencyKey"], cycle)
         outcome["result"] = _bounded(result)
     except Exception as error:  # noqa: BLE001 (an action that fails, however, does not stop the others)
-        outcome |= {"status": "failed", "error": said(error)}
+        # A server may send back the key that it got.
+        outcome |= {"status": "failed", "error": cycle.means.redacted(said(error))}
     outcome["durationMs"] = round((perf_counter() - began) * 1000, 3)
     return outcome
 

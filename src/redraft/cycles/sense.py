@@ -90,7 +90,7 @@ async def _source(substage: SenseSubstage, cycle: Cycle) -> Sensed:
     try:
         return await _asked(substage, cycle)
     except Exception as error:  # noqa: BLE001 (a source that fails, however, is an error in the data)
-        return Sensed(error=said(error))
+        return Sensed(error=cycle.means.redacted(said(error)))  # a server may send back the key that it got
 
 
 async def _asked(substage: SenseSubstage, cycle: Cycle) -> Sensed:
