@@ -77,3 +77,11 @@ def test_what_is_near_has_nearly_the_same_signs(some):
 )
 def test_signs_are_bits_in_whole_eight_bytes(row, code):
     assert signs_of(packed(row)).hex() == code
+
+
+def test_a_row_and_its_signs_are_packed_alike_with_numpy_and_without(monkeypatch):
+    rng = random.Random(6)  # noqa: S311 (made up, and always the same)
+    rows = [unit(rng) for _ in range(50)] + [[0.5, -0.25, 0.0, 1e-9] * 4]
+    with_numpy = [(packed(row), signs_of(packed(row))) for row in rows]
+    monkeypatch.setattr(vectors, "numpy", lambda: None)
+    assert [(packed(row), signs_of(packed(row))) for row in rows] == with_numpy

@@ -252,4 +252,4 @@ class LessonIndex:
 def _agent_rows(connection: Connection, folder: str | None) -> dict[str, tuple[AgentRow, int]]:
     only, values = ("", ()) if folder is None else ("WHERE folder = ?", (folder,))
     rows = connection.execute(f"SELECT folder, place, revision, active, seen FROM agents {only}", values)  # noqa: S608 (no value in it)
-    return {name: (AgentRow(*row), seen) for name, *row, seen in rows}
+    return {name: (AgentRow(place, revision, active), seen) for name, place, revision, active, seen in rows}

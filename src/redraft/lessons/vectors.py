@@ -27,8 +27,12 @@ def numpy() -> Any:
 
 def packed(vector: Sequence[float]) -> bytes:
     """Return a byte for each number, the largest as 127: cosines come out right to a thousandth."""
-    most = max(map(abs, vector))
-    return array("b", [round(number * _LARGEST / most) for number in vector]).tobytes()
+    found = numpy()
+    if found is None:
+        most = max(map(abs, vector))
+        return array("b", [round(number * _LARGEST / most) for number in vector]).tobytes()
+    row = found.asarray(vector, "f8")
+    return found.rint(row * _LARGEST / found.abs(row).max()).astype("i1").tobytes()
 
 
 def signs_of(vector: bytes) -> bytes:
@@ -36,9 +40,12 @@ def signs_of(vector: bytes) -> bytes:
 
     The nearer two vectors are in direction, the fewer of these bits differ (Charikar, 2002).
     """
-    bits = "".join("1" if 0 < number <= _LARGEST else "0" for number in vector)
-    width = -(-len(bits) // 64) * 64
-    return int(bits.ljust(width, "0"), 2).to_bytes(width // 8)
+    found = numpy()
+    width = -(-len(vector) // 64) * 64
+    if found is None:
+        bits = "".join("1" if 0 < number <= _LARGEST else "0" for number in vector)
+        return int(bits.ljust(width, "0"), 2).to_bytes(width // 8)
+    return found.packbits(found.frombuffer(vector, "i1") > 0).tobytes().ljust(width // 8, b"\0")
 
 
 class Vectors:
