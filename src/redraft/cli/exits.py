@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from redraft.core.errors import (
+    AgentFileError,
     ConfigError,
     ModelError,
     OutputError,
@@ -62,7 +63,7 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.BUDGET
     if isinstance(error, ModelError | OutputError):
         return ExitCode.PROVIDER
-    if isinstance(error, ConfigError | SandboxError | StoreError | WorkflowError):
+    if isinstance(error, AgentFileError | ConfigError | SandboxError | StoreError | WorkflowError):
         return ExitCode.USAGE
     return ExitCode.DEFECT
 

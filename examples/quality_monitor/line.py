@@ -1,0 +1,36 @@
+"""Stand in for a production line: serve how it stands, on http://127.0.0.1:8765/status."""  # noqa: INP001 (no package)
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+STATUS = {"station": "press-2", "batch": "B-204", "defectRate": 8.0, "temperature": 71}
+
+
+class Line(BaseHTTPRequestHandler):
+    """Answer every question with the status of the line."""
+
+    def do_GET(self) -> None:
+        """Send the status."""
+        body = json.dumps(STATUS).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+def server(port: int = 8765) -> ThreadingHTTPServer:
+    """Return the server, not started yet; port 0 takes one that is free."""
+    return ThreadingHTTPServer(("127.0.0.1", port), Line)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        server(int(sys.argv[1]) if len(sys.argv) > 1 else 8765).serve_forever()
