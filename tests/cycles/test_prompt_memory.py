@@ -55,8 +55,8 @@ ACTIONS = "{{ memory.recentActions | json }}"
         pytest.param(
             PATTERNS + ACTIONS,
             3 * ONE,
-            {"patterns": [1, 4], "recentActions": [7]},
-            "2 of 4 of memory.patterns, 2 of 3 of memory.recentActions",
+            {"patterns": [1], "recentActions": [6, 7]},
+            "3 of 4 of memory.patterns, 1 of 3 of memory.recentActions",
             id="keys in turn",
         ),
         pytest.param(

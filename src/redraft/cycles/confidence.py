@@ -21,4 +21,5 @@ def clamped(value: Any) -> float:
 
 def confidence_of(item: Item) -> float:
     """Return the confidence of an item."""
-    return clamped(item.get("confidence"))
+    found = item.get("confidence")
+    return found if type(found) is float and 0.0 <= found <= 1.0 else clamped(found)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.tokens import estimate_tokens
 from redraft.cycles.confidence import confidence_of
-from redraft.cycles.memory import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from redraft.cycles.cycle import Cycle
+    from redraft.cycles.memory import Item
     from redraft.text.templates import Template
 
 
@@ -44,16 +44,11 @@ def _keys_read(template: Template, memory: Mapping[str, Sequence[Any]]) -> list[
 
 SHORTEST = 12
 """Tokens that even an item without content takes, for its id and timestamp."""
+MISSES = 10
+"""After so many items that don't fit any more no further one is tried."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """Hold an item that may be shown: `place` is its rank under its key, the best is 0."""
-
-    key: str
-    position: int
-    place: int
-    item: Item
+Candidate: TypeAlias = tuple[float, str, int, str]
+"""An item by what makes it worth showing: confidence, timestamp, position; and its key."""
 
 
 def _within(read: Mapping[str, Sequence[Item]], most: int) -> dict[str, list[Item]]:
@@ -62,32 +57,31 @@ def _within(read: Mapping[str, Sequence[Item]], most: int) -> dict[str, list[Ite
     if may_all_fit and estimate_tokens(_written(read)) <= most:
         return {key: list(items) for key, items in read.items()}
     chosen: dict[str, set[int]] = {key: set() for key in read}
-    left = most
-    for one in sorted(_ranked(read), key=lambda one: (one.place, -confidence_of(one.item))):
-        if left < SHORTEST:
+    left, misses = most, 0
+    for _, _, position, key in _in_turn(read):
+        if left < SHORTEST or misses == MISSES:
             break
-        tokens = estimate_tokens(_written(one.item))
+        tokens = estimate_tokens(_written(read[key][position]))
         if tokens <= left:
             left -= tokens
-            chosen[one.key].add(one.position)
-    return {
-        key: [item for position, item in enumerate(items) if position in chosen[key]]
-        for key, items in read.items()
-    }
+            chosen[key].add(position)
+        else:
+            misses += 1
+    return {key: [items[position] for position in sorted(chosen[key])] for key, items in read.items()}
 
 
-def _ranked(read: Mapping[str, Sequence[Item]]) -> list[_Candidate]:
+def _in_turn(read: Mapping[str, Sequence[Item]]) -> Iterator[Candidate]:
+    """Yield the best of each key, then the second best of each..."""
+    ranked = [sorted(_candidates(key, items), reverse=True) for key, items in read.items()]
+    for turn in zip_longest(*ranked):
+        yield from sorted((one for one in turn if one is not None), reverse=True)
+
+
+def _candidates(key: str, items: Sequence[Item]) -> list[Candidate]:
     return [
-        _Candidate(key, position, place, items[position])
-        for key, items in read.items()
-        for place, position in enumerate(
-            sorted(range(len(items)), key=lambda at: _worth(items[at], at), reverse=True)
-        )
+        (confidence_of(item), str(item.get("timestamp", "")), position, key)
+        for position, item in enumerate(items)
     ]
-
-
-def _worth(item: Item, position: int) -> tuple[float, str, int]:
-    return confidence_of(item), str(item.get("timestamp", "")), position
 
 
 def _written(value: Any) -> str:
