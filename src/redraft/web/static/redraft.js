@@ -53,17 +53,19 @@
     }
   }
 
-  // Read the page again, and exchange the parts of it that may differ: what is open stays open.
+  // Read the page again, and exchange the parts of it that differ, but for what a reader has opened; say if
+  // it will not change any more.
   async function refresh() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(ours.createHTML(await answer.text()), "text/html");
-    for (const part of document.querySelectorAll("[data-live]")) {
+    const parts = document.querySelectorAll("[data-live]");
+    for (const part of parts) {
       const made = page.getElementById(part.id);
       if (made && made.outerHTML !== part.outerHTML) exchange(part, document.importNode(made, true));
     }
-    // Of a page that became another one, such as that of a store that went away, there are no parts.
-    if (!page.querySelector("[data-live]")) document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
-    return page.body.dataset;
+    // A store that went away, or came back, makes it another page.
+    if (!parts.length || !page.querySelector("[data-live]")) exchange(document.querySelector("main"), document.importNode(page.querySelector("main"), true));
+    return answer.ok && !page.body.dataset.events;
   }
 
   function exchange(part, made) {
@@ -95,8 +97,8 @@
       source.addEventListener("error", () => { state.textContent = "not connected"; });
       source.addEventListener("change", (event) => {
         mark = JSON.parse(event.data);
-        refreshing = refreshing.then(refresh).then((now) => {
-          if (now.events) return;
+        refreshing = refreshing.then(refresh).then((hasEnded) => {
+          if (!hasEnded) return;
           events = "";
           state.textContent = "";
           stop();

@@ -1,0 +1,80 @@
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from cli_commands import redraft
+from dashboards import TOKEN, served
+
+
+def get(url, **headers):
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (the dashboard of this test)
+    return urllib.request.urlopen(request, timeout=10)  # noqa: S310 (likewise)
+
+
+def test_it_serves_what_is_kept_and_ends_when_interrupted(project):
+    with served(project) as url:
+        answer = get(f"{url}runs.json", Authorization=f"Bearer {TOKEN}")
+        assert json.load(answer)["runs"] == []
+
+
+def test_it_ends_at_once_though_a_page_listens(project):
+    with served(project) as url:
+        listening = get(f"{url}runs.events", Authorization=f"Bearer {TOKEN}")
+        assert listening.readline().startswith(b"event: change")
+    listening.close()
+
+
+def test_the_printed_address_lets_in_once(project):
+    command = [sys.executable, "-m", "redraft", "ui", "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        address = next(line.strip() for line in process.stderr if "token=" in line)
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        assert opener.open(address, timeout=10).status == 200
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(address)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20)[1].count("Traceback") == 0
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--token", "short"), "must have at least 16"),
+        (("--host", "no.such.host.invalid"), "Nothing can listen on 'no.such.host.invalid'"),
+        (("--port", "70000"), "less than or equal to 65535"),
+    ],
+)
+def test_what_cant_be_is_told(project, words, told):
+    result = redraft("ui", "--no-open", *words)
+    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
+
+
+def test_a_port_that_is_taken_is_told(project):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = redraft("ui", "--no-open", "--port", taken.getsockname()[1])
+    assert result.exit_code == 2
+    assert "Give another with --port" in result.stderr
+
+
+def test_a_project_that_keeps_nothing_has_no_dashboard(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    result = redraft("ui", "--no-open")
+    assert (result.exit_code, "nothing is kept here" in result.stderr) == (2, True)
+
+
+def test_without_the_extra_it_says_what_to_install(project, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    result = redraft("ui", "--no-open")
+    assert (result.exit_code, "pip install 'redraft[ui]'" in result.stderr) == (2, True)
+
+
+def test_who_opens_it_to_others_is_warned(project, monkeypatch):
+    monkeypatch.setattr("redraft.web.server.serve", lambda _project, _keys, door, began: began(door))
+    assert "WARNING" in redraft("ui", "--no-open", "--host", "0.0.0.0").stderr  # noqa: S104 (nothing listens)
+    assert "WARNING" not in redraft("ui", "--no-open").stderr
