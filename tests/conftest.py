@@ -40,6 +40,18 @@ def postgres_server():
     server.remove()
 
 
+@pytest.fixture(scope="module")
+def own_postgres():
+    """A PostgreSQL server of a module's own, for tests that stop it, kill it and let it hang."""
+    try:
+        server = Server()
+        server.start()
+    except CannotRunError as error:
+        pytest.skip(f"No PostgreSQL server can run here: {error}.")
+    yield server
+    server.remove()
+
+
 @pytest.fixture
 def postgres(postgres_server):
     """A place in a PostgreSQL database that is empty, and dropped in the end."""

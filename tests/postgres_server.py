@@ -78,6 +78,21 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def pause(self) -> None:
+        """Let it hang, with all that it has begun: connections stay, and nobody answers."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on where it was."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, how: int) -> None:
+        if self._process is not None:
+            own = self._process.pid
+            children = Path(f"/proc/{own}/task/{own}/children").read_text("utf-8").split()
+            for pid in (own, *map(int, children)):
+                os.kill(pid, how)
+
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder)

@@ -79,7 +79,8 @@ async def eventually(holds):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, caplog):
-    for name, seconds in {"SILENCE": 0.1, "FIRST_WAIT": 0.1, "SHORTEST": 0.005, "LONGEST": 0.02}.items():
+    quick = {"SILENCE": 0.1, "LAST_WAIT": 0.1, "FIRST_WAIT": 0.1, "SHORTEST": 0.005, "LONGEST": 0.02}
+    for name, seconds in quick.items():
         monkeypatch.setattr(module, name, seconds)
     caplog.set_level(logging.INFO, "redraft")
 

@@ -11,7 +11,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from postgres_server import CannotRunError, Place, Server
+from postgres_server import Place
 from redraft.core.errors import StoreError
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
@@ -27,16 +27,9 @@ def note(key="a", **data):
     return Record("note", key, data)
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A server of these tests' own, to be killed."""
-    try:
-        server = Server()
-        server.start()
-    except CannotRunError as error:
-        pytest.skip(f"No PostgreSQL server can run here: {error}.")
-    yield server
-    server.remove()
+@pytest.fixture
+def server(own_postgres):
+    return own_postgres
 
 
 @pytest.fixture

@@ -23,8 +23,10 @@ MEMORY = ("memory", "memory")
 """The kind and key of the record of an agent's memory."""
 PATIENCE = 0.015
 """Seconds that a cycle waits for what it saves."""
-SILENCE = 1.0
-"""Seconds after which a database that does not answer is taken to be away; also in the end."""
+SILENCE = 5.0
+"""Seconds after which a database that does not answer is taken to be away; much may take its time."""
+LAST_WAIT = 1.0
+"""Seconds that the end waits for what is not written yet."""
 FIRST_WAIT = 3.0
 """Seconds that the first cycle waits for its memory."""
 SHORTEST, LONGEST = 0.05, 1.0
@@ -144,7 +146,7 @@ class Keeper:
     async def aclose(self) -> None:
         """Write what can be written within a second, give the lease back, and let go of the spool."""
         self._hurry.set()
-        await self._until(lambda: self._written >= self._saved or self._is_over(), SILENCE)
+        await self._until(lambda: self._written >= self._saved or self._is_over(), LAST_WAIT)
         if (writer := self._writer) is not None:
             writer.cancel()
             await asyncio.wait([writer])
@@ -166,7 +168,7 @@ class Keeper:
         if self._pending:
             await self._write(self._pending)
             self._pending, self._earlier = {}, None
-            self._done(self._saved)
+            self._done(self._saved, wrote=True)
         return await self._store.get(*MEMORY)
 
     def _begin(self) -> None:
@@ -194,8 +196,8 @@ class Keeper:
                 self._take_back()
                 raise
             else:
-                wait, self._writing = SHORTEST, {}
-                self._done(through)
+                wait, wrote, self._writing = SHORTEST, bool(self._writing), {}
+                self._done(through, wrote=wrote)
         self._tell()
 
     async def _write(self, batch: Batch) -> None:
@@ -225,11 +227,11 @@ class Keeper:
     def _take_back(self) -> None:
         self._writing, self._pending = {}, self._writing | self._pending
 
-    def _done(self, through: int) -> None:
+    def _done(self, through: int, *, wrote: bool) -> None:
         self._written = through
         if not self._pending and self._spool is not None:
             self._spool.clear()
-        if self._is_away:
+        if self._is_away and (wrote or not self._pending):
             self._is_away = False
             logger.info("The database of the agent %r is back, and what was not written is.", self._agent)
         self._tell()

@@ -43,13 +43,13 @@ class LongTermStorage:
     """
 
     def __init__(self, dsn: str, *, network: str = "default", spool: str | Path | None = None) -> None:
+        self.network = network
+        self._dsn = dsn
         if (there := _registered.get(network)) is not None:
             raise ConfigError(
                 f"The network {network!r} has a long-term storage already, {there}; its agents share one. "
                 "Close that one first (aclose), or give this one another network."
             )
-        self.network = network
-        self._dsn = dsn
         self._spool = None if spool is None else Path(spool)
         # It holds the connections that all others share.
         self._directory = PostgresStore(dsn, DIRECTORY, isolated=True)

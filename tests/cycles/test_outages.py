@@ -1,0 +1,207 @@
+"""Agents on a real PostgreSQL server that is stopped, killed, hangs, is away at the start, and comes back."""
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from statistics import median, quantiles
+from time import perf_counter
+
+import pytest
+
+from postgres_server import Place
+from redraft.cycles.keeper import MEMORY
+from redraft.cycles.long_term import LongTermStorage, storage_of
+from redraft.stores.base import Record
+
+AGENTS, CYCLES = 20, 200
+KEPT = 100
+"""Items of a memory, as many as a usual retention leaves."""
+
+
+@pytest.fixture
+def place(own_postgres):
+    own_postgres.start()
+    place = Place(own_postgres.url())
+    yield place
+    place.drop()
+
+
+@pytest.fixture
+def server(own_postgres):
+    """A server that is stopped, until `place` starts it."""
+    own_postgres.stop()
+    return own_postgres
+
+
+class Agent:
+    """Save what a cycle does, and measure how long the cycle had to wait for it."""
+
+    def __init__(self, storage, name):
+        self.name = name
+        self.keeper = storage.keeper_for(name)
+        self.waits = []
+        self.items = []
+        self.number = 0
+
+    async def open(self):
+        found = await self.keeper.load()
+        if found is not None:
+            self.number, self.items = found.data["cycle"], found.data["items"]["patterns"]
+
+    async def cycle(self):
+        self.number += 1
+        item = {"id": f"{self.name}/{self.number}", "cycle": self.number, "text": "x" * 50}
+        self.items = [*self.items, item][-KEPT:]
+        records = [
+            Record(*MEMORY, {"cycle": self.number, "items": {"patterns": self.items}}),
+            Record("cycle", f"{self.number:010d}", {"number": self.number, "changes": [item]}),
+        ]
+        started = perf_counter()
+        await self.keeper.save(records)
+        self.waits.append((perf_counter() - started, self.keeper.is_away))
+        await asyncio.sleep(0.01)
+
+    async def cycles(self, until):
+        while self.number < until:
+            await self.cycle()
+
+
+async def all_is_there(storage, agents, cycles=CYCLES):
+    """Check that the memory after each cycle of each agent can be told, in order."""
+    for agent in agents:
+        store = storage.store_for(agent.name)
+        found = await store.find("cycle", newest_first=True)
+        assert [record.data["number"] for record in found] == [*range(cycles, 0, -1)]
+        assert [record.data["changes"][0]["cycle"] for record in found] == [*range(cycles, 0, -1)]
+        memory = (await store.get(*MEMORY)).data
+        assert memory == {"cycle": cycles, "items": {"patterns": agent.items}}
+
+
+def by_agent(caplog, level, text):
+    """Return how often each agent said something."""
+    lines = [record.getMessage() for record in caplog.records if record.levelno == level]
+    return Counter(line.split("'")[1] for line in lines if text in line)
+
+
+def each_said(caplog, times):
+    expected = {f"agent {number}": times for number in range(AGENTS)}
+    assert by_agent(caplog, logging.WARNING, "goes on without its database") == expected
+    assert by_agent(caplog, logging.INFO, "is back") == expected
+
+
+async def are_back(agents):
+    async with asyncio.timeout(20):
+        while any(agent.keeper.is_away for agent in agents):  # noqa: ASYNC110 (a poll, as a person would)
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def _heard(caplog):
+    """Hear all that is said, and leave the network without a storage."""
+    caplog.set_level(logging.INFO, "redraft")
+    yield
+    if (storage := storage_of()) is not None:  # of a test that failed
+        asyncio.run(storage.aclose())
+
+
+def waits_are_short(agents):
+    """Check what an outage costs a cycle: the median and the 95th percentile, for others use the machine."""
+    usual = [wait for agent in agents for wait, is_away in agent.waits if not is_away]
+    away = [wait for agent in agents for wait, is_away in agent.waits if is_away]
+    assert len(away) > AGENTS
+    assert median(away) <= median(usual) + 0.005
+    assert quantiles(away, n=20)[-1] <= quantiles(usual, n=20)[-1] + 0.020
+
+
+def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(server, place, caplog):
+    async def main():
+        storage = LongTermStorage(place.url)
+        agents = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
+        await asyncio.gather(*(agent.open() for agent in agents))
+
+        async def all_to(cycle):
+            await asyncio.gather(*(agent.cycles(cycle) for agent in agents))
+
+        for begins, ends, how in ((50, 90, signal.SIGINT), (130, 160, signal.SIGKILL)):
+            await all_to(begins)
+            outage = asyncio.create_task(all_to(ends))
+            await asyncio.to_thread(server.stop, how)
+            await outage
+            assert all(agent.keeper.is_away for agent in agents)
+            server.start()  # not in a thread: it ends with the one that starts it
+            await are_back(agents)
+        await all_to(CYCLES)
+        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
+        await all_is_there(storage, agents)
+        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await storage.aclose()
+        waits_are_short(agents)
+
+    asyncio.run(main())
+    each_said(caplog, 2)
+
+
+def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place, caplog):
+    async def main():
+        storage = LongTermStorage(place.url)
+        agents = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
+        await asyncio.gather(*(agent.open() for agent in agents))
+        await asyncio.gather(*(agent.cycles(20) for agent in agents))
+        server.pause()
+        try:
+            async with asyncio.timeout(30):
+                cycles = 20
+                while not all(agent.keeper.is_away for agent in agents):
+                    cycles += 20
+                    await asyncio.gather(*(agent.cycles(cycles) for agent in agents))
+                await asyncio.gather(*(agent.cycles(cycles + 20) for agent in agents))
+        finally:
+            server.resume()
+        await are_back(agents)
+        await asyncio.gather(*(agent.cycles(cycles + 40) for agent in agents))
+        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
+        await all_is_there(storage, agents, cycles + 40)
+        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await storage.aclose()
+        waits_are_short(agents)
+
+    asyncio.run(main())
+    each_said(caplog, 1)
+    assert "has not answered" in caplog.text
+    assert "can't be reached" not in caplog.text
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, caplog, hangs):
+    async def main():
+        storage = LongTermStorage(place.url)
+        before = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
+        await asyncio.gather(*(agent.open() for agent in before))
+        await asyncio.gather(*(agent.cycles(3) for agent in before))
+        await asyncio.gather(*(agent.keeper.aclose() for agent in before))
+        if hangs:
+            server.pause()
+        else:
+            server.stop()
+        agents = [Agent(storage, agent.name) for agent in before]
+        try:
+            await asyncio.gather(*(agent.open() for agent in agents))
+            assert all(agent.keeper.is_away for agent in agents)
+            for agent in agents:
+                agent.number = 1000
+            await asyncio.gather(*(agent.cycles(1010) for agent in agents))
+        finally:
+            _ = server.resume() if hangs else server.start()
+        await are_back(agents)
+        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
+        for earlier, agent in zip(before, agents, strict=True):
+            found = await storage.store_for(agent.name).get(*MEMORY)
+            assert found.data["items"]["patterns"] == [*earlier.items, *agent.items]
+            cycles = await storage.store_for(agent.name).find("cycle")
+            assert [record.data["number"] for record in cycles] == [1, 2, 3, *range(1001, 1011)]
+        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await storage.aclose()
+
+    asyncio.run(main())
+    each_said(caplog, 1)
