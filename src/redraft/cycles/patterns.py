@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -26,6 +27,7 @@ LONGEST = 500
 LARGEST = 2_000
 """Characters of a pattern, about."""
 
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://|\bwww\.", re.IGNORECASE)
 _OURS = frozenset({"id", "timestamp", "since", "count", "cycle"})
 
 
@@ -89,7 +91,8 @@ class Patterns:
         pattern = self._pattern_of(given)
         if pattern is None:
             return
-        if why := refused("\n".join(_texts(pattern))):
+        # One who watches over HTTP learns about addresses; orders have no place in a memory.
+        if why := refused(_ADDRESS.sub(" ", "\n".join(_texts(pattern)))):
             said = short_repr(pattern["description"])
             self.refusals.append(f"the pattern {said} was not taken: it holds {why}")
             return
