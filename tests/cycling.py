@@ -44,7 +44,7 @@ def spec_of(**stages):
     return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": given})
 
 
-def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, **state):
+def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, redacted=None, **state):
     """Return cycle 7 of an agent, and the model that answers it; `payload` and `memory` are of its state."""
     model = replies if isinstance(replies, ScriptedModel) else ScriptedModel(replies)
     means = Means(
@@ -53,7 +53,7 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
         bus=bus or ScriptedBus(),
         folder=Path(folder),
         clock=lambda: NOON,
-        redacted=lambda data: data,
+        redacted=redacted or (lambda data: data),
     )
     made = CycleState(
         {"payload": state.get("payload", {}), "errors": []},

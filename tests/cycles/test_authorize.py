@@ -12,6 +12,7 @@ from redraft.stores.memory import MemoryStore
 
 AT = "2026-11-22T12:00:00.000Z"
 CHEAP = {"name": "cheap", "require": "action.params.cost < 10"}
+TOTAL = {"name": "total", "require": "derivedData.plan.actions[0].params.cost < 10"}
 
 
 def action(name, number, **params):
@@ -61,6 +62,7 @@ NONE_CAME = "nobody decided within 5,000 ms, so: "
         (SUPERVISED, [verdict("reject")], [], "rejected", "because"),
         (SUPERVISED, [], [], "default", NONE_CAME + "reject"),
         ({**SUPERVISED, "default": "approve"}, [], BOTH, "default", NONE_CAME + "approve"),
+        ({**CONTROLLED, "default": "approve", "timeoutMs": 5_000}, [], [], "default", NONE_CAME + "reject"),
         (CONTROLLED, [verdict("approve")], BOTH, "approved", "because"),
         (
             CONTROLLED,
@@ -111,11 +113,12 @@ def test_modify_puts_its_parameters_in_place_of_the_planned_ones():
     assert cycle.state.derived_data["plan"]["actions"][1]["params"] == {"force": True, "after": 3}
 
 
+@pytest.mark.parametrize("constraint", [CHEAP, TOTAL])
 @pytest.mark.parametrize(("cost", "approved"), [(7, True), (70, False)])
-def test_what_was_modified_is_held_against_the_constraints_again(cost, approved):
+def test_what_was_modified_is_held_against_the_constraints_again(cost, approved, constraint):
     buy = action("buy", 1, cost=5)
     cycle, _ = authorized(
-        SUPERVISED, [verdict("modify", "buy", {"cost": cost})], constraints=[CHEAP], actions=[buy]
+        SUPERVISED, [verdict("modify", "buy", {"cost": cost})], constraints=[constraint], actions=[buy]
     )
     assert ("7-1" in cycle.state.derived_data["governance"]["approved"]) is approved
 

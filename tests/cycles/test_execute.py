@@ -188,6 +188,15 @@ def test_a_line_of_the_log_is_one_line_and_acts_on_no_terminal(caplog):
     assert cycle.failures == []
 
 
+def test_a_failure_is_redacted_before_it_is_in_the_data():
+    def withheld(data):
+        return data.replace("4", "[withheld]")
+
+    plan = action("stop", 1, line=4)
+    cycle = run(executed(agent(STOP), plan, functions={"stop": fails}, redacted=withheld))
+    assert outcomes(cycle, "error") == [("RuntimeError: [withheld] is stuck",)]
+
+
 def test_a_long_result_is_cut_and_the_action_has_succeeded():
     stop = {**STOP, "with": {}}
     cycle = run(executed(agent(stop), action("stop"), functions={"stop": lambda: "x" * 50_000}))

@@ -120,8 +120,7 @@ async def _carried_out(
 async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle) -> Any:
     if isinstance(action, ApiCallAction):
         call = http_call(action, outward_scopes(cycle, seen))
-        kept = {name: value for name, value in call.headers.items() if name.lower() != KEY_HEADER.lower()}
-        return await fetched(replace(call, headers={**kept, KEY_HEADER: key}))
+        return await fetched(replace(call, headers={**call.headers, KEY_HEADER: key}))
     if isinstance(action, FunctionAction):
         return await call_function(cycle, action.function, action.with_, seen, key)
     message = shortened(visible(render_text(action.message, scopes_of(cycle, seen))), LONGEST_LINE)
