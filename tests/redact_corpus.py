@@ -1,5 +1,6 @@
 """Texts with secrets, put together when a test runs: no whole secret stands in any file."""
 
+import base64
 import random
 import string
 from dataclasses import dataclass
@@ -348,6 +349,153 @@ AS_REPORTED = (
     "his password ({p}) was in the ticket",
     "I noticed that {p} was used as password for the staging DB",
 )
+
+
+# Commands, calls and what people tell: six in ten were found when the redactor first saw them.
+AS_TOLD = (
+    # secrets in prose / logs, new shapes
+    "The agent pasted {t} into the header field and got a 403 back.",
+    "Auth failed: the sk was {t}",
+    'Response 401 {{"error":"invalid_client","client_id":"web","client_secret":"{t}"}}',
+    "terraform output -raw db_master_password returned {p}",
+    "Ansible: ansible_become_pass: {p}",
+    "ansible-playbook site.yml -e ansible_password={p}",
+    "env: {{'OPENAI_API_KEY': '{t}', 'HOME': '/root'}}",
+    "os.environ.get('STRIPE_KEY', '{t}')",
+    "Using default credentials admin/{p}",
+    "Signed in as alice using {p}",
+    "ERROR 1045 (28000): Access denied for user 'app'@'db' (using password: {p})",
+    "smtp_login(user, '{p}') raised SMTPAuthenticationError",
+    "imap.login('bob', '{p}')",
+    "ftp.login(user='bob', passwd='{p}')",
+    "paramiko: client.connect('build', username='ci', password='{p}')",
+    "pyodbc.connect('DRIVER=x;SERVER=y;UID=sa;PWD={p}')",
+    "DATABASE_URL=mysql+pymysql://app:{p}@db/shop",
+    "sqlalchemy.exc.OperationalError: (psycopg2) connection to postgresql://app:{p}@db/shop failed",
+    "proxy http://bob:{p}@proxy:3128 refused the connection",
+    "HTTPS_PROXY=http://corp\\bob:{p}@proxy:8080",
+    "The Jenkins token is {t}, generated on Monday",
+    "Slack responded invalid_auth for token {t}",
+    "I set GITHUB_TOKEN to {t} in the workflow",
+    "Header: apikey {t}",
+    "x-functions-key: {t}",
+    "SharedAccessSignature sr=x&sig={t}&se=17",
+    "https://acct.blob.core.windows.net/c?sv=2022&sig={t}",
+    "https://bucket.s3.amazonaws.com/x?X-Amz-Signature={h}&X-Amz-Expires=60",
+    "Authorization: Basic {b}",
+    "Proxy-Authorization: Basic {b}",
+    "Authorization: ApiKey {t}",
+    "Authorization: AWS4-HMAC-SHA256 Credential=x, Signature={h}",
+    'Authorization: Digest username="bob", response="{h}"',
+    "The unlock code for the door is {d}",
+    "Bob gave me the SMS code {d} and I typed it in",
+    "Enter the 6-digit code: {d}",
+    "backup codes: {d} {d}",
+    "wifi password is {p}",
+    "the wifi key ({p}) was wrong",
+    'WPA2 passphrase "{p}"',
+    "net use Z: \\\\srv\\share /user:bob {p}",
+    "runas with password {p} failed",
+    "New-Object PSCredential('bob', (ConvertTo-SecureString '{p}' -AsPlainText -Force))",
+    '$env:API_KEY = "{t}"',
+    "set API_KEY={t}&& node app.js",
+    "setx TOKEN {t}",
+    "heroku config:set SECRET_KEY_BASE={t}",
+    "flyctl secrets set STRIPE={t}",
+    "gh secret set DEPLOY --body {t}",
+    "vault login {t}",
+    "consul acl token {t} not found",
+    "ngrok config add-authtoken {t}",
+    "cargo login {t}",
+    "npm set //registry.npmjs.org/:_authToken {t}",
+    "pip install --index-url https://__token__:{t}@pkgs.test/simple x",
+    "docker run -e DB_PASS={p} -e X=1 app",
+    "docker-compose: POSTGRES_PASSWORD: {p}",
+    "keytool -storepass {p} -alias x",
+    "keystorePassword={p}",
+    "ssl.key.password={p}",
+    'sasl.jaas.config=... required username="bob" password="{p}";',
+    "spring.mail.password: {p}",
+    '"passphrase": "{p}"',
+    "cfg.set('auth', 'secret', '{t}')",
+    "config.api.key = '{t}'",
+    "api.secret={t}",
+    "consumer_key={t}",
+    "oauth_token={t}, oauth_token_secret=abc",
+    "master key {t} was used to unseal",
+    "unseal key 1: {t}",
+    "recovery phrase: {s}",
+    'seed phrase was "{s}"',
+    "license key {l}",
+    "JSESSIONID={h}",
+    "PHPSESSID={h}; path=/",
+    "_ga=GA1.2; auth_session={t}",
+    "jwt={t}",
+    "Invalid signature for token: {t}.",
+    "assertion: got token {t} want empty",
+    "print(password) printed {p}",
+    "the login form was filled with bob and {p}",
+    "typed {p} into the password field",
+    "fill('#password', '{p}')",
+    "page.type('input[name=password]', '{p}')",
+    "driver.find_element(By.ID, 'pass').send_keys('{p}')",
+    "sendline('{p}') after the Password: prompt",
+    "echo '{p}' | passwd --stdin bob",
+    "htpasswd -b file bob {p}",
+    "useradd -p {p} bob",
+    "chpasswd <<< 'bob:{p}'",
+    "GRANT ALL ON x TO 'bob' IDENTIFIED BY '{p}'",
+    "ALTER ROLE app WITH LOGIN PASSWORD '{p}'",
+    "requirepass {p}",
+    "AUTH {p}",
+    "redis-cli -a {p} ping",
+    "rabbitmqctl add_user bob {p}",
+    "influx -username bob -password {p}",
+    "mosquitto_pub -u bob -P {p} -t x",
+    "rclone config create x sftp pass {p}",
+    "restic: RESTIC_PASSWORD {p}",
+    "ssh-keygen -N '{p}' -f k",
+    "smbclient //srv/x -U bob%{p}",
+    "rdesktop -u bob -p {p} host",
+    "az login -u bob -p {p}",
+    "az login --service-principal -u id -p {t} --tenant x",
+    "gcloud auth activate --key {t}",
+    "tool call: login({{'user': 'bob', 'pw': '{p}'}})",
+    "called login with {{'username': 'bob', 'password': '{p}'}}",
+    'args: ["bob", "{p}"] for tool login',
+    "http_get(headers={{'X-Token': '{t}'}}) gave 403",
+    "The user wrote: my password is {p} can you log me in?",
+    "user said: use {p} to sign in",
+    "pasword: {p}",
+    "passwrod={p}",
+    "Kennwort: {p}",
+    "Das Passwort lautet {p}.",
+    "le mot de passe est {p}",
+    "la contraseña es {p}",
+    "senha: {p}",
+    "пароль: {p}",
+    "密码: {p}",
+    "パスワード: {p}",
+)
+WORDS = (
+    "abandon", "ability", "orbit", "canyon", "velvet", "ladder", "ocean", "tiger", "puzzle", "window",
+    "garden", "elbow",
+)  # fmt: skip
+
+
+def told_rows(seed=13):
+    """Return rows as commands, calls and people have them, each with what is secret in it."""
+    make = Maker(seed)
+    rows = []
+    for place in AS_TOLD:
+        password = make.password()
+        values = {"p": password, "t": make.token(), "d": make.of(DIGITS, 6), "h": make.of(HEX, 64)}
+        values["l"] = "-".join(make.of(UPPER + DIGITS, 5) for _ in range(5))
+        values["s"] = " ".join(make.dice.sample(WORDS, 12))
+        values["b"] = base64.b64encode(f"bob:{password}".encode()).decode()
+        secret = next(value for key, value in values.items() if "{" + key + "}" in place)
+        rows.append(Row(place, place.format(**values), secret))
+    return rows
 
 
 def reported_rows(seed=11):

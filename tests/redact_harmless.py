@@ -6,6 +6,71 @@ ROOT = Path(__file__).parent.parent
 SHORTEST = 80
 
 LINES = """
+The agent pasted the stack trace into the token field description.
+I signed in as a guest and tried the search again.
+login(user, callback) was never called
+The user typed the order number into the login page by mistake.
+fill('#email', 'user@example.com')
+Use OAuth2 to sign in.
+run `gh auth login` first, then retry
+docker run -u 1000 -p 8080:80 web
+psql -U app -p 5432 fails
+mkdir -p build/x86_64
+cargo login is not needed for a dry run
+assert page.get_by_label("Password").is_visible()
+The recovery steps were: stop the loop, read the log, find the first error, mend it, run again and see.
+commit 3b1f0a9c7d2e4f5a6b7c8d9e0f1a2b3c4d5e6f70 broke the build
+sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+integrity sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==
+chatcmpl-9vXkQ2bYw8LmN3pRt5uVx7zA finished with length
+request id req_011CSHoEeqs5C35K2UUqR7Fy
+call_9fJk2LmN3pRt5uVx7zA8bYw was refused
+toolu_01A09q90qw90lq917835lq9 answered: ok
+trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=00f067aa0ba902b7
+AttributeError: 'NoneType' object has no attribute 'get_authorization_code'
+error code 4031, exit code 137, status code 502
+The backup codes page returned 404.
+The door sensor entry code path raised KeyError: 'door_code'
+Enter the 5-digit zip code
+Product key figures for 2024 were missing
+The function key F5 did nothing
+network key exchange failed: no shared cipher
+The session cookie was missing.
+the user session ended after 30 minutes
+print(token) printed None
+password returned null
+The password contains invalid characters
+the password shows as dots
+the secret returned by the vault was empty
+der Test ist rot
+esta es la prueba
+token est expired
+AbstractSingletonProxyFactoryBeanGenerator2 was not found
+test_that_HTTP2Connection1IsClosedBeforeTLS13Handshake failed
+getElementsByClassNameNS2AndTagName3Filter is not a function
+x86_64-unknown-linux-gnu
+TypeError: Cannot read properties of undefined (reading 'token')
+wandb login failed: no network
+vault token lookup gave 403
+config set pass-through mode
+git config user.name CI
+update the pass rate to 0.95
+create a pass over the list
+AUTH LOGIN is not supported
+AUTH command unknown
+the seed was 42
+random seed: 1234567
+wallet balance was wrong in test 7
+filled in with zeros and ones
+signed in with Google and continued
+entered 12345 as the order number in the form
+sent 3 requests for the token endpoint
+put retry-after-30 into the login queue
+Ran 200 tests in 12.3s: 198 passed, 2 failed
+2026-03-01T10:15:00Z ERROR worker-3 timeout after 30s
+ValueError: invalid literal for int() with base 10: 'two'
+pip 24.0 from /usr/lib/python3/dist-packages
+version 1.2.3-rc.4+build.567
 The token limit of 4096 was exceeded, so I cut the prompt.
 max_tokens=4096, temperature=0.7
 {"prompt_tokens": 812, "completion_tokens": 130, "total_tokens": 942}
@@ -213,7 +278,7 @@ eyJ is how most tokens begin
 -----BEGIN CERTIFICATE-----
 -----BEGIN PUBLIC KEY-----
 -----BEGIN PGP SIGNATURE-----
-The user said: my name is Bob and I like chess.
+The user said: my name is not known to you.
 Call me Ishmael.
 Chapter 12: The Secret Garden
 Lorem ipsum dolor sit amet, consectetur adipiscing elit

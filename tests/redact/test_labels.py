@@ -20,7 +20,7 @@ NAMES = {
     "otp": Strength.CODE,
     "verification code": Strength.CODE,
     "2FA code": Strength.CODE,
-    "STRIPE_KEY": Strength.WEAK,
+    "STRIPE_KEY": Strength.TOKEN,
     "cookie": Strength.WEAK,
     "key": Strength.WEAK,
     "tokens": Strength.NONE,

@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from redact_corpus import MIXED, Maker, reported_rows, secret_rows
+from redact_corpus import MIXED, Maker, reported_rows, secret_rows, told_rows
 from redact_harmless import harmless_texts
 from redraft.redact.kinds import Category, Kind, mark
 from redraft.redact.redactor import Redactor
 
 RECALL = 0.97
 RECALL_AS_REPORTED = 0.9
+RECALL_AS_TOLD = 0.95
 FALSE_ALARMS = 0.01
 LONG_ENOUGH_TO_TELL = 5
 SECONDS = 5  # for the worst; a text that hangs takes hours
@@ -42,6 +43,14 @@ def test_most_secrets_are_withheld_where_reports_have_them_in_passing(seed):
     rows, redactor = reported_rows(seed), Redactor()
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(missed) <= (1 - RECALL_AS_REPORTED) * len(rows), missed
+
+
+@pytest.mark.parametrize("seed", [13, 14, 15])
+def test_secrets_without_a_name_are_withheld_where_one_is_likely(seed):
+    rows, redactor = told_rows(seed), Redactor()
+    missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
+    assert len(rows) >= 100
+    assert len(missed) <= (1 - RECALL_AS_TOLD) * len(rows), missed
 
 
 @pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])

@@ -41,12 +41,13 @@ _EQUALS = rf"{_CLOSE}[ \t]{{0,12}}(?:{_ANNOTATION}|:=|=>|->|[!=]?={{1,2}}|[:=][\
 _FLAG = r"(?:[ \t]{1,4}<<<[ \t]{0,4}|[ \t]{1,8}|[ \t]*\\\n[ \t]*|[\"'],[ \t]*[\"'])"
 _QUOTED_NEXT = r"[ \t]{1,4}(?:by[ \t]{1,4})?[\"'`]"
 _PROSE = (
-    r"(?i:[\"'`*]{0,2}(?:\s{1,3}\([^()\n]{0,30}\))?(?:[ \t]{1,3}|[ \t]?\n[ \t]{0,4})"
+    r"(?i:[\"'`*]{0,2}\)?(?:\s{1,3}\([^()\n]{0,30}\))?(?:[ \t]{1,3}|[ \t]?\n[ \t]{0,4})"
     r"(?:(?:for|of|on|to|in|from|at|with)[ \t]{1,3}(?:the[ \t]{1,3}|my[ \t]{1,3}"
     r"|our[ \t]{1,3})?[\w.@/'-]{1,40}[ \t]{1,3}"
     r"(?:[\w'-]{1,20}[ \t]{1,3})?)?"
     r"(?:(?:is|was|are|were|be|been|has|had|to|set|as|now|currently|still|just|called|named|reads?|equals"
-    r"|becomes|became"
+    r"|becomes|became|lautet|ist|war|est|es|era|\xe9|\xe8|jest"
+    r"|printed|prints|returned|returns|gave|gives|shows?|showed|yielded|contains?|contained|echoed"
     r"|provided|used|using|value|changed|reset|updated|rotated|starts?|starting|beginning|begins|with"
     r"|supplied|entered|given"
     r"|sent|passed|typed|tried|it|that|which)\b[ \t]{0,3}[:=]?[ \t]{1,3}[\"'`*]{0,2}){1,5})"
@@ -59,7 +60,7 @@ _NEXT_WORD = (
 _ASIDE = (
     r"[\"'`*]{0,2}[ \t]{1,3}(?:\([^()\n]{0,30}\)|(?:for|of|on|to|in|from"
     r"|at)[ \t][^\n:=\"'`]{1,40}"
-    r"|[a-z]{2,15}(?:[ \t][a-z]{2,15})?)[ \t]?[:=][ \t]{0,3}"
+    r"|[a-z]{2,15}(?:[ \t][a-z]{2,15})?|#?\d{1,3})[ \t]?[:=][ \t]{0,3}"
 )
 _BESIDE = (
     r"[\"'`*]{0,2}(?:,[ \t]|[ \t]\(|\[|:?[ \t]{0,3}\n[ \t]{0,8})(?i:which (?:is|was) |i\.?e\.? |namely )?"

@@ -33,6 +33,16 @@ _DISGUISE = re.compile(
     rf"|(?P<left>(?<=[\x00\x01\x1b])[\x00\x01\x1b]*)|(?P<unseen>(?<=[{_UNSEEN}])[{_UNSEEN}]*))"
 )
 _HIDDEN = re.compile(rf"[\\\x1b{_UNSEEN}](?:{_CODES}|(?<=[{_UNSEEN}])[{_UNSEEN}]*)")
+_FOREIGN = re.compile(
+    "\u043f\u0430\u0440\u043e\u043b[\u0430-\u044f]{0,3}"
+    "|\u5bc6\u7801|\u5bc6\u78bc|\u53e3\u4ee4|\u30d1\u30b9\u30ef\u30fc\u30c9|\u6697\u8a3c\u756a\u53f7"
+    "|\ube44\ubc00\ubc88\ud638|\uc554\ud638"
+    "|\u0643\u0644\u0645\u0629 \u0627\u0644(?:\u0645\u0631\u0648\u0631|\u0633\u0631)"
+    "|\u05e1\u05d9\u05e1\u05de[\u05d4\u05d0]|\u03ba\u03c9\u03b4\u03b9\u03ba\u03cc\u03c2|has\u0142o|\u015fifre"
+    "|\u092a\u093e\u0938\u0935\u0930\u094d\u0921",
+    re.IGNORECASE,
+)
+"""A password in Russian, Chinese, Japanese, Korean, Arabic, Hebrew, Greek, Polish, Turkish and Hindi."""
 _WIDE = re.compile(r"(?:[\x20-\x7e]\x00){4,}")
 _NUL = re.compile("\x00")
 _ESCAPE = re.compile(
@@ -54,6 +64,8 @@ def canonical(text: str) -> View:
     folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
     if "\x00" in plain:  # a text of two bytes a character, read as one of one
         folded = folded.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
+    if not plain.isascii():  # the finders read Latin letters
+        folded = folded.substituted(_FOREIGN, lambda _: "password")
     return folded.substituted(_DISGUISE, _undisguised)
 
 

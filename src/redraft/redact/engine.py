@@ -33,9 +33,14 @@ def every(source: str, data: bytes, start: int = 0, end: int | None = None) -> I
 
 def spans(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield where the matches of a pattern stand: the first group that took part, where there are any."""
-    groups = range(1, compiled(source).groups + 1)
+    groups = _groups(source)
     for match in every(source, data, start, end):
         yield next((match.span(group) for group in groups if match.start(group) >= 0), match.span())
+
+
+@cache
+def _groups(source: str) -> range:
+    return range(1, compiled(source).groups + 1)  # counted anew each time it is asked for
 
 
 def at(source: str, data: bytes, start: int, end: int | None = None) -> Any:

@@ -56,7 +56,7 @@ _HOST = (
     rf"|\b(?:{_L}\.){{1,8}}(?i:amazonaws\.com|database\.windows\.net|blob\.core\.windows\.net"
     rf"|vault\.azure\.net|azurewebsites\.net|azmk8s\.io|servicebus\.windows\.net"
     rf"|redis\.cache\.windows\.net|documents\.azure\.com"
-    rf"|run\.app|cloudfunctions\.net|snowflakecomputing\.com|mongodb\.net|ondigitalocean\.com|ngrok\.io"
+    rf"|run\.app|cloudfunctions\.net|snowflakecomputing\.com|mongodb\.net|ondigitalocean\.com|onmicrosoft\.com|ngrok\.io"
     rf"|ngrok-free\.app)\b"
     rf"|\bip-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}\b(?:\.{_L})*"
     # services that a company runs for itself, and its environments
@@ -80,6 +80,8 @@ _SINGLE = (
     r"|db_?host|redis_?host|pod|broker|bootstrap[._]servers?)"
     r"\b[\"'`]?[ \t]{0,3}(?:[:=]|\bis\b)[ \t]{0,3}[\"'`]?)"
     r"([A-Za-z][A-Za-z0-9]{0,30}(?:-[A-Za-z0-9]{1,30}){0,6}-?\d{1,4}(?:[.-][A-Za-z0-9-]{1,40}){0,5})\b"
+    r"|(?i:\bconnect(?:ed|ing)? to (?:the )?(?:host|server) [\"'`]?)"
+    r"([A-Za-z][A-Za-z0-9-]{0,40}\d[A-Za-z0-9.-]{0,40})\b"
     r"|(?i:\b(?:host|server|node|instance|machine|pod|broker)[ \t]{1,2}[\"'`]?)"
     r"([A-Za-z][A-Za-z0-9]{0,30}(?:-[A-Za-z0-9]{1,30}){0,6}-[A-Za-z0-9]{0,20}\d{1,4})\b"
 )
@@ -96,6 +98,10 @@ _FOLDER = (
     r"(?:/home/|/Users/|\b[A-Za-z]:[\\/]{1,2}(?i:users|documents and settings)[\\/]{1,2}"
     r"|\\Users\\)([^\s/\\\"'`:;,<>|)\]]{1,64})"
 )
+# Who somebody is to Kerberos: a name in a realm, which is written in capitals.
+_PRINCIPAL = (
+    r"\b([a-z][a-z0-9._-]{1,40}(?:/[a-z0-9.-]{1,60})?@[A-Z][A-Z0-9-]{2,30}(?:\.[A-Z][A-Z0-9-]{1,30}){0,4})\b"
+)
 _ANYBODY = word_set(
     "user username me you your-name name shared public default admin ubuntu runner vscode node app "
     "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan "
@@ -108,6 +114,8 @@ _LOCAL = word_set(
 
 def infrastructure(view: View) -> Iterator[Found]:
     """Yield where addresses, hosts, cloud resources and names of user folders stand."""
+    for span in spans(_PRINCIPAL, view.data):
+        yield Found(*span, Kind.USER)
     yield from _addresses(view)
     yield from _hosts(view)
     for span in spans(_RESOURCE, view.data):

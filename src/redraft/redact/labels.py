@@ -23,23 +23,31 @@ class Strength(IntEnum):
 _PASSWORDS = word_set(
     "password passwords passwd passwds pwd pswd passphrase passcode pass pw psk passwort kennwort "
     "passe wachtwoord contrasena contraseña senha mdp secret secrets credential credentials cred creds "
-    "mnemonic userpassword"
+    "mnemonic userpassword storepass keypass requirepass userpass rootpass dbpass adminpass "
+    "pasword passwrod passsword passord paswd passwort losenord lösenord heslo haslo parola adgangskode "
+    "salasana"
 )
 _TOKENS = word_set(
     "token apitoken authtoken accesstoken apikey apikeys jwt bearer sessionid sessiontoken "
     "authorization clientsecret secretkey accesskey privatekey secretaccesskey pat accountkey "
-    "sharedaccesskey apisecret"
+    "sharedaccesskey apisecret jsessionid phpsessid aspsessionid sessid connectsid"
 )
 _CODES = word_set("otp pin cvv cvc totp tan passkey mfa 2fa")
 _WEAK = word_set("key auth sig signature session sid cookie cookies csrf xsrf salt seed dsn code csrftoken")
 _OF_KEY = word_set(
     "api access secret private encryption signing auth authentication license master account storage "
     "subscription shared deploy webhook session client admin app application consumer service ssh gpg "
-    "pgp hmac aes crypto decryption cipher integration developer personal root project"
+    "pgp hmac aes crypto decryption cipher integration developer personal root project unseal recovery "
+    "wifi wpa network functions function product"
 )
 _OF_CODE = word_set(
     "verification security confirmation auth authentication login access sms backup recovery 2fa mfa "
-    "otp totp pin"
+    "otp totp pin unlock door gate entry alarm digit pairing activation"
+)
+_OF_SESSION = word_set("auth login user admin web")
+_OF_LOOKUP = word_set(
+    "primary foreign sort public cache error exit status partition row hash dict map registry object "
+    "group index routing shortcut any"
 )
 _NOT = word_set(
     "count length len limit limits max min id ids type types url uri endpoint path file filename dir "
@@ -83,20 +91,14 @@ def strength_of(name: str) -> Strength:
     is_password = last in _PASSWORDS or last.endswith(_ENDINGS)
     if is_password or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw")):
         return Strength.CODE if words[:2] == ["one", "time"] else Strength.PASSWORD
-    if last.endswith(_TOKEN_ENDINGS) or last in _TOKENS or (last in ("key", "keys") and before in _OF_KEY):
+    is_token = last in _TOKENS or last.endswith(_TOKEN_ENDINGS)
+    is_constant = name.isupper() and before not in _OF_LOOKUP
+    is_key = last in ("key", "keys") and (before in _OF_KEY or (bool(before) and is_constant))
+    if is_token or is_key or (last in ("session", "sid") and before in _OF_SESSION):
         return Strength.TOKEN
     if last in _CODES or (last in ("code", "codes") and before in _OF_CODE):
         return Strength.CODE
-    if last in _WEAK and before not in (
-        "primary",
-        "foreign",
-        "sort",
-        "public",
-        "cache",
-        "error",
-        "exit",
-        "status",
-    ):
+    if last in _WEAK and before not in _OF_LOOKUP:
         return Strength.WEAK
     return Strength.NONE
 

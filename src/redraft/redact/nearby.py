@@ -1,7 +1,8 @@
-"""Random-looking tokens that stand near a word such as key, token or password."""
+"""Random-looking tokens: those near a word such as key or password, and long ones anywhere."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import spans
@@ -32,18 +33,48 @@ _AS_BARE = (
 )
 
 
+# Letters of both cases with digits between them, alone: no word, hash or number looks like that.
+_ALONE = r"\b[A-Za-z0-9]{24,}\b"
+_JOINS = "_-+/=.~%@"
+"""What makes a token part of something longer: an id with a prefix, a path, data in Base64."""
+_DATA = ";base64,"
+_LINE = 60
+_LONGEST_ALONE = 120
+_FEWEST_DIGITS = 2
+_WORD_IN = re.compile(r"[a-z]{6}|[A-Z]{6}")
+
+
 def nearby(view: View) -> Iterator[Found]:
-    """Yield random-looking tokens near a word that announces one."""
+    """Yield random-looking tokens near a word that announces one, and where nothing else can be meant."""
     for start, end in _regions(view):
         for first, last in spans(_WORD, view.data, start, end):
             text = view.text[first:last].rstrip(".,;:!?=")
             if looks_random(text) and not is_code(text) and "/" not in text.strip("/")[:8]:
                 yield Found(first, first + len(text), Kind.SECRET)
+    for start, end in spans(_ALONE, view.data):
+        text = view.text[start:end]
+        beside = view.text[max(0, start - 1) : start] + view.text[end : end + 1].replace(".", "")
+        is_joined = any(char in _JOINS for char in beside) or _is_data(view.text, start, end)
+        if not is_joined and len(text) <= _LONGEST_ALONE and looks_random(text) and _is_mixed(text):
+            yield Found(start, end, Kind.SECRET)
     for pattern in (_AS, _AS_BARE):
         for start, end in spans(pattern, view.data):
             text = view.text[start:end]
             if not is_placeholder(text) and looks_made(text) and not is_code(text):
                 yield Found(start, end, Kind.PASSWORD)
+
+
+def _is_data(text: str, start: int, end: int) -> bool:
+    """Say whether what stands there is Base64: behind its name, or a whole line among many."""
+    is_line = end - start >= _LINE and text[start - 1 : start] in ("", "\n") and text[end : end + 1] == "\n"
+    return is_line or text[max(0, start - len(_DATA)) : start] == _DATA
+
+
+def _is_mixed(text: str) -> bool:
+    """Say whether letters of both cases and digits are mixed so well that no words can be in it."""
+    digits = sum(map(str.isdigit, text))
+    kinds = any(map(str.isupper, text)) and any(map(str.islower, text)) and digits >= _FEWEST_DIGITS
+    return kinds and _WORD_IN.search(text) is None
 
 
 def _regions(view: View) -> Iterator[tuple[int, int]]:

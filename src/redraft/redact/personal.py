@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from redraft.redact.engine import spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_placeholder
+from redraft.redact.words import word_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ _IDENTITY = (
     r"|(?i:\b(?:ssn|social security(?: number| no)?|passport(?: number| no)?|tax[ _-]?id|national[ _-]?id"
     r"|driver'?s? licen[cs]e(?: number| no)?|nino|nhs number)\b"
     r"[\"'.#]{0,2}[ \t]{0,3}[:=#]?[ \t]{0,3}(?:(?:is|was|number"
-    r"|no)[ \t.:]{1,3}){0,2}[\"']?)([A-Z0-9][A-Z0-9 -]{4,18}[A-Z0-9])\b"
+    r"|no)[ \t.:]{1,3}){0,2}[\"']?)([A-Z0-9][A-Z0-9 /-]{4,18}[A-Z0-9])\b"
 )
 _BIRTHDAY = (
     r"(?i:\b(?:date[ _]of[ _]birth|birth[ _-]?date|birthday|dob"
@@ -49,6 +50,25 @@ _NAME = (
     r"|passenger|card ?holder|account ?holder|contact)[ _-]?name|surname)\b"
     r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?)([A-Z][\w'.-]{1,30}(?:[ ][A-Z][\w'.-]{0,30}){0,3})"
 )
+_WRITTEN = r"[A-Z][a-z\xdf-\xff]{1,20}(?:['-][A-Z][a-z\xdf-\xff]{1,20})?"
+_NAMES = rf"({_WRITTEN}(?:[ ]{_WRITTEN}){{0,2}})"
+_CALLED = (
+    r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Herrn?|Frau|Mme|Mlle|Monsieur|Madame|Se\xf1ora?|Signora?)\b\.?[ ]"
+    rf"{_NAMES}"
+    r"|(?i:\b(?:my|his|her|their|whose|customer's|user's|patient's|guest's)[ ]"
+    rf"(?:(?:full|first|last)[ ])?name[ ](?:is|was)[ ]){_NAMES}"
+    r"|(?i:\b(?:patient|customer|passenger|employee|colleague|guest|tenant|student|teacher|nurse|doctor"
+    r"|applicant|candidate|subscriber|cardholder|travell?er|user|client|member|manager)[ ])"
+    rf"({_WRITTEN}[ ]{_WRITTEN})\b"
+)
+# What stands behind such a word with a capital, and is nobody's name.
+_NO_NAMES = word_set(
+    "access account agent api approval care center centre class code control data desk error experience "
+    "feedback group guide hello id identity interface journey key library list manager management manual "
+    "member model name number page policy portal profile record records relations report request retry "
+    "review role service services session settings side state status story success support table team "
+    "test tests type view"
+)
 _STREET = (
     r"\b\d{1,5}[A-Za-z]?[ ](?:[A-Z][\w'.-]{1,20}[ ]){1,4}"
     r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Square|Sq|Place|Pl"
@@ -60,6 +80,7 @@ _SIMPLE = (
     (_IDENTITY, Kind.IDENTITY),
     (_BIRTHDAY, Kind.BIRTHDAY),
     (_NAME, Kind.NAME),
+    (_CALLED, Kind.NAME),
     (_STREET, Kind.STREET),
 )
 _CARD_DIGITS = range(13, 20)
@@ -82,7 +103,8 @@ def personal(view: View) -> Iterator[Found]:
     for pattern, kind in _SIMPLE:
         for start, end in spans(pattern, view.data):
             value = text[start:end]
-            if is_placeholder(value) or (kind is Kind.PHONE and not _is_phone(value)):
+            is_nobody = kind is Kind.NAME and not _NO_NAMES.isdisjoint(value.lower().split())
+            if is_placeholder(value) or is_nobody or (kind is Kind.PHONE and not _is_phone(value)):
                 continue
             yield Found(start, end, kind)
 

@@ -11,6 +11,7 @@ from redraft.redact.encoded import encoded
 from redraft.redact.infrastructure import infrastructure
 from redraft.redact.kinds import Category, Found, Kind, mark
 from redraft.redact.known import SHORTEST, Known
+from redraft.redact.likely import likely
 from redraft.redact.logins import logins
 from redraft.redact.nearby import nearby
 from redraft.redact.objects import walk_object
@@ -111,6 +112,7 @@ class Redactor:
         yield from logins(view)
         yield from assigned(view)
         yield from nearby(view)
+        yield from likely(view)
         if layers:
             yield from encoded(view, lambda text: self._holds_secret(text, layers - 1))
 

@@ -1,0 +1,87 @@
+"""Secrets without a name, where one is likely: behind a command, in a call, in what a person tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redraft.redact.engine import spans
+from redraft.redact.kinds import Found, Kind
+from redraft.redact.values import is_code, is_path, is_placeholder, is_wordy, looks_made
+from redraft.redact.words import word_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redraft.redact.view import View
+
+# Numbers of repetitions would multiply the states of the engine; it is linear without them.
+_S = r"[ \t]+"
+_SAID = r"[\"']?([^\s\"'-][^\s\"']{2,})"
+_QUOTED = r"[\"']([^\"'\n]{3,})[\"']"
+_MADE_UP = r"[\"'`]?([^\s\"'`<>]{6,})"
+_REST = r"[^\n|;]*"
+_FIELD = r"(?:pass(?:word|wd|phrase|code)?|secret|token|otp|pin|login)\b"
+_SIGN_IN = r"(?:sign(?:s|ed|ing)?|log(?:s|ged|ging)?)[ -]?(?:in|on)\b"
+_USER_AND = rf"[\"'`]?[\w.@+-]+[\"'`]?{_S}(?:using|with|and|by|/){_S}"
+_PUT = r"(?:typ(?:ed|es|ing|e)|enter(?:ed|s|ing)?|past(?:ed|es|ing|e)|put|fill(?:ed|s)?|sent|wrote|submitted)"
+_TOOLS = "vault|cargo|npm|pnpm|wandb|huggingface-cli|hf|railway|ngrok|doppler|snyk|sentry-cli|fly|flyctl|gh"
+
+_COMMANDS = (
+    rf"[ \t]--?(?:u|U|l|user|username|login)(?:{_S}|=)\S+{_S}--?(?:p|P|pw|pass)(?:{_S}|=)?{_SAID}",
+    rf"\b(?:useradd|usermod|rdesktop|xfreerdp|htpasswd)\b{_REST}[ \t][-/]p:?[ \t]*{_SAID}",
+    rf"[ \t]/user:\S+{_S}{_SAID}",
+    rf"\brabbitmqctl{_S}\w+{_S}[\w.-]+{_S}{_SAID}",
+    rf"\bhtpasswd{_S}-\w*b\w*{_S}\S+{_S}\S+{_S}{_SAID}",
+    rf"\bssh-keygen\b{_REST}[ \t]-[NP][ \t]*{_SAID}",
+    r"[ \t]-U[ \t]*[\"']?[\w.\\/-]+%([^\s\"']{3,})",
+    rf"\b(?:AUTH|requirepass|masterauth){_S}(?:[a-z]+{_S})?{_SAID}",
+    r"\bchpasswd[ \t]*<<<[ \t]*[\"']?[\w.-]+:([^\s\"']{3,})",
+    rf"\b[\w.-]+:([^\s\"':/]{{3,}})[\"']?[ \t]*\|[ \t]*(?:sudo{_S})?chpasswd",
+    rf"(?i:\bconvertto-securestring{_S}(?:-string{_S})?{_SAID})",
+    rf"\b(?:{_TOOLS}) (?:config )?(?:auth )?(?:login|token|add-authtoken|authtoken){_S}{_SAID}",
+    rf"(?i:\bsecrets? (?:set|put|create|add)\b{_REST}(?:=|[ \t](?:-b|--body|--value|--data)[ \t=]){_SAID})",
+    rf"(?i:\b(?:config|obscure|update|create)\b{_REST}[ \t]pass{_S}{_SAID})",
+)
+_CALLS = (
+    rf"(?i:(?:login|authenticate|sign_?in|log_?in|basicauth)\([ \t]*[\w.\[\]]+[ \t]*,[ \t]*{_QUOTED})",
+    rf"(?i:[\"'][^\"'\n]*\b{_FIELD}[^\"'\n]*[\"'][ \t\])]*(?:\.\w+\(|,)[ \t]*{_QUOTED})",
+    rf"(?i:\b(?:send_?line|send_?keys|write|input)\({_QUOTED}\)[^\n]*{_FIELD})",
+    rf"(?i:[\[(][\"'][^\"'\n]+[\"'],[ \t]*{_QUOTED}[\])][^\n]*\b(?:login|log_?in|sign_?in|authenticate)\b)",
+    r"(?i:\bauthorization\b[^\n]*\b(?:signature|response)=[\"']?([A-Za-z0-9+/=]{16,}))",
+)
+_TELLING = (
+    rf"(?i:\b{_SIGN_IN}[ \t](?:as|with)[ \t]{_USER_AND}{_MADE_UP})",
+    rf"(?i:\bfilled[ \t](?:in[ \t]|out[ \t])?with[ \t]{_USER_AND}{_MADE_UP})",
+    rf"(?i:\buse[ds]?[ \t]{_MADE_UP}[\"'`]?[ \t]to[ \t]{_SIGN_IN})",
+    rf"(?i:\b{_PUT}[ \t]{_MADE_UP}[\"'`]?[ \t](?:in|into|as|for)[ \t](?:\w+[ \t]){{0,3}}{_FIELD})",
+)
+_LIKELY = "|".join((*_COMMANDS, *_CALLS, *_TELLING))
+_BEHIND = r"[\"'`]?[ \t]*(?:is|was|are|were|[:=]|)[ \t\n]*[\"'`]?"
+_CODES = (
+    rf"(?i:\b(?:backup|recovery|scratch|2fa|otp|one-time)[ _-]?codes?{_BEHIND}"
+    r"((?:[a-z0-9]{2,5}-?[0-9][a-z0-9]{2,5}[ ,;\n]+)+[a-z0-9]{2,5}-?[0-9][a-z0-9]{2,5})\b)"
+)
+_PHRASE = (
+    rf"(?i:\b(?:seed|recovery|mnemonic|backup|wallet)[ _-]?(?:phrase|words)?{_BEHIND}"
+    r"((?:[a-z]{3,8}[ ,\n]+){11,23}[a-z]{3,8})\b)"
+)
+# No list of words that stands for a key has any of these.
+_OF_SENTENCES = word_set(
+    "the and that was with for from this are not you has have been which then when where"
+)
+_TRAILING = ".,;)'\""
+
+
+def likely(view: View) -> Iterator[Found]:
+    """Yield what looks made up where a secret is likely, codes in a row, and the words of a key."""
+    for start, end in spans(_LIKELY, view.data):
+        text = view.text[start:end].rstrip(_TRAILING)
+        is_other = is_placeholder(text) or is_code(text) or is_path(text)
+        is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
+        if looks_made(text) and not is_other and not is_phrase:
+            yield Found(start, start + len(text), Kind.PASSWORD)
+    for span in spans(_CODES, view.data):
+        yield Found(*span, Kind.CODE)
+    for start, end in spans(_PHRASE, view.data):
+        if not _OF_SENTENCES.intersection(view.text[start:end].lower().split()):
+            yield Found(start, end, Kind.SECRET)
