@@ -10,6 +10,8 @@ from redraft.cycles.likeness import alike, essence_of
         ("The reading drifts at night", "Readings often drift at night!"),
         ("Defect rate is above 80 %", "defect rate above 80%"),
         ("Alerts on Monday are likely false positives", "alerts on monday: false positive"),
+        ("False-positive alerts in the night shift", "False positive alerts in the night-shift"),
+        ("High temperatures lead to defects", "A high temperature leads to defects"),
         ("It doesn't help", "It doesn\u2019t help"),
         (
             "Vibration above 80 at line B7 precedes bearing failures by hours",
@@ -35,6 +37,11 @@ def test_the_same_in_other_words(one, other):
         ("Retries help", "Retries do not help"),
         ("Retries help", "Retries don't help"),
         ("Station A7 fails", "Station A8 fails"),
+        ("Station 7a fails", "Station 7 fails"),
+        ("Supplier A ships late", "Supplier ships late"),
+        ("The IT systems fail", "The systems fail"),
+        ("An offset of -5ms is bad", "An offset of 5ms is bad"),
+        ("Between 6:00 and 7:00 it is late", "Between 6:00 and 8:00 it is late"),
         ("latency causes errors", "errors cause latency"),
         ("The red valve leaks", "The blue valve leaks"),
         ("Deliveries come late on Monday", "Deliveries come late on Tuesday"),
@@ -56,4 +63,5 @@ def test_another_statement(one, other):
 
 
 def test_a_long_description_takes_no_long_time():
-    assert alike(essence_of("a1 " * 10_000), essence_of("a1 " * 10_000))
+    for text in ("a1 " * 10_000, "1." * 20_000 + " ", "-" * 30_000 + "1", "1" + "," * 30_000):
+        assert alike(essence_of(text), essence_of(f"{text} "))

@@ -10,7 +10,9 @@ ENOUGH = 6
 """Of so many words a description may have one more than another that says the same."""
 
 _TOKEN = re.compile(
-    r"""!=|[<>=\u2260\u2264\u2265%]+|(?<!\w)[-+]?\d+(?:[.,:]\d+)*|[^\W_]+(?:['\u2019_-][^\W_]+)*""",
+    r"""!=|[<>=\u2264\u2265\u2260%]+             # signs
+    |(?<!\w)[-+]?\d(?:[\w.,:/-]*\w)?          # numbers, times, ranges, and names that begin with a digit
+    |[^\W_]+(?:['\u2019_][^\W_]+)*            # words""",
     re.VERBOSE,
 )
 _FILLERS = frozenset(
@@ -46,10 +48,10 @@ def essence_of(description: str) -> Essence:
     firm: set[str] = set()
     for token in _TOKEN.findall(description):
         plain = token.casefold().replace("\u2019", "'")
-        if plain in _FILLERS:
+        is_name = (token.isupper() and len(token) > 1) or (bool(words) and token[0].isupper())
+        if plain in _FILLERS and not is_name:
             continue
         word = _PLURAL.sub("", plain)
-        is_name = bool(words) and token[0].isupper()
         if is_name or plain in _TURNS or "n't" in plain or not word.isalpha():
             firm.add(word)
         words.append(word)
