@@ -37,9 +37,11 @@ async def reflect(
 
     Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
     """
-    hands = (generate, evaluate, revise)
     run_functions = _run_functions or _engine()
-    return await run_functions(task, hands, pattern=pattern, draft=draft, until=until, step=step)
+    # No name for the functions here: it would be one more object in every run under way.
+    return await run_functions(
+        task, (generate, evaluate, revise), pattern=pattern, draft=draft, until=until, step=step
+    )
 
 
 _run_functions: Callable[..., Awaitable[ReflectionResult]] | None = None
