@@ -43,7 +43,10 @@ class PlanConfig(Strict):
 
 
 class Constraint(Check):
-    """Name something that has to hold, of each planned `action` where it speaks of one."""
+    """Name something that has to hold, of each planned `action` where it speaks of one.
+
+    What can't be judged, since a parameter that it reads is not there, does not hold: say `| default(0)`.
+    """
 
     enforce: Literal["block", "record"] = "block"
 
