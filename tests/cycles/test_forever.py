@@ -71,7 +71,7 @@ def test_a_message_begins_a_cycle_and_is_taken():
             assert not going.done()
             await send_message("monitor", "news", {"a": 1}, sender="me")
             await going
-            return await store.find("message")
+        return await store.find("message")
 
     assert run(main()) == []
 

@@ -1,5 +1,6 @@
 """A process that is killed in the middle of a cycle, for real."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from redraft.stores.sqlite import SqliteStore
 
 PROGRAM = """
 import asyncio, json, sys, time
@@ -36,10 +39,10 @@ def first(idempotency_key):
 def second(idempotency_key):
     note("second", key=idempotency_key)
 
-def answer(request):
+async def answer(request):
     text = request.messages[-1].content
     what = "plan" if text.startswith("Plan") else "learn"
-    note(what)
+    await asyncio.to_thread(note, what)
     if what == "plan":
         return '{"actions": ["first", "second"]}'
     return '{"newPatterns": [{"description": "rates are high", "confidence": 0.5}]}'
@@ -111,6 +114,19 @@ def program(tmp_path):
     return start
 
 
+def steps_in(folder):
+    """Return how many steps of the cycle are written."""
+    store = SqliteStore(folder / ".redraft" / "redraft.db", "/agent:killed")
+
+    async def count():
+        try:
+            return sum(record.key.count("/") == 1 for record in await store.find("step"))
+        finally:
+            await store.aclose()
+
+    return asyncio.run(count())
+
+
 @pytest.mark.parametrize("at", ["second", "learn"])
 def test_a_killed_cycle_goes_on_without_repeating_what_was_finished(program, tmp_path, at):
     killed = program(at)
@@ -119,7 +135,9 @@ def test_a_killed_cycle_goes_on_without_repeating_what_was_finished(program, tmp
         assert time.monotonic() < deadline
         assert killed.poll() is None, killed.communicate()
         time.sleep(0.01)
-    time.sleep(0.3)  # what was finished before is written behind
+    while steps_in(tmp_path) < ORDER.index(at):  # what was finished is written behind
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     out, err = program().communicate(timeout=30)

@@ -241,7 +241,7 @@ class CycleAgent:
             await running.run()
         except asyncio.CancelledError:
             record.status = "abandoned"
-            await at.home.note(record)
+            await at.home.abandon(record)
             raise
         finally:
             noted.cancel()
@@ -274,6 +274,7 @@ class CycleAgent:
             ),
             at.home.step(record.number),
             memory=at.home.memory,
+            life=at.home.card.id,
         )
         await self._seen(at, cycle)
         return cycle

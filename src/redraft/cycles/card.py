@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from redraft.core.codec import from_json, to_json
 from redraft.cycles.spec import IntervalTrigger, MessageTrigger
@@ -21,9 +22,13 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """Hold what an agent is: its file, what begins its cycles, and the topics it listens to (`*`: all)."""
+    """Hold what an agent is: its file, what begins its cycles, and the topics it listens to (`*`: all).
+
+    `id` is made with its store: another agent of its name, kept elsewhere or later, has another.
+    """
 
     name: str = ""
+    id: str = ""
     description: str = ""
     file: str = ""
     triggers: tuple[str, ...] = ()
@@ -48,7 +53,7 @@ class AgentCard:
             f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
             for one in spec.triggers
         )
-        return cls(spec.name, spec.description, file, said, tuple(dict.fromkeys(topics)))
+        return cls(spec.name, uuid4().hex, spec.description, file, said, tuple(dict.fromkeys(topics)))
 
 
 async def card_of(store: Store) -> AgentCard:

@@ -63,6 +63,9 @@ class Cycle:
     `taken` the messages that this one took: `update-state` commits them. `rendered` are the ids of the memory
     items that prompts of Reason showed. `failures` and `skipped` are what `CycleMetrics` says of them.
 
+    `life` tells an agent from another one of its name that counts its cycles from 1, too: it is as old as its
+    store.
+
     `memory` is what was stored before the cycle. `learnt` is what each `learn` gave, and the memory key that
     its new patterns go to. `update-state` makes `next_memory` of it all (None: it did not run, and nothing is
     written) and says in `changes` what differs.
@@ -83,4 +86,5 @@ class Cycle:
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
     learnt: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     next_memory: Memory | None = None
+    life: str = ""
     changes: tuple[MemoryChange, ...] = ()

@@ -133,13 +133,8 @@ async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle)
 
 
 def idempotency_key(cycle: Cycle, substage: str, position: int, action: str) -> str:
-    """Return what stays the same when a killed cycle is resumed, and is another in every other cycle.
-
-    A time is part of it, since an agent without a store counts its cycles from 1 again: that of Sense, which
-    is in the journal at once, without Sense that at which the cycle began.
-    """
-    began = cycle.state.environmental_data.get("at") or stamp_of(cycle.started_at)
-    parts = json.dumps([cycle.spec.name, cycle.number, began, substage, position, action])
+    """Return what stays the same when a killed cycle is resumed, and is another in every other cycle."""
+    parts = json.dumps([cycle.spec.name, cycle.life, cycle.number, substage, position, action])
     return sha256(parts.encode()).hexdigest()[:32]
 
 

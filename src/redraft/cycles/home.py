@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
 from redraft.core.errors import LeaseError, StoreError
 from redraft.core.steps import direct
+from redraft.cycles.card import card_of
 from redraft.cycles.journal import CycleJournal, forget_before
 from redraft.cycles.keeper import first_number, joined
 from redraft.cycles.keeping import MEMORY
@@ -17,6 +19,7 @@ from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import hold, register
 from redraft.cycles.record import CYCLE
+from redraft.loop.journal import STEP
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -57,12 +60,13 @@ class AgentHome:
         self.memory = Memory()
         self.number = 0
         self.unfinished: CycleRecord | None = None
-        self._card = card
+        self.card = card
         self._cycles = cycles
         self._withheld = withheld
         self._patience = patience
         self._journal: CycleJournal | None = None
         self._is_new = True
+        self._to_delete: list[tuple[str, str]] = []
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self, now: datetime) -> None:
@@ -77,17 +81,19 @@ class AgentHome:
             self.memory = memory_of(record)
         if self.keeping.is_away:
             self.number = first_number(now) - 1
-            await self.keeping.save([self._card.record])
+            await self.keeping.save([self.card.record])
             return
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
             last = cycle_of(newest[0])
             self.unfinished = last if last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
-        await store.put(self._card.record)
+        before = await card_of(store)
+        self.card = replace(self.card, id=before.id or self.card.id)
+        await store.put(self.card.record)
         await register(self.place)
         if self.place.lasts:
-            await forget_before(store, self.number + 1)
+            await prune(self.place, self._cycles)
 
     async def begin(self) -> None:
         """Get ready for a cycle; raises `LeaseError` where another process has come to run the agent."""
@@ -133,61 +139,55 @@ class AgentHome:
                 hold(self.place.store, self.memory)
         self.number, self.unfinished = record.number, None
         await self.keeping.save([*records, *taken])
-        await self._sweep(record.number, taken)
+        self._gone(record.number, taken)
 
     async def give_up(self, record: CycleRecord) -> None:
         """Write down a cycle that nobody will go on with."""
         self.number, self.unfinished = record.number, None
         await self.keeping.save([stored_cycle(record)])
-        await self._sweep(record.number, [])
+        self._gone(record.number, [])
 
-    async def settled(self) -> None:
-        """Wait until all that was to be written is, or can't be."""
-        await self.keeping.settled()
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
+    async def abandon(self, record: CycleRecord) -> None:
+        """Write down a cycle that is to go on at the next start, with all its steps."""
+        if self._journal is not None:
+            await self._journal.written()
+        await self.note(record)
 
     async def aclose(self) -> None:
         """Write what is to be written, and let go of the store if it is the agent's own."""
+        if self.place.lasts:
+            await self._sweep()
         await self.keeping.aclose()
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
         if self.place.kind == "project":
             await self.place.store.aclose()
 
-    async def _sweep(self, number: int, taken: list[Record]) -> None:
-        """Delete what nobody needs any more: behind the cycle where that takes time."""
+    def _gone(self, number: int, taken: list[Record]) -> None:
+        """Note what nobody needs any more of a cycle, and begin to delete it when it has become much."""
         journal, self._journal = self._journal, None
-        if not self.place.lasts:
-            await self._delete(number, taken, None)
-        elif not self.keeping.is_away:
-            before = self._sweeping
-            self._sweeping = asyncio.ensure_future(self._swept(before, number, taken, journal))
-
-    async def _swept(
-        self,
-        before: asyncio.Task[None] | None,
-        number: int,
-        taken: list[Record],
-        journal: CycleJournal | None,
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        try:
-            await self.keeping.settled()
-            if not self.keeping.is_away:
-                await self._delete(number, taken, journal)
-        except StoreError as error:  # the next process begins by sweeping
-            logger.info("What cycle %d of %r left is not deleted yet: %s", number, self.place.agent, error)
-
-    async def _delete(self, number: int, taken: list[Record], journal: CycleJournal | None) -> None:
-        store = self.place.store
-        for record in taken:
-            await store.delete(record.kind, record.key)
+        self._to_delete += [(record.kind, record.key) for record in taken]
         if number > self._cycles:
-            await store.delete(CYCLE, cycle_key(number - self._cycles))
+            self._to_delete.append((CYCLE, cycle_key(number - self._cycles)))
         if journal is not None:
-            await journal.forget()
+            self._to_delete += [(STEP, key) for key in journal.close()]
+        is_much = len(self._to_delete) >= (AT_ONCE if self.place.lasts else 1)
+        if is_much and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.ensure_future(self._deleted())
+
+    async def _sweep(self) -> None:
+        """Delete what is left to be deleted."""
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+        await self._deleted()
+
+    async def _deleted(self) -> None:
+        await self.keeping.settled()  # what is taken must have been written as taken first
+        if self.keeping.is_away:
+            return
+        gone, self._to_delete = self._to_delete, []
+        try:
+            await asyncio.gather(*(self.place.store.delete(kind, key) for kind, key in gone))
+        except StoreError as error:  # the next start finds it, too
+            logger.info("What %r has no more use for is not deleted yet: %s", self.place.agent, error)
 
 
 async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
@@ -216,7 +216,8 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
 
 def memory_record(memory: Memory) -> Record:
     """Return a memory as the record that keeps it."""
-    return Record(*MEMORY, to_json(memory))
+    # What is remembered is plain JSON data already; to look at each item in each cycle would be most of it.
+    return Record(*MEMORY, {"items": dict(memory.items), "cycle": memory.cycle})
 
 
 def memory_of(record: Record) -> Memory:

@@ -29,10 +29,11 @@ def journal_id(number: int) -> str:
 class CycleJournal(Journalled):
     """Record the steps of one cycle, and replay those that are there already.
 
-    What cost time, such as a model call or an action in the world, is written before the next step begins. A
-    step that took less than its record takes to be written is written behind it: killed just then, it is done
-    again, as one killed in its middle would be. Where the store is out of reach (`is_away`, or nothing comes
-    of a write within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
+    What cost time, such as a model call or an action in the world, is written before the next step begins,
+    with all before it. Steps that took less than a write does are written together 20 ms later, if the cycle
+    has not ended by then: killed meanwhile, they are done again, as one killed in its middle would be. Where
+    the store is out of reach (`is_away`, or nothing comes of a write within `patience` seconds) the cycle
+    goes on without a journal; who keeps the memory says so.
     """
 
     def __init__(
@@ -48,34 +49,53 @@ class CycleJournal(Journalled):
         self._is_away = is_away
         self._patience = patience
         self._is_broken = False
+        self._waiting: list[Record] = []
+        self._soon: asyncio.TimerHandle | None = None
         self._keys: set[str] = set()
-        self._behind: set[asyncio.Task[Any]] = set()
+        self._writing: set[asyncio.Task[Any]] = set()
 
     async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
         record = Record(STEP, f"{self.run_id}/{place}", data)
         if self._is_broken or self._is_away():
             return record, True
-        self._keys.add(record.key)
-        writing = asyncio.ensure_future(self.store.put_if_absent(record))
-        self._behind.add(writing)
-        writing.add_done_callback(self._ended)
+        self._waiting.append(record)
         if data["elapsed"] - data["began"] >= QUICK:
-            _, late = await asyncio.wait(self._behind, timeout=self._patience)
-            self._is_broken = self._is_broken or bool(late)
+            await self.written()
+        elif self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
         return record, True
 
+    async def written(self) -> None:
+        """Write all steps that have ended, and wait until they are, or no longer than that may take."""
+        self._write()
+        if self._writing:
+            _, late = await asyncio.wait(self._writing, timeout=self._patience)
+            self._is_broken = self._is_broken or bool(late)
+
+    def _write(self) -> None:
+        self._stop_waiting()
+        if self._waiting and not self._is_broken and not self._is_away():
+            self._keys.update(record.key for record in self._waiting)
+            writing = asyncio.ensure_future(self.store.put_all(self._waiting))
+            self._writing.add(writing)
+            writing.add_done_callback(self._ended)
+        self._waiting = []
+
     def _ended(self, writing: asyncio.Task[Any]) -> None:
-        self._behind.discard(writing)
+        self._writing.discard(writing)
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
 
-    async def forget(self) -> None:
-        """Delete the steps, when what they came to is kept elsewhere."""
-        while self._behind:
-            await asyncio.wait(self._behind)
-        known = self._records or {}
-        keys = {*self._keys, *(f"{self.run_id}/{place}" for place in known)}
-        await asyncio.gather(*(self.store.delete(STEP, key) for key in keys))
+    def _stop_waiting(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def close(self) -> list[str]:
+        """Write no more, since what the steps came to is kept elsewhere; return the keys of their records."""
+        self._stop_waiting()
+        self._waiting = []
+        return [*self._keys, *(f"{self.run_id}/{place}" for place in self._records or {})]
 
 
 async def forget_before(store: Store, number: int) -> int:

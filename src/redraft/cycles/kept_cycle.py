@@ -11,10 +11,11 @@ from redraft.cycles.record import CYCLE, CycleRecord
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 UNFINISHED = ("running", "waiting", "abandoned")
 """The statuses of a cycle that goes on when the agent is started again."""
+EXECUTION = "execution"
 MOST_DERIVED = 50_000
 """Characters of JSON that each key of the derived data has in the record of a cycle."""
 
@@ -39,11 +40,26 @@ def fit_to_keep(cycle: CycleRecord, withheld: Callable[[Any], Any]) -> CycleReco
     """Return a cycle as it may be written down or shown: without secrets, and bounded."""
     return replace(
         cycle,
-        derived_data={key: _bounded(withheld(value)) for key, value in cycle.derived_data.items()},
+        derived_data=_fit_derived(cycle.derived_data, withheld),
         sense_errors=tuple(withheld(list(cycle.sense_errors))),
         metrics=replace(cycle.metrics, failures=tuple(withheld(list(cycle.metrics.failures)))),
         error=withheld(cycle.error),
     )
+
+
+def _fit_derived(derived: Mapping[str, Any], withheld: Callable[[Any], Any]) -> dict[str, Any]:
+    fit = {key: withheld(value) for key, value in derived.items() if key != EXECUTION}
+    if EXECUTION in derived:
+        # The keys are ours, new each time, and look so random that to redact them takes longer than all else.
+        done: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
+        keys = [one["idempotencyKey"] for one in done]
+        bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in done]
+        clean = withheld({**derived[EXECUTION], "actions": bare})
+        clean["actions"] = [
+            one | {"idempotencyKey": key} for one, key in zip(clean["actions"], keys, strict=True)
+        ]
+        fit[EXECUTION] = clean
+    return {key: _bounded(fit[key]) for key in derived}
 
 
 def _bounded(value: Any) -> Any:

@@ -1,0 +1,152 @@
+"""What a cycle of all four stages takes by itself: functions that take no time, memory here and there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import contextmanager
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from _measure import PROJECT, options, publish, table, verdict
+
+from redraft.cycles.agent import CycleAgent
+from redraft.cycles.long_term import LongTermStorage
+from redraft.cycles.spec import AgentSpec
+from redraft.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+CYCLES = 600
+WARM = 100
+"""Cycles before those that are counted: the memory is full then."""
+TARGETS = {"in memory": 1.0, "SQLite": None, "PostgreSQL, this machine": 5.0}
+"""Milliseconds that the median cycle may take."""
+HIGH = {"name": "high", "when": "environmentalData.payload.rate > 5", "message": "too high"}
+STAGES: dict[str, list[dict[str, Any]]] = {
+    "sense": [{"type": "function", "name": "look", "config": {"function": "look"}}],
+    "reason": [
+        {"type": "analyze", "name": "rules", "config": {"rules": [HIGH]}},
+        {"type": "plan", "name": "plan", "config": {"function": "plan"}},
+        {"type": "authorize", "name": "authorize"},
+    ],
+    "actuate": [
+        {
+            "type": "execute",
+            "name": "act",
+            "config": {"actions": [{"name": "adjust", "type": "function", "function": "adjust"}]},
+        },
+        {
+            "type": "evaluate",
+            "name": "look-again",
+            "config": {"checks": [{"name": "done", "require": "derivedData.execution.actions"}]},
+        },
+    ],
+    "reflect": [
+        {
+            "type": "update-state",
+            "name": "keep",
+            "config": {"retention": {"memory.recentActions": {"policy": "max_items", "maxItems": 100}}},
+        },
+        {
+            "type": "capture-metrics",
+            "name": "count",
+            "config": {"trackCycleDuration": True, "trackAnomalyCount": True},
+        },
+    ],
+}
+
+
+async def look() -> dict[str, Any]:
+    return {"rate": 6.5}
+
+
+async def plan() -> list[str]:
+    return ["adjust"]
+
+
+async def adjust() -> dict[str, Any]:
+    return {"adjusted": True}
+
+
+def spec_named(name: str) -> AgentSpec:
+    stages = {stage: {"substages": substages} for stage, substages in STAGES.items()}
+    return AgentSpec.model_validate({"name": name, "stages": stages})
+
+
+async def waits(agents: dict[str, CycleAgent]) -> dict[str, list[float]]:
+    """Return how many milliseconds each cycle takes; the agents by turns, so that a slow spell hits all."""
+    found: dict[str, list[float]] = {name: [] for name in agents}
+    for number in range(WARM + CYCLES):
+        for name in agents if number % 2 else reversed(agents):
+            started = perf_counter()
+            result = await agents[name].run_cycle()
+            if number >= WARM:
+                found[name].append((perf_counter() - started) * 1e3)
+            assert result.success, result.error
+    for agent in agents.values():
+        await agent.aclose()
+    return found
+
+
+async def measured(folder: str, url: str | None) -> dict[str, list[float]]:
+    functions = {"look": look, "plan": plan, "adjust": adjust}
+    agents = {
+        "in memory": CycleAgent(spec_named("here"), functions=functions),
+        "SQLite": CycleAgent(
+            spec_named("file"), functions=functions, storage=SqliteStore(f"{folder}/redraft.db")
+        ),
+    }
+    if url is None:
+        return await waits(agents)
+    storage = LongTermStorage(url, network="measured")
+    agents["PostgreSQL, this machine"] = CycleAgent(spec_named("there"), functions=functions, storage=storage)
+    try:
+        return await waits(agents)
+    finally:
+        await storage.aclose()
+
+
+@contextmanager
+def server() -> Generator[str | None]:
+    """Give the URL of REDRAFT_TEST_POSTGRES, or of a server that waits for its disk; None without."""
+    if given := os.environ.get("REDRAFT_TEST_POSTGRES"):
+        yield given
+        return
+    sys.path.insert(0, str(PROJECT / "tests"))
+    from postgres_server import CannotRunError, Server
+
+    try:
+        started = Server(durable=True)
+        started.start()
+    except CannotRunError as error:
+        print(f"No PostgreSQL server can run here: {error}.", file=sys.stderr)
+        yield None
+        return
+    try:
+        yield started.url()
+    finally:
+        started.remove()
+
+
+def row(name: str, found: list[float]) -> tuple[object, ...]:
+    target = TARGETS[name]
+    said = "" if target is None else f"{target:g} {verdict(median(found), target)}"
+    return name, f"{min(found):.2f}", f"{median(found):.2f}", f"{quantiles(found, n=20)[-1]:.2f}", said
+
+
+def main() -> None:
+    given = options(__doc__).parse_args()
+    with TemporaryDirectory() as folder, server() as url:
+        found = asyncio.run(measured(folder, url))
+    rows = [row(name, times) for name, times in found.items()]
+    head = ("milliseconds a cycle", "least", "median", "95 of 100 within", "target")
+    publish("cycle_overhead", table(head, rows), write=given.write)
+
+
+if __name__ == "__main__":
+    main()
