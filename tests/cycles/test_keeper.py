@@ -216,18 +216,25 @@ def test_memories_are_joined_by_the_ids_of_their_items():
     assert joined(earlier, joined(earlier, later)) == joined(earlier, later)
 
 
-def test_what_no_store_can_hold_is_refused_at_once_and_bars_nothing():
+def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
     async def main():
         store = Database()
         keeper = Keeper(store, "a")
         await keeper.load()
-        with pytest.raises(StoreError, match="can't be stored"):
-            await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
+        await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
+        await keeper.settled()
+        assert await kept(store) == ([], ["x"])
+        store.is_away = True
+        await keeper.save([Record("cycle", "1", {"rate": math.nan})])
         await keeper.save(cycle(2, "y"))
+        store.is_away = False
+        await eventually(lambda: not keeper.is_away)
+        await keeper.settled()
         assert await kept(store) == ([2], ["y"])
         await keeper.aclose()
 
     asyncio.run(main())
+    assert [("data['rate'] is nan" in line) for line in said(caplog, logging.ERROR)] == [True, True]
 
 
 # The spool

@@ -10,13 +10,15 @@ from time import perf_counter
 import pytest
 
 from postgres_server import Place
+from redraft.cycles.agent import CycleAgent
 from redraft.cycles.keeper import MEMORY
 from redraft.cycles.long_term import LongTermStorage, storage_of
+from redraft.cycles.spec import AgentSpec
 from redraft.stores.base import Record
 
 AGENTS, CYCLES = 20, 200
-KEPT = 100
-"""Items of a memory, as many as a usual retention leaves."""
+KEPT = 30
+"""Items that the retention leaves of a memory."""
 
 
 @pytest.fixture
@@ -105,38 +107,103 @@ def _heard(caplog):
         asyncio.run(storage.aclose())
 
 
-def waits_are_short(agents):
+def are_short(waits):
     """Check what an outage costs a cycle: the median and the 95th percentile, for others use the machine."""
-    usual = [wait for agent in agents for wait, is_away in agent.waits if not is_away]
-    away = [wait for agent in agents for wait, is_away in agent.waits if is_away]
+    usual = [wait for wait, is_away in waits if not is_away]
+    away = [wait for wait, is_away in waits if is_away]
     assert len(away) > AGENTS
     assert median(away) <= median(usual) + 0.005
     assert quantiles(away, n=20)[-1] <= quantiles(usual, n=20)[-1] + 0.020
 
 
+STAGES = {
+    "sense": [{"type": "function", "name": "look", "config": {"function": "look"}}],
+    "reason": [{"type": "plan", "name": "plan", "config": {"rules": [{"action": "adjust"}]}}],
+    "actuate": [
+        {
+            "type": "execute",
+            "name": "act",
+            "config": {"actions": [{"name": "adjust", "type": "function", "function": "adjust"}]},
+        }
+    ],
+    "reflect": [
+        {
+            "type": "update-state",
+            "name": "keep",
+            "config": {"retention": {"memory.recentActions": {"policy": "max_items", "maxItems": KEPT}}},
+        }
+    ],
+}
+
+
+def cycle_agent(name, storage):
+    """Return an agent of all four stages, whose functions take no time."""
+    stages = {stage: {"substages": substages} for stage, substages in STAGES.items()}
+
+    async def look():
+        return {"rate": 6}
+
+    async def adjust():
+        return {"done": True}
+
+    functions = {"look": look, "adjust": adjust}
+    spec = AgentSpec.model_validate({"name": name, "stages": stages})
+    return CycleAgent(spec, functions=functions, storage=storage)
+
+
+async def cycles_are_there(storage, name):
+    """Check that the memory after each cycle of an agent can be told, in order."""
+    store = storage.store_for(name)
+    cycles = await store.find("cycle")
+    assert [record.data["number"] for record in cycles] == [*range(1, CYCLES + 1)]
+    assert {record.data["status"] for record in cycles} == {"finished"}
+    for number, record in enumerate(cycles, 1):
+        gone, new = number - KEPT, []
+        for change in record.data["changes"]:
+            if change.get("after") is None:
+                assert (change["key"], change["before"]["cycle"]) == ("recentActions", gone)
+            else:
+                new.append((change["key"], change["after"]["cycle"]))
+        assert new == [("recentActions", number)]
+    memory = (await store.get(*MEMORY)).data
+    assert memory["cycle"] == CYCLES
+    assert [item["cycle"] for item in memory["items"]["recentActions"]] == [
+        *range(CYCLES - KEPT + 1, CYCLES + 1)
+    ]
+
+
 def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(server, place, caplog):
     async def main():
         storage = LongTermStorage(place.url)
-        agents = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
-        await asyncio.gather(*(agent.open() for agent in agents))
+        agents = [cycle_agent(f"agent {number}", storage) for number in range(AGENTS)]
+        waits = []
 
-        async def all_to(cycle):
-            await asyncio.gather(*(agent.cycles(cycle) for agent in agents))
+        async def goes_round(agent, until, is_away):
+            while (number := agent.memory.cycle) < until:
+                started = perf_counter()
+                result = await agent.run_cycle()
+                waits.append((perf_counter() - started, is_away))
+                assert (result.number, result.error) == (number + 1, "")
+                await asyncio.sleep(0.02)
+
+        async def all_go_round(until, *, is_away=False):
+            await asyncio.gather(*(goes_round(agent, until, is_away) for agent in agents))
 
         for begins, ends, how in ((50, 90, signal.SIGINT), (130, 160, signal.SIGKILL)):
-            await all_to(begins)
-            outage = asyncio.create_task(all_to(ends))
-            await asyncio.to_thread(server.stop, how)
-            await outage
-            assert all(agent.keeper.is_away for agent in agents)
+            await all_go_round(begins)
+            stopping = asyncio.create_task(asyncio.to_thread(server.stop, how))
+            await all_go_round(ends, is_away=True)
+            await stopping
             server.start()  # not in a thread: it ends with the one that starts it
-            await are_back(agents)
-        await all_to(CYCLES)
-        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
-        await all_is_there(storage, agents)
-        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await all_go_round(CYCLES)
+        await asyncio.gather(*(agent.aclose() for agent in agents))
+        for agent in agents:
+            await cycles_are_there(storage, agent.name)
+        again = cycle_agent("agent 7", storage)
+        assert (await again.run_cycle()).number == CYCLES + 1
+        await again.aclose()
         await storage.aclose()
-        waits_are_short(agents)
+        are_short(waits)
 
     asyncio.run(main())
     each_said(caplog, 2)
@@ -164,7 +231,7 @@ def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place
         await all_is_there(storage, agents, cycles + 40)
         await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
         await storage.aclose()
-        waits_are_short(agents)
+        are_short([wait for agent in agents for wait in agent.waits])
 
     asyncio.run(main())
     each_said(caplog, 1)

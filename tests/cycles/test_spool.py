@@ -42,6 +42,15 @@ def test_what_is_added_is_read_by_the_next_the_last_of_each(opened):
     assert opened().read() == (by_key(note("a", x=2), note("b")), False)
 
 
+def test_what_has_no_json_form_is_passed_over(opened):
+    first = opened()
+    first.read()
+    first.add([note("a", x={1})], is_partial=False)
+    first.add([note("b")], is_partial=False)
+    first.close()
+    assert opened().read() == (by_key(note("b")), False)
+
+
 def test_it_says_if_the_memory_was_begun_anew(opened):
     first = opened()
     first.read()

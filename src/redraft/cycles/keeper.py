@@ -109,12 +109,10 @@ class Keeper:
     async def save(self, records: Sequence[Record], /) -> None:
         """Write records as one, after all that came before; those that can't be written now are later.
 
-        Raises `StoreError` for a record that no database can hold, and `LeaseError` when another process has
-        become the one that runs this agent.
+        A record that no database can hold is left out, and the log says so. Raises `LeaseError` when another
+        process has become the one that runs this agent.
         """
         self._check_lease()
-        for record in records:
-            row_of(record)  # what can't be stored must not stand before all that comes after it
         is_behind = bool(self._pending) or self._written < self._saved or self._is_away
         self._pending |= {(record.kind, record.key): record for record in records}
         if is_behind:
@@ -187,6 +185,8 @@ class Keeper:
                 if isinstance(error, LeaseError):
                     self._refused = error
                     break
+                if self._left_out():
+                    continue
                 self._goes_away(str(error))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), wait)
@@ -223,6 +223,17 @@ class Keeper:
             await task
         finally:
             task.cancel()
+
+    def _left_out(self) -> bool:
+        """Leave out what can't be stored, since what comes after would wait for it; say if there was any."""
+        before = len(self._pending)
+        for place, record in tuple(self._pending.items()):
+            try:
+                row_of(record)
+            except StoreError as error:
+                del self._pending[place]
+                logger.error("Something that the agent %r was to keep is left out: %s", self._agent, error)  # noqa: TRY400 (the message says all)
+        return len(self._pending) < before
 
     def _take_back(self) -> None:
         self._writing, self._pending = {}, self._writing | self._pending

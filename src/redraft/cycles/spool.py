@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.errors import LeaseError, StoreError
@@ -62,7 +63,8 @@ class Spool:
     def add(self, records: Iterable[Record], *, is_partial: bool) -> None:
         """Write records down behind what is there."""
         if self._file is not None:
-            self._write(_line(records, is_partial=is_partial))
+            with suppress(TypeError, ValueError):  # what has no JSON form the store refuses, too, and says so
+                self._write(_line(records, is_partial=is_partial))
 
     def is_large(self) -> bool:
         """Say whether it is worth writing anew."""
