@@ -28,7 +28,7 @@ from versions import gained, version
 TOKEN = "of-the-dashboard-tests"
 
 
-VOID = {"meta", "link", "input", "line", "polyline", "rect", "circle", "path"}
+VOID = {"col", "meta", "link", "input", "line", "polyline", "rect", "circle", "path"}
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",

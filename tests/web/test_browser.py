@@ -19,6 +19,8 @@ PAGES = {
     "no runs": "runs?name=nobody",
     "a run": "runs/described",
     "a run of the loop": "runs/of-the-loop",
+    "a diff": "runs/described/diff?a=1&b=4",
+    "a diff side by side": "runs/described/diff?a=1&b=4&view=side",
     "not found": "runs/unknown",
 }
 SLOW = """

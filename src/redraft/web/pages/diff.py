@@ -1,0 +1,70 @@
+"""Diff: any two versions of a run, and which points of the critique the newer one dealt with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redraft.core.errors import ConfigError
+from redraft.core.texts import as_text
+from redraft.core.version import ReflectionVersion
+from redraft.loop.kept_run import KeptRun
+from redraft.loop.record import RunRecord
+from redraft.loop.runs import Runs
+from redraft.loop.version_diff import diff_document, version_diff
+from redraft.text.diff import word_diff
+from redraft.web.comparison import CONTEXT, Comparison, comparison
+from redraft.web.page import Asked, NotFoundError, Page
+from redraft.web.sides import Pair, folded, pairs
+
+VIEWS = ("inline", "side")
+
+
+@dataclass(frozen=True, slots=True)
+class DiffView:
+    """Hold what differs from version `older` to version `newer`, with lines in `sides` where wanted so."""
+
+    record: RunRecord
+    older: ReflectionVersion
+    newer: ReflectionVersion
+    change: Comparison
+    view: str
+    sides: tuple[list[Pair] | int, ...] = ()
+
+    @property
+    def others(self) -> list[tuple[str, ReflectionVersion, ReflectionVersion]]:
+        """Comparisons one may want next: of each version with the one that it was made from."""
+        made = (
+            (self.record.version(one.base) or self.record.version(one.iteration - 1), one)
+            for one in self.record.versions
+        )
+        return [(f"{base.iteration} to {one.iteration}", base, one) for base, one in made if base is not None]
+
+
+async def diff(asked: Asked) -> DiffView:
+    """Compare version `a` (default: first) with `b` (default: best), in one text or side by side."""
+    view = asked.query.get("view", VIEWS[0])
+    if view not in VIEWS:
+        raise ConfigError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+    try:
+        record = await Runs(asked.project.store).get(asked.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    kept = KeptRun(await asked.project.shown(record, whole=asked.whole))
+    try:
+        older = kept.version(asked.query.get("a") or "first")
+        newer = kept.version(asked.query.get("b") or "best")
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    change = comparison(older, newer)
+    rows: tuple[list[Pair] | int, ...] = ()
+    if view == "side" and change.hunks:
+        rows = tuple(folded(pairs(word_diff(as_text(older.output), as_text(newer.output))), CONTEXT))
+    return DiffView(kept.record, older, newer, change, view, rows)
+
+
+def _document(view: DiffView) -> dict[str, Any]:
+    return {"run_id": view.record.run_id, **diff_document(version_diff(view.older, view.newer))}
+
+
+PAGE = Page("/runs/{run_id}/diff", "diff.html", diff, _document)
