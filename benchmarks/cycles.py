@@ -112,26 +112,45 @@ class Plant:
         return ChatReply(json.dumps({"newPatterns": [pattern]}), usage=USED)
 
 
-async def live(cycles: int) -> tuple[list[float], list[float], dict[str, int]]:
-    """Run so many cycles; return the CPU seconds of each, the megabytes after each part, the items kept."""
-    plant = Plant()
-    functions = {"look": plant.look, "adjust": plant.adjust}
-    seconds: list[float] = []
+class Life:
+    """Run one agent, cycle by cycle, with a person's word before each."""
+
+    def __init__(self, name: str) -> None:
+        self.plant = Plant()
+        self.agent = CycleAgent(
+            SPEC.model_copy(update={"name": name}),
+            functions={"look": self.plant.look, "adjust": self.plant.adjust},
+            models={"learner": self.plant.model},
+            clock=lambda: self.plant.now,
+        )
+
+    async def cycle(self) -> float:
+        """Run one cycle; return its CPU milliseconds."""
+        self.plant.now += HOUR
+        await self.agent.send_feedback("approve", "It is fine.", by="Ada")
+        began = process_time()
+        result = await self.agent.run_cycle()
+        milliseconds = (process_time() - began) * 1e3
+        assert result.status == "finished", result.error
+        return milliseconds
+
+
+async def measure(cycles: int) -> tuple[list[tuple[float, float]], list[float], dict[str, int]]:
+    """Run an agent for so many cycles, the last tenth by turns with the first cycles of another.
+
+    Return what both took in each turn, the first one's megabytes after each tenth, the items that it keeps.
+    """
+    old, young = Life("old"), Life("young")
+    part = cycles // PARTS
     sizes: list[float] = []
-    async with CycleAgent(
-        SPEC, functions=functions, models={"learner": plant.model}, clock=lambda: plant.now
-    ) as agent:
-        for number in range(1, cycles + 1):
-            plant.now += HOUR
-            await agent.send_feedback("approve", f"Batch {number} is fine.", by="Ada")
-            began = process_time()
-            result = await agent.run_cycle()
-            seconds.append(process_time() - began)
-            assert result.status == "finished", result.error
-            if number % (cycles // PARTS) == 0:
+    async with old.agent, young.agent:
+        for number in range(1, cycles - part + 1):
+            await old.cycle()
+            if number % part == 0:
                 gc.collect()
                 sizes.append(megabytes())
-        return seconds, sizes, {key: len(agent.memory.of(key)) for key in BOUNDS}
+        turns = [(await old.cycle(), await young.cycle()) for _ in range(part)]
+        return turns, sizes, {key: len(old.agent.memory.of(key)) for key in BOUNDS}
 
 
 def megabytes() -> float:
@@ -139,36 +158,25 @@ def megabytes() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
-def typical(seconds: list[float]) -> float:
-    """Return the milliseconds that half of the cycles stay below."""
-    return median(seconds) * 1e3
-
-
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--cycles", type=int, default=CYCLES, help="how many cycles")
     given = parser.parse_args()
-    seconds, sizes, items = asyncio.run(live(given.cycles))
-    size = given.cycles // PARTS
-    parts = [seconds[begin : begin + size] for begin in range(0, given.cycles, size)]
+    turns, sizes, items = asyncio.run(measure(given.cycles))
+    part = given.cycles // PARTS
+    end, start = (median(times) for times in zip(*turns, strict=True))
+    grown = sizes[-1] - sizes[1]
+    over = sum(items[key] > most for key, most in BOUNDS.items())
+    kept = ", ".join(f"{count} {key}" for key, count in items.items())
     rows = [
-        (f"{place * size + 1:,} to {(place + 1) * size:,}", f"{typical(part):.2f}", f"{grown:.0f}")
-        for place, (part, grown) in enumerate(zip(parts, sizes, strict=True))
+        (f"milliseconds, cycles 1 to {part:,}", f"{start:.2f}", "", ""),
+        (f"milliseconds, cycles {given.cycles - part + 1:,} to {given.cycles:,}", f"{end:.2f}", "", ""),
+        ("the latter over the former", f"{end / start:.2f}", TARGET, verdict(end / start, TARGET)),
+        (f"megabytes after {2 * part:,} cycles", f"{sizes[1]:.1f}", "", ""),
+        (f"more after {given.cycles - part:,}", f"{grown:.1f}", MEGABYTES, verdict(grown, MEGABYTES)),
+        (f"keys with more than their bound, of {kept}", over, 0, verdict(over, 0)),
     ]
-    ratio, grown = typical(parts[-1]) / typical(parts[0]), sizes[-1] - sizes[1]
-    bounded = all(items[key] <= most for key, most in BOUNDS.items())
-    checks = [
-        ("time at the end over time at the start", f"{ratio:.2f}", TARGET, verdict(ratio, TARGET)),
-        (
-            "megabytes more at the end than after two tenths",
-            f"{grown:.1f}",
-            MEGABYTES,
-            verdict(grown, MEGABYTES),
-        ),
-        (f"items kept: {items}", "", BOUNDS, "met" if bounded else "**missed**"),
-    ]
-    shown = table(("cycles", "CPU milliseconds a cycle", "megabytes"), rows)
-    publish("cycles", f"{shown}\n\n{table(('', 'found', 'target', ''), checks)}", write=given.write)
+    publish("cycles", table(("one agent, median CPU time", "found", "target", ""), rows), write=given.write)
 
 
 if __name__ == "__main__":
