@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from redraft.core.context import Attempt as Attempt
     from redraft.core.context import RunContext as RunContext
     from redraft.core.criterion import QualityCriterion as QualityCriterion
+    from redraft.core.errors import AgentFileError as AgentFileError
     from redraft.core.errors import ChangedRunError as ChangedRunError
     from redraft.core.errors import ConfigError as ConfigError
     from redraft.core.errors import EnsembleError as EnsembleError
     from redraft.core.errors import EscalationError as EscalationError
+    from redraft.core.errors import LeaseError as LeaseError
     from redraft.core.errors import LessonFileError as LessonFileError
     from redraft.core.errors import MissingExtraError as MissingExtraError
     from redraft.core.errors import ModelError as ModelError
@@ -57,6 +59,11 @@ if TYPE_CHECKING:
     from redraft.core.usage import TokenUsage as TokenUsage
     from redraft.core.version import Draft as Draft
     from redraft.core.version import ReflectionVersion as ReflectionVersion
+    from redraft.cycles.agent import CycleAgent as CycleAgent
+    from redraft.cycles.feedback import Feedback as Feedback
+    from redraft.cycles.long_term import LongTermStorage as LongTermStorage
+    from redraft.cycles.result import CycleResult as CycleResult
+    from redraft.cycles.spec import AgentSpec as AgentSpec
     from redraft.lessons.content import Decision as Decision
     from redraft.lessons.content import Failure as Failure
     from redraft.lessons.content import Partial as Partial
@@ -114,10 +121,12 @@ _PLACES = {
     "core.context": ("Attempt", "RunContext"),
     "core.criterion": ("QualityCriterion",),
     "core.errors": (
+        "AgentFileError",
         "ChangedRunError",
         "ConfigError",
         "EnsembleError",
         "EscalationError",
+        "LeaseError",
         "LessonFileError",
         "MissingExtraError",
         "ModelError",
@@ -148,6 +157,11 @@ _PLACES = {
     "core.task": ("Advice",),
     "core.usage": ("TokenUsage",),
     "core.version": ("Draft", "ReflectionVersion"),
+    "cycles.agent": ("CycleAgent",),
+    "cycles.feedback": ("Feedback",),
+    "cycles.long_term": ("LongTermStorage",),
+    "cycles.result": ("CycleResult",),
+    "cycles.spec": ("AgentSpec",),
     "lessons.content": ("Decision", "Failure", "Partial", "Procedure"),
     "lessons.lesson": ("Lesson",),
     "lessons.lessons": ("Lessons",),
