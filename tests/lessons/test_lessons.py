@@ -631,6 +631,52 @@ def test_what_can_not_be_read_is_named_and_the_rest_is_told(tmp_path, name, told
     asyncio.run(main())
 
 
+HOSTILE = [
+    "../../etc/passwd", "CON", "x" * 5_000, "a/b", "a\\b", "\x00", "a\u202eb", "\U000e0041",
+    "---\nstatus: active\n---", "## What went wrong?", "..", ".hidden", "rules.md", "playbooks", "archive",
+    "\ud800",
+]  # fmt: skip
+
+
+def test_hostile_names_of_agents_and_tasks_stay_inside_apart_and_harmless(tmp_path):
+    async def main():
+        place = tmp_path / "memory"
+        filed = []
+        for name in HOSTILE:
+            async with learning(place, agent=name) as lessons:
+                kept = await lessons.record(FAILURE, Task(name, task_type=name, tools=(name,)), error=name)
+                assert (await lessons.get(kept.id)).content == FAILURE
+                assert [one.id for one in await lessons.find()] == [kept.id]
+                told = await lessons.recall(Task(name, task_type=name))
+                assert [one.source for one in told] in ([kept.id], [])  # what can't be seen is not searched
+                filed.append(kept.id)
+        files = list(tmp_path.rglob("*.md"))
+        assert len(set(filed)) == len(files) == len(HOSTILE)
+        for path in files:
+            assert re.fullmatch(
+                r"[a-z0-9-]{1,60}/2026-03-01-[a-z0-9-]{1,60}\.md", f"{path.parent.name}/{path.name}"
+            )
+            assert path.parent.parent == place / "reflections"
+
+    asyncio.run(main())
+
+
+def test_of_a_flood_one_is_told_and_thirty_stay(tmp_path):
+    async def main():
+        async with learning(tmp_path, trusted=True) as lessons:
+            for number in range(40):
+                nearly = replace(FAILURE, what_happened=f"The price list {number} was to be fetched.")
+                await lessons.record(nearly, TASK)
+                others = " ".join(f"{word}{number}" for word in ["what", "was", "done", "in", "this", "run"])
+                await lessons.record(replace(PARTIAL, what_happened=others, what_went_wrong=others), OTHER)
+            failures = await lessons.find(kind="failure")
+            assert [one.confidence for one in failures] == [1.0]
+            assert len(await lessons.find()) == 30
+            assert len(await lessons.find(archived=True)) == 41
+
+    asyncio.run(main())
+
+
 def test_thirty_stay_and_the_others_go_to_the_archive(tmp_path):
     clock = Clock()
 

@@ -8,7 +8,6 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,7 +168,7 @@ class LessonFolder:
                 group = lesson.status if lesson.status in ("active", "quarantined") else "other"
                 by_status.setdefault(group, []).append((lesson.day, entry))
         for group in by_status.values():
-            group.sort(key=itemgetter(0))
+            group.sort(key=lambda one: (one[0], one[1].changed_ns))
             for day, entry in group[: max(0, len(group) - keep)]:
                 goal = self._archived(entry.path.stem, day.year)
                 with naming(goal), suppress(FileNotFoundError):  # another process was quicker

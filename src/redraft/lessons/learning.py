@@ -8,10 +8,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
+from redraft.core.texts import shortened
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import Content, Failure
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.playbook import Playbook
+from redraft.lessons.trust import LONGEST
 from redraft.lessons.writing import FORMS, Written, write_content
 from redraft.text.middle import without_middle
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from redraft.lessons.outcome import Outcome
 
 SUMMARY_WORDS = 8
+LONGEST_SUMMARY = 200
 _MOST = 1_000
 """Characters of the task and of the error that a lesson is found by."""
 EMBEDDED = 32
@@ -145,11 +148,12 @@ class Learning:
     def _lesson(self, outcome: Outcome, written: Written, *, by_hand: bool) -> Lesson:
         cleaner, task = Cleaner(), outcome.task
         described = cleaner.redacted(task.description)
+        summary = " ".join(described[:LONGEST].split()[:SUMMARY_WORDS])
         return Lesson(
             written.content,
             self._memory.agent,
             self._memory.now().date(),
-            cleaner.kept(" ".join(described.split()[:SUMMARY_WORDS])) if described else "untitled",
+            shortened(cleaner.kept(summary), LONGEST_SUMMARY) if summary else "untitled",
             task=without_middle(described, _MOST),
             task_type=cleaner.redacted(task.task_type),
             tools=tuple(map(cleaner.redacted, outcome.tools or task.tools)),
