@@ -349,6 +349,33 @@ def test_vectors_outlive_a_rebuild_and_belong_to_their_embedder(tmp_path):
     assert "similarity" in again[0].reason
 
 
+def test_few_are_embedded_at_once_those_first_that_came_last(tmp_path):
+    for when, agent in ((1_000_000, "early"), (3_000_000, "late"), (2_000_000, "between")):
+        folder = LessonFolder(tmp_path, agent)
+        for day in (1, 3, 2):
+            folder.add(lesson(agent=agent, task=f"{agent} {day}", day=date(2026, 3, day), error=""))
+        os.utime(tmp_path / "reflections" / agent, (when, when))
+    embedder = ScriptedEmbedder()
+
+    def some(index):
+        return index.fill(2)
+
+    def embedded():
+        asked = {text.split("\n")[0] for text in embedder.texts}
+        embedder.texts.clear()
+        return asked
+
+    assert run(tmp_path, some, embedder=embedder) == [2]
+    assert embedded() == {"late 3", "late 2"}
+    assert run(tmp_path, some, embedder=embedder) == [2]
+    assert embedded() == {"late 1", "between 3"}
+    LessonFolder(tmp_path, "early").add(lesson(agent="early", task="new", day=date(2026, 4, 1)))
+    assert run(tmp_path, some, embedder=embedder) == [2]
+    assert embedded() == {"new", "early 3"}
+    assert run(tmp_path, fill, fill, embedder=embedder) == [4, 0]
+    assert embedded() == {"early 2", "early 1", "between 2", "between 1"}
+
+
 def test_the_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):
     class Failing:
         name = "failing"

@@ -15,7 +15,7 @@ from redraft.lessons.index_file import WAIT, IndexFile, lock_of
 from redraft.lessons.index_scan import PLACES, Refreshed, Scan, modified, settled, transaction
 from redraft.lessons.index_search import Search, StaleError
 from redraft.lessons.names import folder_name
-from redraft.lessons.shelf import AgentRow
+from redraft.lessons.shelf import AgentRow, part_of, unembedded
 from redraft.lessons.vectors import packed, signs_of
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.kinds import Category
@@ -97,13 +97,13 @@ class LessonIndex:
         return await self._do(self._rebuilt)
 
     async def fill(self, most: int | None = None) -> int:
-        """Embed texts of lessons that have no vector yet, the newest first, at most so many; return how many.
+        """Embed texts of lessons that have no vector yet, at most so many; return how many.
 
-        What is done stays done if it is cancelled. Raises what the embedder raises.
+        It picks up what a search would. The agents whose folders changed last come first, and of an agent the
+        newest lessons. What is done stays done if it is cancelled. Raises what the embedder raises.
         """
         done = 0
-        waiting = [] if self._embedder is None else await self._do(self._without_vector)
-        waiting = waiting[:most]
+        waiting = [] if self._embedder is None else await self._do(partial(self._without_vector, most))
         while self._embedder is not None and done < len(waiting):
             texts = await self._do(partial(self._meanings, waiting[done : done + EMBEDDED]))
             vectors = await self._embedder(list(texts.values()))
@@ -206,15 +206,26 @@ class LessonIndex:
             self._redactor = redactor_of_environment(also=tuple(Category))
         return Scan(connection, self._path, self._redactor)
 
-    def _without_vector(self, connection: Connection) -> list[int]:
-        """Return a lesson for each text that has no vector."""
-        rows = connection.execute(
-            "SELECT min(number) FROM lessons WHERE status = 'active' AND NOT EXISTS "
-            "(SELECT 1 FROM vectors WHERE embedder = ? AND vectors.digest = lessons.digest) "
-            "GROUP BY digest ORDER BY max(day) DESC",
+    def _without_vector(self, most: int | None, connection: Connection) -> list[int]:
+        """Return a lesson for each text that has no vector, at most so many."""
+        self._memory(connection)
+        self._agents(connection, None)
+        # An agent whose shelf holds all its lessons has been looked at since its last change.
+        agents = connection.execute(
+            "SELECT agents.place, agents.revision, active FROM agents LEFT JOIN shelves ON "
+            "shelves.place = agents.place AND embedder = ? AND shelves.revision = agents.revision "
+            "WHERE numbers IS NULL OR length(numbers) < 8 * active ORDER BY seen < 0 DESC, seen DESC",
             (self._name,),
-        )
-        return [number for (number,) in rows]
+        ).fetchall()
+        waiting: dict[bytes, int] = {}
+        for agent in map(AgentRow._make, agents):
+            missing = unembedded(connection, self._name, agent)
+            if not missing:
+                part_of(connection, self._name, agent, with_vectors=False)
+            waiting |= missing
+            if most is not None and len(waiting) >= most:
+                break
+        return list(waiting.values())[:most]
 
     def _meanings(self, numbers: list[int], connection: Connection) -> dict[bytes, str]:
         marks = ", ".join(map(str, numbers))

@@ -87,6 +87,17 @@ def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vect
     return part
 
 
+def unembedded(connection: Connection, embedder: str, agent: AgentRow) -> dict[bytes, int]:
+    """Return a lesson for each text of an agent without a vector, by the text's digest, the newest first."""
+    rows = connection.execute(
+        "SELECT digest, number FROM lessons WHERE number BETWEEN ? AND ? AND status = 'active' "
+        "AND NOT EXISTS (SELECT 1 FROM vectors WHERE embedder = ? AND vectors.digest = lessons.digest) "
+        "ORDER BY day DESC",
+        (*numbers_of(agent.place), embedder),
+    )
+    return dict(rows.fetchall())
+
+
 class Shelf:
     """Hold the active lessons of one agent, with their vectors ready to be compared: exactly, all of them."""
 
