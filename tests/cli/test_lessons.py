@@ -597,7 +597,7 @@ def test_what_is_due_is_listed_the_oldest_first(owing):
         "  Carry 2 lamps",
         "  E4031 password=[withheld: password]",
     ]
-    assert "redraft lessons waive RUN" in shown.stderr
+    assert "`waive RUN --why WHY` lets it be" in shown.stderr
     found = document(redraft("lessons", "due", "--agent", "clerk", "--json"))["due"]
     assert [(one["run_id"], one["agent"], one["kind"]) for one in found] == [("run-2", "clerk", "partial")]
 

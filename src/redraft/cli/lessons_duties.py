@@ -27,7 +27,7 @@ def lessons_due(agent: Agent = None, as_json: options.Json = False, debug: optio
         CalmConsole().show(due_view(due))
         if due:
             CalmConsole(stderr=True).say(
-                "Reflect: redraft lessons add --run RUN ... Or let it be: redraft lessons waive RUN --why WHY"
+                "`redraft lessons add --run RUN` reflects on one, `waive RUN --why WHY` lets it be."
             )
 
 
