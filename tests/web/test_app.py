@@ -209,6 +209,6 @@ def test_a_defect_is_told_as_one(monkeypatch):
 
     store = MemoryStore()
     put(store, described("it"))
-    monkeypatch.setattr("redraft.web.pages.run.run_view", broken)
+    monkeypatch.setattr("redraft.web.pages.run.Runs", broken)
     answer = pages(store).get("/runs/it")
     assert (answer.status_code, "ValueError: surprise" in answer.text) == (500, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -16,6 +17,9 @@ MAX_WORDS = 20_000
 """Beyond this many words in both texts together, lines are compared: matching takes quadratic time."""
 
 MAX_LINES = 20_000
+
+MAX_PAIRS = 100_000
+"""Likewise beyond this many pairs of the same word: a text that repeats itself is one of few words."""
 
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _PLAIN_WORD = re.compile(r"\S+")
@@ -67,7 +71,7 @@ def similarity(old: str, new: str) -> float:
     if old == new:
         return 1.0
     before, after = _PLAIN_WORD.findall(old), _PLAIN_WORD.findall(new)
-    if len(before) + len(after) > MAX_WORDS:
+    if not _is_quick(before, after, MAX_WORDS):
         before, after = _lines(old, new)
     return _matcher(before, after).ratio()
 
@@ -96,12 +100,21 @@ def field_diff(old: Any, new: Any) -> list[FieldChange]:
 
 def _units(old: str, new: str) -> tuple[list[str], list[str]]:
     before, after = _WORD.findall(old), _WORD.findall(new)
-    return (before, after) if len(before) + len(after) <= MAX_WORDS else _lines(old, new)
+    return (before, after) if _is_quick(before, after, MAX_WORDS) else _lines(old, new)
 
 
 def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    return (before, after) if len(before) + len(after) <= MAX_LINES else ([old], [new])
+    return (before, after) if _is_quick(before, after, MAX_LINES) else ([old], [new])
+
+
+def _is_quick(before: Sequence[str], after: Sequence[str], most: int) -> bool:
+    """Say whether two sequences are matched in a moment: short, and not the same words over and over."""
+    if len(before) + len(after) > most:
+        return False
+    again = Counter(after)
+    pairs = sum(times * again[one] for one, times in Counter(before).items() if not one.isspace())
+    return pairs <= MAX_PAIRS
 
 
 def _matcher(before: Sequence[str], after: Sequence[str]) -> SequenceMatcher[str]:

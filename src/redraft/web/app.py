@@ -88,11 +88,8 @@ class Site:
             # First, so that what changes while the page is made is not missed.
             mark = None if page.mark is None else await page.mark(asked)
             view = await page.view(asked)
-            return HTMLResponse(
-                await asyncio.to_thread(
-                    render, page.template, page=view, asked=asked, site=self._frame(request, page, mark)
-                )
-            )
+            frame = self._frame(request, page, mark)
+            return HTMLResponse(await asyncio.to_thread(_html, page, view, frame))
 
         return serve
 
@@ -195,6 +192,10 @@ class Site:
             "mark": mark,
             "place": self.project.place,
         }
+
+
+def _html(page: Page, view: Any, frame: dict[str, Any]) -> str:
+    return render(page.template, page=page.arrange(view), site=frame)
 
 
 def _json(page: Page, view: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redraft.core.texts import as_text
 from redraft.core.version import ReflectionVersion
-from redraft.loop.addressed import Critique
+from redraft.loop.addressed import Critique, addressed
 from redraft.loop.version_diff import field_text, version_diff
 from redraft.text.diff import ABSENT, similarity
 from redraft.text.hunks import Line, hunks
@@ -43,6 +43,15 @@ class Comparison:
 
 def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison:
     """Compare two versions."""
+    before, after = as_text(older.output), as_text(newer.output)
+    if len(before) + len(after) > LARGEST:
+        return Comparison(
+            older,
+            newer,
+            addressed(older.evaluation, newer.evaluation),
+            before == after,
+            whole=(clipped(before), clipped(after)),
+        )
     diff = version_diff(older, newer)
     if diff.fields is not None:
         fields = tuple(
@@ -54,8 +63,7 @@ def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison
             for change in diff.fields
         )
         return Comparison(older, newer, diff.critique, diff.is_same, fields=fields)
-    before, after = as_text(older.output), as_text(newer.output)
-    if len(before) + len(after) > LARGEST or similarity(before, after) < ALIKE:
+    if similarity(before, after) < ALIKE:
         whole = (clipped(before), clipped(after))
         return Comparison(older, newer, diff.critique, diff.is_same, whole=whole)
     return Comparison(older, newer, diff.critique, diff.is_same, hunks=tuple(hunks(diff.words, CONTEXT)))

@@ -21,6 +21,10 @@ class Asked:
     """Whether long texts are wanted uncut: as data, not for a page."""
 
 
+def _as_it_is(view: Any) -> Any:
+    return view
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Describe a page: at `path` as HTML, at `path` and `.json` as data, both made of the same view.
@@ -30,6 +34,7 @@ class Page:
     plain data. `nav` is its word in the navigation, if it stands there. A page with a `mark` is live: when
     that text changes, an open page reads itself again and exchanges its parts marked `data-live`; an empty
     mark says that nothing will change any more. Each open page asks for it each second: it must be cheap.
+    `arrange` works out of the view what the template gets, where that takes long: it runs in a thread.
     """
 
     path: str
@@ -38,6 +43,7 @@ class Page:
     document: Callable[[Any], Any] = to_json
     nav: str = ""
     mark: Callable[[Asked], Awaitable[str]] | None = None
+    arrange: Callable[[Any], Any] = _as_it_is
 
 
 class NotFoundError(LookupError):

@@ -12,16 +12,16 @@ from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
 from redraft.web.ledger import entry_of
 from redraft.web.page import Asked, NotFoundError, Page
-from redraft.web.run_view import RunView, run_view
+from redraft.web.run_view import run_view
 from redraft.web.text import Text
 
 if TYPE_CHECKING:
     from redraft.core.version import ReflectionVersion
 
 
-async def run(asked: Asked) -> RunView:
+async def run(asked: Asked) -> KeptRun:
     """Read a run with its steps."""
-    return run_view(await asked.project.shown(await _kept(asked), whole=asked.whole))
+    return await asked.project.shown(await _kept(asked), whole=asked.whole)
 
 
 async def _kept(asked: Asked) -> KeptRun:
@@ -52,10 +52,10 @@ async def _mark(asked: Asked) -> str:
     return "" if state != "running" else await asked.project.moving.how_far(run_id)
 
 
-def _document(view: RunView) -> dict[str, Any]:
-    process = view.record.process
-    return run_document(view.run) | {"process": {"pid": process.pid, "started": process.started}}
+def _document(run: KeptRun) -> dict[str, Any]:
+    process = run.record.process
+    return run_document(run) | {"process": {"pid": process.pid, "started": process.started}}
 
 
-PAGE = Page("/runs/{run_id}", "run.html", run, _document, mark=_mark)
+PAGE = Page("/runs/{run_id}", "run.html", run, _document, mark=_mark, arrange=run_view)
 OUTPUT = Text("/runs/{run_id}/versions/{version}.txt", _output)
