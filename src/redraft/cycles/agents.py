@@ -12,6 +12,7 @@ from redraft.cycles.feedback import Feedback
 from redraft.cycles.home import memory_of, prune
 from redraft.cycles.keeping import MEMORY
 from redraft.cycles.kept_cycle import cycle_key, cycle_of, fit_to_keep
+from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Post, pending
 from redraft.cycles.memory_history import differences, memory_at
 from redraft.cycles.places import AgentPlace, all_places, held, place_named
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.message import AgentMessage
 
+UNDER_WAY = ("running", "waiting")
 PAGE = 50
 MOST_PENDING = 1_000
 LOOKED_BACK = 10_000
@@ -104,6 +106,8 @@ class AgentView:
         cycles = await self.cycles(limit=1)
         last = cycles[0] if cycles else None
         status = "new" if last is None else last.status
+        if status in UNDER_WAY and self.place.lasts and not await self._is_run():
+            status = "killed"
         waiting = await self.pending()
         return AgentSummary(self.name, await self.card(), self.place.kind, status, last, len(waiting))
 
@@ -143,6 +147,11 @@ class AgentView:
         """Let go of connections, if they serve nobody else; the next use opens anew."""
         if self.place.kind == "project":
             await self._store.aclose()
+
+    async def _is_run(self) -> bool:
+        """Say whether a live process runs the agent."""
+        lease = await self._store.get(LEASE, LEASE)
+        return lease is not None and live_holder(lease.data) != ""
 
     async def _back_to(self, cycle: int) -> list[CycleRecord]:
         """Return the cycles after one, the newest first."""

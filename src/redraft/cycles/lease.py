@@ -81,7 +81,7 @@ class Lease:
         while True:
             wanted = Record(LEASE, LEASE, self._data())
             there, is_new = (self._held, False) if self._held else await self._store.put_if_absent(wanted)
-            if not is_new and there.data["id"] != self._id and (holder := _live_holder(there.data)):
+            if not is_new and there.data["id"] != self._id and (holder := live_holder(there.data)):
                 raise LeaseError(
                     f"The agent {self._agent!r} is run by {holder}: no second process may run it. Wait until "
                     "that one ends, or end it."
@@ -116,7 +116,7 @@ class Lease:
                 continue
 
 
-def _live_holder(data: Mapping[str, Any]) -> str:
+def live_holder(data: Mapping[str, Any]) -> str:
     """Return who has a lease, for people; empty if nobody has it any more."""
     process = Process(data["host"], data["pid"], data["started"])
     is_here = data["machine"] == _machine()

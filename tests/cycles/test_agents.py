@@ -1,0 +1,184 @@
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from agents import MONITOR, World, monitor, run
+from redraft.core.errors import ConfigError
+from redraft.cycles import agent_view, known_agents, send_feedback, send_message
+from redraft.cycles.events import CycleWaiting
+from redraft.cycles.kept_cycle import stored_cycle
+from redraft.cycles.record import CycleRecord
+from redraft.stores.memory import MemoryStore
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def named(name, text=MONITOR):
+    return text.replace("name: monitor", f"name: {name}", 1)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("storage", [None, "project", MemoryStore()], ids=["process", "project", "given"])
+def test_an_agent_is_seen_wherever_it_is_kept(storage):
+    async def main():
+        async with monitor(text=named("seen"), storage=storage) as agent:
+            for _ in range(4):
+                await agent.run_cycle()
+            await send_feedback("seen", "approve", "fine")
+            view = await agent_view("seen")
+            [summary] = [one for one in await known_agents() if one.name == "seen"]
+            assert (summary.status, summary.last.number, summary.pending) == ("finished", 4, 1)
+            assert (summary.card.description, summary.card.triggers) == ("Watches a rate.", ("manual",))
+            assert [cycle.number for cycle in await view.cycles(limit=2)] == [4, 3]
+            assert [cycle.number for cycle in await view.cycles(before=3)] == [2, 1]
+            assert (await view.cycle(2)).derived_data["evaluation"]["success"] is True
+            memory = await view.memory()
+            assert [item["cycle"] for item in memory.of("recentActions")] == [2, 3, 4]
+            earlier = await view.memory_at(2)
+            assert [item["cycle"] for item in earlier.of("recentActions")] == [1, 2]
+            changes = await view.diff(2, 3)
+            assert [(one.before is None, one.after is None) for one in changes] == [(True, False)]
+            assert [one.message for one in await view.pending()] == ["fine"]
+            with pytest.raises(ConfigError, match="no cycle 9 here, or not any more"):
+                await view.cycle(9)
+            with pytest.raises(ConfigError, match="no cycle 9 here, so none before it"):
+                await view.cycles(before=9)
+            await view.aclose()
+            await agent.run_cycle()
+            assert [one["message"] for one in agent.memory.of("feedbackHistory")] == ["fine"]
+
+    run(main())
+
+
+@pytest.mark.usefixtures("project")
+def test_a_name_that_no_agent_has_is_said():
+    async def main():
+        async with monitor(text=named("boiler"), storage="project") as agent:
+            await agent.run_cycle()
+        with pytest.raises(ConfigError, match="no agent 'boilr' here; did you mean 'boiler'"):
+            await agent_view("boilr")
+
+    run(main())
+
+
+def test_what_is_shown_of_an_agent_in_the_process_is_without_secrets(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
+
+    class Leaky(World):
+        def lower(self, level):
+            return "correct-horse-battery"
+
+    async def main():
+        async with monitor(Leaky(), text=named("leaky")) as agent:
+            result = await agent.run_cycle()
+            view = await agent_view("leaky")
+            return result, await view.cycles(), await view.memory()
+
+    result, cycles, memory = run(main())
+    assert "correct-horse" in str(result.state["derivedData"])
+    assert "correct-horse" not in str(cycles)
+    assert "correct-horse" not in str(memory)
+
+
+SUPERVISED = MONITOR.replace(
+    "  actuate:",
+    "      - {type: authorize, name: ok, config: {mode: controlled}}\n  actuate:",
+    1,
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changes", "levels"),
+    [("approve", None, [1]), ("reject", None, []), ("modify", {"level": 4}, [4])],
+)
+def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
+    world = World()
+
+    async def main():
+        waits = asyncio.Event()
+        agent = monitor(
+            world,
+            text=named("controlled", SUPERVISED),
+            storage=MemoryStore(),
+            on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
+        )
+        async with agent:
+            cycle = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            await asyncio.sleep(0.01)
+            view = await agent_view("controlled")
+            assert (await view.summary()).status == "waiting"
+            said = await send_feedback("controlled", verdict, "so", changes=changes)
+            assert said.cycle == 1
+            result = await cycle
+            return result, (await view.summary()).status
+
+    result, status = run(main())
+    assert [int(level) for level in world.levels] == levels
+    assert (result.status, status) == ("finished", "finished")
+    assert result.state["memory"]["feedbackHistory"][0]["verdict"] == verdict
+
+
+def test_agents_send_each_other_what_they_listen_to():
+    listener = named("listener")
+    teller = named("teller").replace(
+        "{type: function, name: lower, function: lower,", '{type: alert, name: lower, message: "It is high",'
+    )
+    teller = teller.replace(', with: {level: "{{ params.level }}"}}', "}")
+
+    async def main():
+        async with monitor(text=listener) as hears:
+            await hears.run_cycle()
+            async with monitor(text=teller) as tells:
+                result = await tells.run_cycle()
+                assert result.metrics.failures == ()
+            first = await hears.run_cycle()
+            await send_message("listener", "note", {"a": 1}, sender="me")
+            return first, await hears.run_cycle(), await hears.run_cycle()
+
+    first, second, third = run(main())
+    mails = [one.state["environmentalData"]["payload"]["mail"] for one in (first, second, third)]
+    assert [[(mail["topic"], mail["sender"]) for mail in mails_of] for mails_of in mails] == [
+        [("alerts", "teller")],
+        [("note", "me")],
+        [],
+    ]
+
+
+def test_a_cycle_whose_process_is_gone_was_killed():
+    async def main():
+        store = MemoryStore()
+        async with monitor(text=named("gone"), storage=store) as agent:
+            await agent.run_cycle()
+            record = CycleRecord(2, NOON, status="running")
+            await store.put(stored_cycle(record))
+            view = await agent_view("gone")
+            alive = (await view.summary()).status
+        return alive, (await view.summary()).status
+
+    assert run(main()) == ("running", "killed")
+
+
+def test_pruning_keeps_what_is_asked_for():
+    async def main():
+        async with monitor(text=named("pruned"), storage=MemoryStore()) as agent:
+            for _ in range(6):
+                await agent.run_cycle()
+            view = await agent_view("pruned")
+            counts = await view.prune(2)
+            with pytest.raises(ConfigError, match="At least 1 cycle is kept, got 0"):
+                await view.prune(0)
+            left = [cycle.number for cycle in await view.cycles()]
+            with pytest.raises(ConfigError, match="the memory after cycle 3 is not known any more"):
+                await view.memory_at(3)
+            return counts, left
+
+    counts, left = run(main())
+    assert (counts["cycles"], left) == (4, [6, 5])
