@@ -1,1 +1,1 @@
-"""Pages: a kept run in one HTML file."""
+"""The dashboard, and the page of a run in one HTML file; `pages` says how a page is added."""
