@@ -1,8 +1,7 @@
-"""Lessons on real failures: whether they name the failing step, and whether retrying with them helps.
+"""Lessons on real failures: whether they name the failing step.
 
 The trials of an airline agent that failed become files of five fields, by a writer that goes by the record,
-without any model, and by the model where one is given. With `--model` or `--cassette`, small tasks are
-retried with lessons and, with as many calls, without.
+without any model, and by the model where one is given.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from typing import TYPE_CHECKING
 
 from _measure import PROJECT, options, publish, table
 from _model import benchmark_model
-from _retries import RETRIES, Pair, pair_of
 from _trials import FILE, Trial, failed_trials
-from small_tasks import TASKS
 
 from redraft import ConfigError
 from redraft.lessons.content import Failure
@@ -30,16 +27,12 @@ from redraft.models.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-
-    from _task import BenchTask
 
     from redraft import ChatRequest
     from redraft.core.protocols import ChatModel
 
 DAY = date(2026, 3, 1)
-TASKS_TRIED = 20
-MAX_TOKENS = 700
+TRIALS = 20
 _FAILED = re.compile(r"^(\d+)\. (\w+) failed: (.*)$", re.MULTILINE)
 _CALLED = re.compile(r"^(\d+)\. called (\w+) with (.*)$", re.MULTILINE)
 
@@ -113,21 +106,6 @@ async def trials_table(data: Path, model: ChatModel | None, limit: int | None) -
     return table(head, rows)
 
 
-def pairs_table(pairs: list[Pair]) -> str:
-    """Render what retrying with lessons made of the tasks, beside retrying without."""
-    count = len(pairs)
-    retried = [pair for pair in pairs if not pair.first_met]
-    rows = [
-        ("first attempt passes the visible checks", count - len(retried), count - len(retried)),
-        ("passes them in the end", sum(p.with_met for p in pairs), sum(p.without_met for p in pairs)),
-        ("solved (hidden checks)", sum(p.with_solved for p in pairs), sum(p.without_solved for p in pairs)),
-        ("calls at most", sum(p.calls for p in pairs), sum(p.calls for p in pairs)),
-        ("of these reflections", sum(p.reflections for p in pairs), 0),
-        ("lessons that had to be made without the model", sum(p.plain for p in pairs), 0),
-    ]
-    return table((f"{count} small tasks, at most {RETRIES} retries", "with lessons", "without"), rows)
-
-
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else "none"
 
@@ -135,44 +113,12 @@ def _share(part: int, whole: int) -> str:
 def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {FILE}")
-    parser.add_argument(
-        "--limit", type=int, default=TASKS_TRIED, help="only so many tasks, trials by a model"
-    )
+    parser.add_argument("--limit", type=int, default=TRIALS, help="trials for a model")
     parser.add_argument("--model", help="such as local:qwen2.5-coder-0.5b")
     parser.add_argument("--threads", type=int, default=2, help="of a local model")
     parser.add_argument("--cassette", help="answer from this recording instead of a model")
     parser.add_argument("--record", help="record the model's calls to this file")
     return parser.parse_args()
-
-
-async def measured(given: argparse.Namespace, model: ChatModel | None) -> str:
-    """Run what can be run with what is given."""
-    parts: list[str] = []
-    if (given.data / FILE).is_file():
-        parts.append(await trials_table(given.data, model, given.limit))
-    else:
-        print(f"SKIPPED the trials: there is no {given.data / FILE}; name its folder with --data.")
-    if model is None:
-        print("SKIPPED the retries: name a model with --model, or replay one with --cassette.")
-        return "\n\n".join(parts)
-    pairs: list[Pair] = []
-    for task in spread(TASKS, given.limit):
-        pairs.append(await pair_of(task, model, DAY))
-        print(_told(pairs[-1]), file=sys.stderr, flush=True)
-    return "\n\n".join([*parts, pairs_table(pairs)])
-
-
-def spread(tasks: Sequence[BenchTask], count: int) -> list[BenchTask]:
-    """Return so many of the tasks, of all kinds alike: they stand kind by kind."""
-    few = min(count, len(tasks))
-    return [tasks[number * len(tasks) // few] for number in range(few)]
-
-
-def _told(pair: Pair) -> str:
-    marks = "".join("-+"[met] for met in (pair.first_met, pair.with_met, pair.without_met))
-    return (
-        f"{pair.task:24} {pair.calls} calls, first/with/without {marks}, lessons without model {pair.plain}"
-    )
 
 
 def main() -> None:
@@ -182,9 +128,11 @@ def main() -> None:
         model = benchmark_model(given.model, given.threads, given.cassette, given.record) if wanted else None
     except ConfigError as error:
         sys.exit(str(error))
-    text = asyncio.run(measured(given, model))
-    if text:
-        publish("lessons_real", text, write=given.write)
+    if not (given.data / FILE).is_file():
+        print(f"SKIPPED: there is no {given.data / FILE}; name its folder with --data.")
+        return
+    table_of_trials = asyncio.run(trials_table(given.data, model, given.limit))
+    publish("lessons_real", table_of_trials, write=given.write)
 
 
 if __name__ == "__main__":

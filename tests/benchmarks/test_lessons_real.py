@@ -1,13 +1,9 @@
 import gzip
 import json
-from datetime import date
 
-from _retries import Pair, pair_of
-from _task import BenchTask
 from _trials import FILE, failed_trials
-from lessons_real import by_the_record, files_of, names, pairs_table, spread, trials_table
+from lessons_real import by_the_record, files_of, names, trials_table
 
-from redraft import QualityCriterion
 from redraft.core.sync import run_sync
 from redraft.models.scripted import ScriptedModel
 
@@ -61,49 +57,3 @@ def test_each_failed_trial_becomes_a_file(tmp_path):
     text = run_sync(trials_table(data_in(tmp_path), None, None))
     assert "| by the record | 2 of 2 | 1 of 1 (100%) |" in text
     assert "| without a model | 2 of 2 | 1 of 1 (100%) |" in text
-
-
-REFLECTION = {
-    "what_happened": "A word was to be said.",
-    "what_went_wrong": "The wrong one was.",
-    "why": "It was a guess.",
-    "do_differently": "Say yes.",
-    "rule": "Say yes.",
-    "systemic": False,
-    "principle": "",
-    "strategy_to_replay": "",
-    "steps_to_replay": [],
-}
-
-
-def test_both_ways_get_the_same_calls():
-    says_yes = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
-    task = BenchTask("word", "Say a word.", (says_yes,))
-
-    def answer(request):
-        if request.schema is not None:
-            return REFLECTION
-        return "yes" if "What should I do differently? Say yes." in request.messages[-1].content else "no"
-
-    pair = run_sync(pair_of(task, ScriptedModel(answer), date(2026, 3, 1)))
-    assert pair == Pair(
-        "word",
-        calls=3,
-        reflections=1,
-        plain=0,
-        first_met=False,
-        with_met=True,
-        without_met=False,
-        with_solved=True,
-        without_solved=False,
-        with_outputs=["no", "yes"],
-        without_outputs=["no", "no", "no"],
-    )
-    table = pairs_table([pair])
-    assert "| passes them in the end | 1 | 0 |" in table
-    assert "| calls at most | 3 | 3 |" in table
-
-
-def test_few_tasks_are_of_all_kinds():
-    assert spread("aaabbbccc", 3) == ["a", "b", "c"]
-    assert spread("abc", 9) == ["a", "b", "c"]

@@ -1,0 +1,297 @@
+"""What finds the right lessons: recorded reflections, looked for by their tasks and by names in them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import random
+import re
+import sqlite3
+from collections import defaultdict
+from datetime import date
+from hashlib import sha256
+from heapq import nlargest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+from _measure import PROJECT, options, publish, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.query import Found
+    from redraft.models.embed import NamedEmbedder
+
+CORPUS = "reflections_corpus.jsonl.gz"
+QUESTIONS = 60
+FIRST = 50
+"""Lessons that are looked at for the rank of the first right one."""
+SENTENCES = 3_000
+SHORT = 30
+"""Characters of a sentence that says too little."""
+
+
+class Reflection(NamedTuple):
+    """A recorded reflection: whose run it was, which task it was about, and the task's text where known."""
+
+    run: str
+    task_id: str
+    task: str
+    text: str
+
+
+def recorded(file: Path) -> list[Reflection]:
+    """Return the recorded reflections, without duplicates."""
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [
+        Reflection(row["run"], row["task_id"], row.get("task_text") or "", row["text"])
+        for row in rows
+        if row.get("dup_of") is None
+    ]
+
+
+def sentences_of(text: str) -> list[str]:
+    return [one for one in re.split(r"(?<=[.!?])\s+", text) if one.strip()]
+
+
+def lesson_of(reflection: Reflection) -> Lesson:
+    """Return a reflection as a lesson that does not say which task it was about."""
+    from redraft.lessons.content import Partial
+    from redraft.lessons.lesson import Lesson
+
+    sentences = sentences_of(reflection.text)
+    third = max(1, len(sentences) // 3)
+    parts = [sentences[:third], sentences[third : 2 * third], sentences[2 * third :]]
+    happened, wrong, differently = (" ".join(part) or "See above." for part in parts)
+    return Lesson(
+        Partial(happened, wrong, differently), agent="all", day=date(2026, 1, 1), summary=sentences[0][:60]
+    )
+
+
+class Remembering:
+    """Embed each text once."""
+
+    def __init__(self, embedder: NamedEmbedder) -> None:
+        self.name = embedder.name
+        self._embedder = embedder
+        self.known: dict[str, Sequence[float]] = {}
+
+    async def __call__(self, texts: Sequence[str], /) -> list[Sequence[float]]:
+        """Return the vectors of `texts`."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self.known]
+        self.known.update(zip(missing, await self._embedder(missing), strict=True))
+        return [self.known[text] for text in texts]
+
+
+class Ranked:
+    """The ranks of the first right lesson, one a question."""
+
+    def __init__(self) -> None:
+        self.ranks: list[int | None] = []
+
+    def add(self, right: Iterable[bool]) -> None:
+        """Count a question, of whose answers some are right."""
+        self.ranks.append(next((rank for rank, one in enumerate(right, 1) if one), None))
+
+    def row(self, name: str) -> tuple[object, ...]:
+        """Return the row of a table."""
+        count = len(self.ranks)
+        at_1 = sum(rank == 1 for rank in self.ranks) / count
+        at_3 = sum(rank is not None and rank <= 3 for rank in self.ranks) / count
+        mrr = sum(1 / rank for rank in self.ranks if rank) / count
+        return name, f"{at_1:.3f}", f"{at_3:.3f}", f"{mrr:.3f}"
+
+
+HEAD = ("precision at 1", "right one of 3", "MRR")
+PLAIN, TEXT, VECTORS, DEFAULT = "SQLite's bm25()", "full text alone", "vectors alone", "default"
+
+
+def bm25_table(documents: Sequence[Reflection]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(
+        """CREATE VIRTUAL TABLE t USING fts5(w, tokenize = "porter unicode61 tokenchars '_'")"""
+    )
+    connection.executemany("INSERT INTO t VALUES (?)", [(one.text,) for one in documents])
+    return connection
+
+
+def by_bm25(connection: sqlite3.Connection, text: str) -> list[int]:
+    words = " OR ".join(f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", text)))
+    rows = connection.execute("SELECT rowid FROM t WHERE t MATCH ? ORDER BY rank LIMIT ?", (words, FIRST))
+    return [number - 1 for (number,) in rows]
+
+
+class Collection:
+    """An index of recorded reflections, and what tells which one a lesson was."""
+
+    def __init__(self, folder: Path, documents: Sequence[Reflection], embedder: Remembering) -> None:
+        from redraft.lessons.index import LessonIndex
+        from redraft.lessons.markdown import render
+
+        self.documents = documents
+        self._embedder = embedder
+        files = folder / "reflections" / "all"
+        files.mkdir(parents=True)
+        for number, one in enumerate(documents):
+            (files / f"2026-01-01-{number}.md").write_text(render(lesson_of(one)), "utf-8")
+        self.by_text, self.default = LessonIndex(folder), LessonIndex(folder, embedder)
+        self.plain = bm25_table(documents)
+
+    async def ready(self) -> None:
+        """Wait for all vectors."""
+        from redraft.lessons.index_row import row_of
+        from redraft.lessons.vectors import Vectors, packed
+        from redraft.redact.redactor import Redactor
+
+        await self.default.refresh()
+        await self.default.fill()
+        rows = await self._embedder([row_of(lesson_of(one), Redactor()).meaning for one in self.documents])
+        self._vectors = Vectors([packed(row) for row in rows], len(rows[0]))
+
+    async def rankings(self, text: str) -> dict[str, list[Reflection]]:
+        """Return what each way of ranking finds for a text."""
+        from redraft.lessons.query import Query
+
+        query = Query(text, k=FIRST)
+        return {
+            PLAIN: [self.documents[place] for place in by_bm25(self.plain, text)],
+            TEXT: self._of(await self.by_text.search(query)),
+            VECTORS: await self._by_vectors(text),
+            DEFAULT: self._of(await self.default.search(query)),
+        }
+
+    def _of(self, found: Iterable[Found]) -> list[Reflection]:
+        return [self.documents[int(one.lesson.id.rpartition("-")[2])] for one in found]
+
+    async def _by_vectors(self, text: str) -> list[Reflection]:
+        (question,) = await self._embedder([text])
+        cosines = self._vectors.cosines(question)
+        order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
+        return [self.documents[place] for place in order[:FIRST]]
+
+    async def aclose(self) -> None:
+        """Let go of the indexes."""
+        await self.by_text.aclose()
+        await self.default.aclose()
+        self.plain.close()
+
+
+async def by_task(reflections: Sequence[Reflection], embedder: Remembering) -> str:
+    """Find, by the text of a task, what other runs learned about it."""
+    ranked: dict[str, Ranked] = defaultdict(Ranked)
+    for run in sorted({one.run for one in reflections if one.task}):
+        documents = [one for one in reflections if one.run != run]
+        known = {one.task_id for one in documents}
+        asked = sorted({(one.task_id, one.task) for one in reflections if one.run == run and one.task})
+        with TemporaryDirectory() as folder:
+            collection = Collection(Path(folder), documents, embedder)
+            await collection.ready()
+            for task_id, task in asked:
+                if task_id in known:
+                    for name, found in (await collection.rankings(task)).items():
+                        ranked[name].add(one.task_id == task_id for one in found)
+            await collection.aclose()
+    count = len(ranked[DEFAULT].ranks)
+    head = (f"{count} tasks, reflections of other runs", *HEAD)
+    return table(head, [one.row(name) for name, one in ranked.items()])
+
+
+def names_to_find(documents: Sequence[Reflection]) -> list[str]:
+    """Return names that at most three reflections hold."""
+    from redraft.lessons.fulltext import names_in
+
+    holders: dict[str, int] = defaultdict(int)
+    for one in documents:
+        for name in names_in(one.text):
+            if re.search("[A-Za-z]", name) and len(name) > 3 and "e.g" not in name:
+                holders[name] += 1
+    rare = [name for name, count in holders.items() if count <= 3]
+    return sorted(rare, key=lambda name: sha256(name.encode()).hexdigest())[:QUESTIONS]
+
+
+async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> str:
+    """Find the reflections that hold a name, by a sentence with that name."""
+    from redraft.lessons.fulltext import names_in
+
+    ranked: dict[str, Ranked] = defaultdict(Ranked)
+    with TemporaryDirectory() as folder:
+        collection = Collection(Path(folder), reflections, embedder)
+        await collection.ready()
+        for name in names_to_find(reflections):
+            for way, found in (await collection.rankings(f"What is wrong with {name} in this task?")).items():
+                ranked[way].add(name in names_in(one.text) for one in found)
+        await collection.aclose()
+    head = (f"{len(ranked[DEFAULT].ranks)} names in a question", *HEAD)
+    return table(head, [one.row(name) for name, one in ranked.items()])
+
+
+def by_signs(rows: Iterable[Sequence[float]], questions: Sequence[Sequence[float]], depth: int) -> float:
+    """Return the share of the three nearest that are among the `depth` vectors whose signs are nearest."""
+    from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
+
+    every = [packed(row) for row in rows]
+    codes = [signs_of(row) for row in every]
+    signs, vectors = Signs(codes, len(codes[0])), Vectors(every, len(every[0]))
+    found = 0
+    for question in questions:
+        cosines = vectors.cosines(question)
+        best = nlargest(3, range(len(cosines)), key=cosines.__getitem__)
+        found += len(set(best).intersection(signs.nearest(signs_of(packed(question)), depth)))
+    return found / 3 / len(questions)
+
+
+def mixed(rows: Sequence[Sequence[float]], count: int) -> Iterator[list[float]]:
+    """Yield so many vectors, each of which is some way from one of `rows` to another."""
+    rng = random.Random(10)
+    for _ in range(count):
+        one, other, share = rng.choice(rows), rng.choice(rows), rng.uniform(0.5, 0.95)
+        yield [share * near + (1 - share) * far for near, far in zip(one, other, strict=True)]
+
+
+async def prefilter(reflections: Sequence[Reflection], embedder: Remembering) -> str:
+    """Compare what is found among all agents' lessons with what comparing all of them would find."""
+    from redraft.lessons.index_search import DEPTH
+
+    tasks = sorted({one.task for one in reflections if one.task})
+    sentences = {part for one in reflections for part in sentences_of(one.text) if len(part) > SHORT}
+    rng = random.Random(11)
+    await embedder(rng.sample(sorted(sentences), SENTENCES))
+    asked = await embedder(rng.sample(tasks, QUESTIONS))
+    real = list(embedder.known.values())
+    many = 100_000
+    rows = [
+        (f"{len(real):,} recorded texts and sentences", len(real) * DEPTH // many, real),
+        (f"{many:,} vectors mixed of these", DEPTH, mixed(real, many)),
+    ]
+    head = ("all agents, signs first", "compared exactly", "share of the three nearest that is found")
+    return table(
+        head, [(what, depth, f"{by_signs(vectors, asked, depth):.3f}") for what, depth, vectors in rows]
+    )
+
+
+async def quality(file: Path, make: Callable[[], NamedEmbedder]) -> list[str]:
+    reflections = recorded(file)
+    embedder = Remembering(make())
+    tables = [await by_task(reflections, embedder), await by_name(reflections, embedder)]
+    return [*tables, await prefilter(reflections, embedder)]
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {CORPUS}")
+    given = parser.parse_args()
+    file: Path = given.data / CORPUS
+    from redraft.models.embed_minilm import MiniLMEmbedder, is_installed
+
+    if not file.is_file() or not is_installed():
+        print(f"SKIPPED: it takes {CORPUS}, whose folder --data names, and redraft[embed].")
+        return
+    publish("lessons_ranking", "\n\n".join(asyncio.run(quality(file, MiniLMEmbedder))), write=given.write)
+
+
+if __name__ == "__main__":
+    main()
