@@ -65,7 +65,7 @@ def test_a_named_model_acts_fails_reflects_and_revises(server):
     assert bodies[4]["messages"][:5] == bodies[3]["messages"]
     usage = result.usage_by_role
     assert {role: used.requests for role, used in usage.items()} == {
-        "generation": 2, "evaluation": 1, "revision": 1,
+        "generation": 2, "evaluation": 0, "reflection": 1, "revision": 1,
     }  # fmt: skip
     assert usage["generation"].failed_requests == 1
     assert result.token_usage.cost_usd > 0

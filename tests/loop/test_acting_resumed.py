@@ -127,7 +127,7 @@ def test_a_run_that_is_not_killed():
     assert [(one.trigger, one.text) for one in result.reflections] == [("error", "Take care.")]
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["generation"].failed_requests) == (3, 1)
-    assert (usage["revision"].requests, usage["evaluation"].requests) == (2, 1)
+    assert (usage["revision"].requests, usage["reflection"].requests) == (2, 1)
 
 
 @pytest.mark.parametrize("dies_at", range(1, len(WHOLE) + 1))
@@ -154,7 +154,7 @@ def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
     assert sum(text.startswith(LEAD) for text in texts) == 1
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["revision"].requests) == (3, 2)
-    assert usage["evaluation"].requests == 1
+    assert usage["reflection"].requests == 1
 
 
 def test_a_finished_run_gives_its_result_again():

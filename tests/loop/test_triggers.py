@@ -200,7 +200,7 @@ def test_a_look_back_comes_when_its_trigger_fires(options, script, fired):
     assert [(event.trigger, event.step, event.text) for event in events if isinstance(event, Reflected)] == [
         (*one, text) for one, text in zip(fired, told, strict=True)
     ]
-    assert result.usage_by_role.get("evaluation", TokenUsage()).requests == len(fired) == len(mentor.requests)
+    assert result.usage_by_role.get("reflection", TokenUsage()).requests == len(fired) == len(mentor.requests)
     assert result.success
     assert len(result.history.versions) == 1
 
@@ -353,7 +353,7 @@ def test_a_drop_reaches_a_text_agent():
     result = Agent(model, pattern=pattern(0.6, 0.3, 0.9, reflection_model=mentor, **DROP)).run_sync("W.")
     assert "advice 1" in model.requests[2].messages[-1].content
     assert result.history.versions[2].conversation.reflections == result.reflections
-    assert result.usage_by_role["evaluation"].requests == 1
+    assert result.usage_by_role["reflection"].requests == 1
 
 
 def test_a_revision_that_is_tried_again_looks_back_once():

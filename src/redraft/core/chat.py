@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from redraft.core.usage import NOTHING_USED, TokenUsage
 
-ModelRole: TypeAlias = Literal["generation", "evaluation", "revision"]
+ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ChatRequest:
     `schema` is a JSON Schema (an object at the top) that the reply has to follow; the reply's `parsed` is
     then the decoded value. `temperature` and `max_tokens` are sent only when they are not None: newer models
     refuse sampling parameters. `logprobs` (0 to 20) asks for that many alternatives of each token. `role`
-    says what the call is for.
+    says what the call is for; `reflection` is a look back on how a run goes.
     """
 
     messages: tuple[Message, ...]

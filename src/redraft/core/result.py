@@ -50,10 +50,10 @@ class ReflectionResult:
 
     `best_output` is the one to use; `final_output` is the last one made. `success` says whether the returned
     version is satisfactory. `final_evaluation` is the last version's. `iterations_used` counts revisions.
-    `usage_by_role` splits `token_usage` into `generation`, `evaluation` and `revision`. `diagnostics` maps
-    the name of each thing that a person should know about this run to a sentence. `error` is the exception
-    that ended the run, if one did. `reflections` are the looks back in the middle of the run.
-    `execution_time` is in seconds. `task` is what was asked; None in a result that no run made.
+    `usage_by_role` splits `token_usage` into `generation`, `evaluation`, `revision` and `reflection`.
+    `diagnostics` maps the name of each thing that a person should know about this run to a sentence. `error`
+    is the exception that ended the run, if one did. `reflections` are the looks back in the middle of the
+    run. `execution_time` is in seconds. `task` is what was asked; None in a result that no run made.
     """
 
     success: bool

@@ -129,7 +129,7 @@ class LiveRun:
         async def look_back(request: ChatRequest) -> Reflection:
             return await self._answered(model, request, blank)
 
-        request = ChatRequest(reflection_turns(run.task, trigger, shown), role="evaluation")
+        request = ChatRequest(reflection_turns(run.task, trigger, shown), role="reflection")
         reflection = await self.step()(f"reflect {trigger} {step}", Reflection, look_back, request)
         self.keep([reflection])
         if reflection.problem:
@@ -167,4 +167,4 @@ class LiveRun:
             key = reflection.iteration, reflection.step, reflection.trigger
             if key not in self._made:
                 self._made[key] = reflection
-                self._tally.add("evaluation", reflection.usage)
+                self._tally.add("reflection", reflection.usage)
