@@ -1,0 +1,45 @@
+"""Many cycles: what an agent keeps stays bounded, and so does the time that a cycle takes."""
+
+from statistics import median
+from time import process_time
+
+from agents import MONITOR, Clock, World, monitor, run
+from redraft.stores.memory import MemoryStore
+
+CYCLES = 300
+TEXT = MONITOR.replace(
+    "{retention: {memory.recentActions: {maxItems: 3}}}",
+    "{retention: {memory.recentActions: {maxItems: 100}, memory.feedbackHistory: {maxItems: 200}, "
+    "memory.patterns: {policy: ttl, ttlMs: 604800000}}}",
+).replace("stages:", "memory: {cycles: 50}\nstages:", 1)
+
+
+def test_nothing_grows_with_the_number_of_cycles():
+    clock, count = Clock(), iter(range(10_000))
+    seconds = []
+
+    def answer(request):
+        return f'{{"newPatterns": [{{"description": "batch {next(count)} was fine"}}]}}'
+
+    async def main():
+        store = MemoryStore()
+        async with monitor(World(), text=TEXT, replies=answer, storage=store, clock=clock) as agent:
+            for number in range(CYCLES):
+                clock.passes(hours=1)
+                await agent.send_feedback("approve", f"batch {number}")
+                began = process_time()
+                await agent.run_cycle()
+                seconds.append(process_time() - began)
+            kinds = {kind: len(await store.find(kind)) for kind in ("cycle", "feedback", "memory", "step")}
+            return agent.memory, kinds
+
+    memory, kinds = run(main(), 120)
+    assert {key: len(items) for key, items in memory.items.items() if items} == {
+        "recentActions": 100,
+        "feedbackHistory": 200,
+        "patterns": 7 * 24 + 1,
+    }
+    # What is done with is deleted in bundles of 100 records.
+    assert kinds["memory"] == 1
+    assert kinds["cycle"] + kinds["feedback"] + kinds["step"] <= 50 + 100 + 10
+    assert min(seconds[-50:]) <= 1.5 * min(seconds[200:250]), median(seconds)
