@@ -62,7 +62,7 @@ def test_learn_update_state_and_capture_metrics_as_printed():
             return '{"actions": [{"action": "lower"}, {"action": "tell"}]}'
         prompts.append(prompt)
         learnt = {"newPatterns": [{"description": "Lowering helps", "type": "success", "confidence": 0.6}]}
-        return json.dumps(learnt if len(prompts) == 1 else {"reinforcedPatterns": ["Lowering helps"]})
+        return json.dumps([learnt, {"reinforcedPatterns": ["Lowering helps"]}, {}][len(prompts) - 1])
 
     async def main():
         async with agent_of(joined(LEARN, UPDATE_STATE, CAPTURE_METRICS), answer, clock) as agent:
