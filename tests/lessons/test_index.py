@@ -125,6 +125,14 @@ def test_a_name_is_found_whatever_the_rest_means(tmp_path, embedder, agent, name
     assert f"names {name}" in found[0].reason
 
 
+@pytest.mark.parametrize("asked", [{"task": "x", "task_type": "ab"}, {"task": "Sort ab", "task_type": ""}])
+def test_what_can_not_be_seen_in_a_question_hides_no_lesson(tmp_path, asked):
+    file(tmp_path, lesson(summary="it", task="Sort ab", task_type="ab", tools=(), error=""))
+    for hidden in ("", "\u202e", "\u200b", "\U000e0041", "\ud800", "\x00"):
+        query = Query(**{key: f"{text[:-1]}{hidden}{text[-1:]}" for key, text in asked.items()}, agent=AGENT)
+        assert summaries(run(tmp_path, lambda index, query=query: index.search(query))[0]) == ["it"]
+
+
 def test_only_active_lessons_of_the_kinds_asked_for_are_found(tmp_path):
     kept = [
         lesson(content, summary=content.kind, task="Fetch it") for content in (FAILURE, PARTIAL, DECISION)

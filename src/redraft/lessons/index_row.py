@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.lessons.fulltext import searchable
+from redraft.text.invisible import without_invisible
 
 if TYPE_CHECKING:
     from redraft.lessons.lesson import Lesson
@@ -65,8 +66,8 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
 
 
 def same(name: str) -> str:
-    """Return the name of a task type or a tool as it is compared: without regard to case and spaces."""
-    return " ".join(name.casefold().split())
+    """Return the name of a task type or a tool as it is compared: without case, and what can't be seen."""
+    return " ".join(without_invisible(name).casefold().split())
 
 
 def digest_of(text: str) -> bytes:

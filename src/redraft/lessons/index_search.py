@@ -53,8 +53,8 @@ class Search:
     """Answer queries, and remember what they need; for one thread.
 
     One agent's lessons are compared exactly, all of them. Those of all agents are first narrowed down to the
-    1,000 whose vectors' signs are nearest, which are then compared exactly: of 100,000, these hold 99.7 % of
-    the three nearest (`benchmarks/lessons.py`).
+    1,000 whose vectors' signs are nearest, which are then compared exactly: of 100,000, these hold more than
+    99 % of the three nearest (`benchmarks/lessons_ranking.py`).
     """
 
     def __init__(self, path: Path, embedder: str) -> None:

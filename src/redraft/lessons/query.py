@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from redraft.core.check import check_count
 from redraft.lessons.content import LessonKind
 from redraft.lessons.lesson import Lesson
+from redraft.text.invisible import without_invisible
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Query:
 
     @property
     def text(self) -> str:
-        """What is searched for: the task, and what went wrong."""
-        return f"{self.task}\n{self.error}".strip()
+        """What is searched for, the task and what went wrong, without what no eye can see."""
+        return without_invisible(f"{self.task}\n{self.error}").strip()
 
 
 @dataclass(frozen=True, slots=True)
