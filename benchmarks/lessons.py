@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from datetime import date, timedelta
 from itertools import product
@@ -191,6 +192,11 @@ async def scale(path: Path, agents: int, each: int) -> str:
     return table((f"{agents * each:,} lessons of {agents} agents", "median", "of that CPU", "target"), rows)
 
 
+def busy() -> str:
+    """Say how busy the machine was, which the clock shows and the CPU time hardly does."""
+    return f"Processes that wanted one of the {os.cpu_count()} cores meanwhile, on average: {os.getloadavg()[2]:.1f}."
+
+
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--agents", type=int, default=100)
@@ -198,7 +204,7 @@ def main() -> None:
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         found = asyncio.run(scale(Path(folder), given.agents, given.each))
-    publish("lessons", found, write=given.write)
+    publish("lessons", f"{found}\n\n{busy()}", write=given.write)
 
 
 if __name__ == "__main__":
