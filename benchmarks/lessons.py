@@ -194,7 +194,8 @@ async def scale(path: Path, agents: int, each: int) -> str:
 
 def busy() -> str:
     """Say how busy the machine was, which the clock shows and the CPU time hardly does."""
-    return f"Processes that wanted one of the {os.cpu_count()} cores meanwhile, on average: {os.getloadavg()[2]:.1f}."
+    load = os.getloadavg()[2]
+    return f"Processes that wanted one of the {os.cpu_count()} cores meanwhile, on average: {load:.1f}."
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from functools import lru_cache
 from heapq import nlargest
 from itertools import chain, islice
-from math import sqrt
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
@@ -211,7 +210,7 @@ def _shares(scores: Mapping[int, float], lessons: Mapping[int, Placed]) -> dict[
     The fourth root, the name's weight of 2 and `BOOST` do best on recorded reflections.
     """
     weighed = {
-        number: score / sqrt(sqrt(lessons[number].length))
+        number: score / lessons[number].length ** 0.25
         for number, score in scores.items()
         if number in lessons
     }
