@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 PREFIX = "cycle-"
-QUICK = 0.02
-"""Seconds: a step that took longer is written before the cycle goes on."""
+REPEATABLE = frozenset({"sense"})
+"""The steps that only look at the world."""
+SOON = 0.02
+"""Seconds within which those are written."""
 AT_ONCE = 1_000
 """How many records of ended cycles are looked for at once."""
 
@@ -29,11 +31,10 @@ def journal_id(number: int) -> str:
 class CycleJournal(Journalled):
     """Record the steps of one cycle, and replay those that are there already.
 
-    What cost time, such as a model call or an action in the world, is written before the next step begins,
-    with all before it. Steps that took less than a write does are written together 20 ms later, if the cycle
-    has not ended by then: killed meanwhile, they are done again, as one killed in its middle would be. Where
-    the store is out of reach (`is_away`, or nothing comes of a write within `patience` seconds) the cycle
-    goes on without a journal; who keeps the memory says so.
+    What cost money or changed the world, a model call or an action, is written before the next step begins,
+    with all before it. To look at the world is written within 20 ms, with what comes next or alone: a cycle
+    that was killed before then looks again. Where the store is out of reach (`is_away`, or nothing comes of a
+    write within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class CycleJournal(Journalled):
         if self._is_broken or self._is_away():
             return record, True
         self._waiting.append(record)
-        if data["elapsed"] - data["began"] >= QUICK:
+        if data["name"] not in REPEATABLE:
             await self.written()
         elif self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
+            self._soon = asyncio.get_running_loop().call_later(SOON, self._write)
         return record, True
 
     async def written(self) -> None:

@@ -60,6 +60,7 @@ class DirectKeeping:
         self._agent = agent
         self._waiting: list[Sequence[Record]] = []
         self._turn = asyncio.Lock()
+        self._is_away = False
 
     async def load(self) -> Record | None:
         """Take the lease, and return the record of the memory; raises `StoreError` where it can't be read."""
@@ -73,14 +74,14 @@ class DirectKeeping:
 
     @property
     def is_away(self) -> bool:
-        """Whether the last write failed."""
-        return bool(self._waiting)
+        """Whether the last write failed; one that is under way says nothing yet."""
+        return self._is_away
 
     async def save(self, records: Sequence[Record], /) -> None:
         """Write records as one, after all that came before; logs a warning where that can't be."""
         async with self._turn:
-            was_away = self.is_away
             self._waiting.append(records)
+            was_away = self._is_away
             try:
                 await self._write()
             except StoreError as error:
@@ -106,5 +107,10 @@ class DirectKeeping:
 
     async def _write(self) -> None:
         while self._waiting:
-            await self._store.put_all(self._waiting[0])
+            try:
+                await self._store.put_all(self._waiting[0])
+            except StoreError:
+                self._is_away = True
+                raise
             self._waiting.pop(0)
+        self._is_away = False
