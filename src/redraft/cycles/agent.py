@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from redraft.core.errors import ChangedRunError
+from redraft.core.errors import ChangedRunError, StoreError
 from redraft.core.settings import Settings, load_settings
 from redraft.core.sync import run_sync
 from redraft.cycles.bell import ring
@@ -291,7 +291,10 @@ class CycleAgent:
     async def _noted_later(self, at: Opened, record: CycleRecord) -> None:
         """Write down that a cycle runs, if it takes so long that somebody may look."""
         await asyncio.sleep(SHOWN_LATER)
-        await asyncio.shield(at.home.note(record))  # half a write would be tried again
+        try:
+            await asyncio.shield(at.home.note(record))  # half a write would be tried again
+        except StoreError:  # that another process runs the agent now is said when the cycle ends
+            return
 
     async def _waiting(self, number: int, within: float | None, *, is_waiting: bool) -> None:
         if self._record is None or self._opened is None:

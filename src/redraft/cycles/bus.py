@@ -20,6 +20,7 @@ from redraft.cycles.places import all_places
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from redraft.cycles.card import AgentCard
     from redraft.cycles.places import AgentPlace
 
 
@@ -33,6 +34,9 @@ class Waiting(Protocol):
 
 MOST = 1_000
 """How much feedback one cycle takes at most."""
+
+LOOKED_FOR = 5.0
+"""Seconds after which it is looked again which other agents there are."""
 
 logger = logging.getLogger("redraft")
 
@@ -66,6 +70,8 @@ class AgentBus:
         self._looking: asyncio.Task[list[Feedback]] | None = None
         self._seen = -1
         self._looked = 0.0
+        self._others: list[tuple[AgentPlace, AgentCard]] = []
+        self._asked = -LOOKED_FOR
 
     async def feedback(self) -> tuple[Feedback, ...]:
         """Return all feedback that no cycle has taken yet, oldest first."""
@@ -86,26 +92,45 @@ class AgentBus:
             self._looking = None
 
     async def messages(self, topic: str | None, most: int, /) -> list[AgentMessage]:
-        """Return the newest messages that no cycle has taken yet, oldest first."""
+        """Return the newest messages that no cycle has taken yet, oldest first.
+
+        Those that can't be read now are there for the next cycle.
+        """
         if self._is_away():
             return []
-        async with asyncio.timeout(self._patience):
-            return await pending(self._place.store, AgentMessage, most, topic=topic)
+        try:
+            async with asyncio.timeout(self._patience):
+                return await pending(self._place.store, AgentMessage, most, topic=topic)
+        except (StoreError, TimeoutError) as error:
+            logger.info("Messages for the agent %r can't be read now: %s", self._place.agent, error)
+            return []
 
     async def has_message(self, topic: str | None) -> bool:
         """Say whether a message is there that no cycle has taken yet."""
         return bool(await self.messages(topic, 1))
 
     async def publish(self, topic: str, data: Any, key: str, /) -> None:
-        """Send something to all agents that listen to its topic, once for each `key`."""
+        """Send something to all agents that listen to its topic, once for each `key`.
+
+        While the database is away nobody else can hear of it.
+        """
+        if self._is_away():
+            return
         sender = self._place.agent
-        name = f"{sha256(f'{sender}/{key}'.encode()).hexdigest()[:32]}"
-        for place in await all_places(self._network):
-            if place.agent == sender or not (await card_of(place.store)).listens_to(topic):
-                continue
-            post = Post(place.store, self._post.withheld, self._post.clock)
-            await post.message(topic, data, sender=sender, key=name)
-            ring(place.agent)
+        name = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
+        for place, card in await self._others_now():
+            if card.listens_to(topic):
+                post = Post(place.store, self._post.withheld, self._post.clock)
+                await post.message(topic, data, sender=sender, key=name)
+                ring(place.agent)
+
+    async def _others_now(self) -> list[tuple[AgentPlace, AgentCard]]:
+        """Return the other agents of the network, with what each listens to; looked for now and then."""
+        if monotonic() - self._asked >= LOOKED_FOR:
+            self._asked = monotonic()
+            places = [one for one in await all_places(self._network) if one.agent != self._place.agent]
+            self._others = [(place, await card_of(place.store)) for place in places]
+        return self._others
 
     async def verdict(
         self, cycle: int, within: float | None, known: Collection[str] = (), /
@@ -153,7 +178,11 @@ class AgentBus:
             return None
 
     async def aclose(self) -> None:
-        """Stop looking."""
+        """Stop looking, and let go of the stores of others."""
+        for place, _ in self._others:
+            if place.kind == "project":
+                await place.store.aclose()
+        self._others, self._asked = [], -LOOKED_FOR
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
