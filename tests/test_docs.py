@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_commands import redraft
-from redraft import ScriptedModel
+from redraft import CycleAgent, ScriptedModel
 from redraft.core.settings import settings_table
 from redraft.workflow import Workflow
 
@@ -88,6 +88,25 @@ def test_the_workflow_runs():
     model = ScriptedModel(['{"name": "Ada"}', '{"name": "Ada", "age": "36"}'])
     workflow = Workflow.from_text(f"model: any\n{file}", models={"any": model}, keep=False)
     assert workflow.run_sync({"text": "Ada, 36"}).state["message"] == "Hello Ada"
+
+
+def test_the_agent_in_cycles_runs(tmp_path):
+    file = next(
+        text for language, text in BLOCKS if language == "yaml" and text.startswith("name: thermostat")
+    )
+    (tmp_path / "readings.csv").write_text("degrees\n22\n19\n")
+    (tmp_path / "thermostat.yaml").write_text(file)
+    model = ScriptedModel([{"newPatterns": [{"description": "It is cold at night.", "confidence": 0.6}]}])
+    levels = []
+
+    def heat(level):
+        levels.append(level)
+
+    path = tmp_path / "thermostat.yaml"
+    agent = CycleAgent.from_file(path, functions={"heat": heat}, models={"fast": model})
+    result = agent.run_cycle_sync()
+    assert (result.status, levels) == ("finished", [2])
+    assert [one["description"] for one in agent.memory.of("patterns")] == ["It is cold at night."]
 
 
 def test_the_settings_table_is_the_one_of_the_code():
