@@ -115,6 +115,9 @@ def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
             await asyncio.sleep(0.01)
             view = await agent_view("controlled")
             assert (await view.summary()).status == "waiting"
+            waiting = await view.cycle(1)
+            assert [one["action"] for one in waiting.derived_data["plan"]["actions"]] == ["lower"]
+            assert waiting.waits_until is None
             said = await send_feedback("controlled", verdict, "so", changes=changes)
             assert said.cycle == 1
             result = await cycle
@@ -124,6 +127,31 @@ def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
     assert [int(level) for level in world.levels] == levels
     assert (result.status, status) == ("finished", "finished")
     assert result.state["memory"]["feedbackHistory"][0]["verdict"] == verdict
+
+
+def test_until_when_a_plan_waits_is_known_while_it_does():
+    text = named("supervised", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
+
+    async def main():
+        waits = asyncio.Event()
+        agent = monitor(
+            text=text,
+            storage=MemoryStore(),
+            on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
+        )
+        async with agent:
+            cycle = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            await asyncio.sleep(0.01)
+            view = await agent_view("supervised")
+            waiting = await view.cycle(1)
+            await send_feedback("supervised", "approve")
+            await cycle
+            return waiting, await view.cycle(1)
+
+    waiting, ended = run(main())
+    assert 59 < (waiting.waits_until - waiting.started_at).total_seconds() < 65
+    assert ended.waits_until is None
 
 
 def test_agents_send_each_other_what_they_listen_to():

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from redraft.cycles.stamp import moment_of, stamp_of
+from redraft.cycles.stamp import moment_after, moment_of, stamp_of
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,9 @@ def test_any_iso_time_is_read(text, stamp):
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "0001-01-01T00:00:00+14:00"])
 def test_what_tells_no_time_is_none(text):
     assert moment_of(text) is None
+
+
+@pytest.mark.parametrize(("seconds", "after"), [(1.5, timedelta(seconds=1.5)), (None, None), (1e12, None)])
+def test_a_time_later_is_one_if_the_calendar_has_it(seconds, after):
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    assert moment_after(now, seconds) == (None if after is None else now + after)

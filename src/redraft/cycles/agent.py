@@ -26,6 +26,7 @@ from redraft.cycles.record import CycleRecord
 from redraft.cycles.remembered import feedback_item
 from redraft.cycles.result import CycleResult
 from redraft.cycles.running import Running
+from redraft.cycles.stamp import moment_after
 from redraft.cycles.state import CycleState
 from redraft.cycles.withheld import withholding
 from redraft.loop.tell import emitter
@@ -235,6 +236,7 @@ class CycleAgent:
         self._record = record = self._recorded(at, trigger)
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._begun(at, record)
+        record.derived_data = cycle.state.derived_data  # so that who looks meanwhile sees how far it is
         running = Running(cycle, self._emit, lambda: self._seen(at, cycle))
         noted = asyncio.ensure_future(self._noted_later(at, record))
         try:
@@ -255,7 +257,7 @@ class CycleAgent:
     def _recorded(self, at: Opened, trigger: str) -> CycleRecord:
         """Return the record of the next cycle, or of the one that is to go on."""
         if at.home.unfinished is not None:
-            return replace(at.home.unfinished, status="running")
+            return replace(at.home.unfinished, status="running", waits_until=None)
         return CycleRecord(at.home.number + 1, self._clock(), trigger)
 
     async def _begun(self, at: Opened, record: CycleRecord) -> Cycle:
@@ -300,6 +302,7 @@ class CycleAgent:
         if self._record is None or self._opened is None:
             return
         self._record.status = "waiting" if is_waiting else "running"
+        self._record.waits_until = moment_after(self._clock(), within) if is_waiting else None
         if is_waiting:
             self._emit(CycleWaiting(self.name, number, within))
         await self._opened.home.note(self._record)

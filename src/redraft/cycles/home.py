@@ -121,9 +121,10 @@ class AgentHome:
         return self._journal
 
     async def note(self, record: CycleRecord) -> None:
-        """Write down how a cycle stands that has not ended."""
+        """Write down how a cycle stands that has not ended: a person who decides wants to see on what."""
         if self.place.lasts or record.status == "waiting":
-            await self.keeping.save([stored_cycle(record)])
+            kept = fit_to_keep(record, self._withheld) if self.place.lasts else record
+            await self.keeping.save([stored_cycle(kept)])
 
     async def end(self, cycle: Cycle, record: CycleRecord) -> None:
         """Write down a cycle that has ended: its record, the memory, and what it took, as one."""

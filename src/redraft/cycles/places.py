@@ -89,6 +89,10 @@ def _project_store_of(agent: str, storage: str = "project") -> Store:
             "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing; set it, or give the "
             "agent another storage."
         )
+    return _store_in(place, agent)
+
+
+def _store_in(place: Place, agent: str) -> Store:
     if (place, agent) not in _opened:
         _opened[place, agent] = replace(place, space=f"{place.space}/agent:{agent}").open()
     return _opened[place, agent]
@@ -113,10 +117,10 @@ async def all_places(network: str = "default") -> list[AgentPlace]:
     if (storage := storage_of(network)) is not None:
         for name in await storage.agents():
             found.setdefault(name, AgentPlace(name, storage.store_for(name), "network", storage))
-    if (store := project_store()) is not None:
+    if (place := project_place()) is not None and (store := project_store()) is not None:
         for record in await store.find(AGENT):
             name = record.key
-            found.setdefault(name, AgentPlace(name, _project_store_of(name), "project"))
+            found.setdefault(name, AgentPlace(name, _store_in(place, name), "project"))
     return [found[name] for name in sorted(found)]
 
 

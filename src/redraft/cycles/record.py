@@ -37,8 +37,9 @@ class CycleMetrics:
 class CycleRecord:
     """Hold one cycle: what it began for, what came out of it, what it changed of the memory.
 
-    `waiting` is one that waits for a person. A `running` or `waiting` one whose process is gone is resumed
-    under its number. `derived_data` is redacted; `stages` says how long each took, in milliseconds.
+    `waiting` is one that waits for a person, until `waits_until` at the latest (None: as long as it takes). A
+    `running` or `waiting` one whose process is gone is resumed under its number. `derived_data` is redacted,
+    and of a cycle under way what it has come to so far; `stages` says how long each took, in milliseconds.
     """
 
     number: int
@@ -53,6 +54,7 @@ class CycleRecord:
     usage: TokenUsage = NOTHING_USED
     changes: tuple[MemoryChange, ...] = ()
     error: str = ""
+    waits_until: datetime | None = None
 
     @property
     def key(self) -> str:

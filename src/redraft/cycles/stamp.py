@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def stamp_of(moment: datetime) -> str:
@@ -16,4 +16,12 @@ def moment_of(stamp: str) -> datetime | None:
         moment = datetime.fromisoformat(stamp)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):  # no time, or one that UTC has no year for
+        return None
+
+
+def moment_after(moment: datetime, seconds: float | None) -> datetime | None:
+    """Return a time so many seconds later; None where they are None, or more than the calendar has."""
+    try:
+        return None if seconds is None else moment + timedelta(seconds=seconds)
+    except OverflowError:
         return None
