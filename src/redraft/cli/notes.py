@@ -49,8 +49,8 @@ def listed(
             return
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_notes import list_tasks, place_of_notes
-        from redraft.cli.notes_document import notes_row
         from redraft.cli.notes_rows import no_notes, notes_rows
+        from redraft.notes.notes_document import notes_row
 
         found, place = list_tasks(database), place_of_notes(database)
         if as_json:
@@ -68,8 +68,8 @@ def show(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_notes import read_task
-        from redraft.cli.notes_document import notes_document
         from redraft.cli.notes_view import notes_view
+        from redraft.notes.notes_document import notes_document
 
         found = read_task(database, task)
         if as_json:
@@ -92,8 +92,8 @@ def diff(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_notes import read_two
-        from redraft.cli.notes_document import diff_document
         from redraft.cli.notes_view import notes_diff
+        from redraft.notes.notes_document import diff_document
 
         found, before, after = read_two(database, task, older, newer)
         if as_json:
@@ -161,8 +161,8 @@ def export(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit, emit_json
         from redraft.cli.kept_notes import read_all
-        from redraft.cli.notes_document import notes_document, notes_markdown
         from redraft.core.errors import ConfigError
+        from redraft.notes.notes_document import notes_document, notes_markdown
         from redraft.text.visible import visible
 
         if markdown and as_json:
@@ -187,8 +187,8 @@ def _change(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_notes import change_task
-        from redraft.cli.notes_document import notes_row
         from redraft.cli.notes_view import standing_line
+        from redraft.notes.notes_document import notes_row
 
         found = change_task(database, task, change)
         if as_json:

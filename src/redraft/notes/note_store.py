@@ -88,9 +88,14 @@ class NoteStore:
         return None if record is None else from_record(Note, record.data)
 
     async def revisions(self, identity: str, /, *, latest: int | None = None) -> list[Note]:
-        """Return the revisions, the first one first; `latest` bounds how many."""
-        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", newest_first=True, limit=latest)
-        return sorted((from_record(Note, record.data) for record in records), key=attrgetter("version"))
+        """Return the revisions, the first one first; `latest` (from 1) bounds how many."""
+        noted = None if latest is None else await self._stored_standing(identity)
+        before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
+        # By their numbers: to sort those of a task with 100,000 by their times takes a store long.
+        after = await self._store.get(NOTE, _note_key(identity, before)) if before else None
+        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", after=after)
+        notes = sorted((from_record(Note, record.data) for record in records), key=attrgetter("version"))
+        return notes if latest is None else notes[-latest:]
 
     async def append(
         self,
@@ -153,6 +158,18 @@ class NoteStore:
         """Return all tasks that have notes, those with the latest change first."""
         records = await self._store.find(NOTED_TASK)
         records.sort(key=attrgetter("updated_at"), reverse=True)
+        return [_shown(from_record(NotedTask, record.data)) for record in records]
+
+    async def page(self, most: int, /, *, before: str = "") -> list[NotedTask]:
+        """Return at most so many of the tasks that have notes, the one that was noted last first.
+
+        `before` is the identity of the last one of the page before. Raises `ConfigError` where there are no
+        notes on that.
+        """
+        last = await self._store.get(NOTED_TASK, _key(before)) if before else None
+        if before and last is None:
+            raise ConfigError(f"There are no notes on the task {before!r}.")
+        records = await self._store.find(NOTED_TASK, newest_first=True, after=last, limit=most)
         return [_shown(from_record(NotedTask, record.data)) for record in records]
 
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
