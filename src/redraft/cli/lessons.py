@@ -320,9 +320,9 @@ def _change(
     with lessons_surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_lessons import change_lesson
-        from redraft.cli.lessons_document import lesson_document
         from redraft.cli.lessons_place import LessonsPlace
         from redraft.cli.lessons_view import changed_line
+        from redraft.lessons.lesson_document import lesson_document
 
         lesson = change_lesson(LessonsPlace.of(path, agent), which, change)
         if as_json:

@@ -57,10 +57,10 @@ def lessons_add(  # noqa: PLR0913, PLR0917 (a parameter is an option)
     """Write a lesson by hand. Out of options or a file, else in your editor; it is active at once."""
     with lessons_surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.lessons_document import lesson_document
         from redraft.cli.lessons_place import LessonsPlace, the_agent
         from redraft.cli.lessons_view import added_line
         from redraft.cli.lessons_writing import add_lesson, content_of, lesson_given
+        from redraft.lessons.lesson_document import lesson_document
 
         place = LessonsPlace.of(path)
         said = {

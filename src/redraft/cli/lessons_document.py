@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
+from redraft.lessons.lesson_document import lesson_document
 
 if TYPE_CHECKING:
     from redraft.cli.kept_lessons import KeptLesson
     from redraft.lessons.duties import Duty
-    from redraft.lessons.lesson import Lesson
     from redraft.lessons.query import Found
-
-
-def lesson_document(lesson: Lesson) -> dict[str, Any]:
-    """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
-    known = to_json(lesson)
-    return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}
 
 
 def kept_document(kept: KeptLesson) -> dict[str, Any]:

@@ -120,19 +120,8 @@ class Upkeep:
                     lessons.append(folder.read_entry(entry))
                 except StoreError as error:
                     found.append(_broken(error, entry.id))
-        found += self._broken_rules_and_playbooks()
-        found += (_hidden(lesson) for lesson in lessons if lesson.status != "active")
-        found += _duplicates([lesson for lesson in lessons if lesson.status == "active"])
-        return found
-
-    def _broken_rules_and_playbooks(self) -> Iterator[Problem]:
-        memory = self._memory
-        for kept, name in ((memory.rules, RULES), (memory.playbooks, PLAYBOOKS)):
-            place = f"{memory.folder}/{name}"
-            try:
-                yield from (_broken(error, place) for error in kept.broken())
-            except StoreError as error:  # nothing of it can be read
-                yield _broken(error, place)
+        found += broken_in(self._memory.rules, self._memory.playbooks, self._memory.folder)
+        return [*found, *problems_among(lessons)]
 
     def _read(self, lesson_id: str) -> Lesson:
         return self._memory.filing_of(lesson_id).folder.read(lesson_id)
@@ -146,6 +135,22 @@ class Upkeep:
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s may still stand: %s", lesson_id, error)
         await asyncio.to_thread(Playbooks(self._memory.path, folder).drop, lesson_id)
+
+
+def broken_in(rules: Rules, playbooks: Playbooks, folder: str) -> Iterator[Problem]:
+    """Name the rules and playbooks in an agent's folder that can't be understood."""
+    for kept, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
+        place = f"{folder}/{name}"
+        try:
+            yield from (_broken(error, place) for error in kept.broken())
+        except StoreError as error:  # nothing of it can be read
+            yield _broken(error, place)
+
+
+def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
+    """Name the lessons that are put before nobody, and those that nearly say what one before them says."""
+    yield from (_hidden(lesson) for lesson in lessons if lesson.status != "active")
+    yield from _duplicates([lesson for lesson in lessons if lesson.status == "active"])
 
 
 def _broken(error: StoreError, place: str) -> Problem:
