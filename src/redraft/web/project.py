@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.errors import ConfigError
+from redraft.core.settings import load_settings, project_folder
 from redraft.loop.record import Process
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.objects import walk_object
@@ -16,7 +17,10 @@ from redraft.redact.redactor import Redactor
 from redraft.stores.base import Store
 from redraft.stores.place import project_place
 from redraft.web.ledger import Ledger
+from redraft.web.lesson_files import LessonFiles
+from redraft.web.lesson_uses import LessonUses
 from redraft.web.moving import Moving
+from redraft.web.note_uses import NoteUses
 from redraft.web.shown import LONGEST, clipped, cut_note
 
 if TYPE_CHECKING:
@@ -45,6 +49,9 @@ class Project:
     redactor: Redactor = field(default_factory=redactor_of_environment)
     ledger: Ledger = field(init=False)
     moving: Moving = field(init=False)
+    note_uses: NoteUses = field(init=False)
+    lesson_uses: LessonUses = field(init=False)
+    lessons: LessonFiles = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the dashboard ends, so that what streams ends, too."""
     _short: Callable[[str], str] = field(init=False)
@@ -52,6 +59,9 @@ class Project:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ledger", Ledger(self.store))
         object.__setattr__(self, "moving", Moving(self.store))
+        object.__setattr__(self, "note_uses", NoteUses(self.store))
+        object.__setattr__(self, "lesson_uses", LessonUses(self.store))
+        object.__setattr__(self, "lessons", LessonFiles(project_folder() / load_settings().memory))
 
         def redacted(text: str) -> str:
             return self.redactor.redact(text).text

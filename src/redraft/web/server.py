@@ -63,6 +63,10 @@ async def _read_ahead(project: Project) -> None:
         while not project.ledger.is_whole:
             await project.ledger.entries()
             await asyncio.sleep(PAUSE)
+        for uses in (project.note_uses, project.lesson_uses):
+            while not uses.chronicle.is_whole:
+                await uses.chronicle.read()
+                await asyncio.sleep(PAUSE)
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,96 @@
+"""Chronicle: what came of each record of a kind, told once, however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from redraft.core.errors import StoreError
+from redraft.stores.base import Record, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PATIENCE = 0.05
+"""Seconds that one question waits for what was not read yet."""
+FIRST, MOST = 25, 200
+"""Records that are read at once: few at first, since mostly few are new."""
+OVERLAP = timedelta(seconds=10)
+"""How far back is read again: what was written a little earlier may have come a little later."""
+
+
+@dataclass(slots=True)
+class Chronicle:
+    """Tell each record of a kind once, and read only what is new.
+
+    The first reading is done in portions, from the newest record back: until `is_whole`, the older ones are
+    missing. A record that is written again is not told again, nor that one is gone.
+    """
+
+    store: Store
+    kind: str
+    tell: Callable[[Record], None]
+    is_whole: bool = False
+    _oldest: Record | None = None
+    _newest_at: datetime | None = None
+    _recent: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, patience: float = PATIENCE) -> None:
+        """Tell what is new, and for no more than `patience` seconds what was there before.
+
+        Raises `StoreError` where it can't be read.
+        """
+        async with self._lock:
+            await self._read_new()
+            until = monotonic() + patience
+            while not self.is_whole and monotonic() < until:
+                page = await self._page(self._oldest, MOST)
+                self._tell(page)
+                self._oldest = page[-1] if page else self._oldest
+                self.is_whole = len(page) < MOST
+
+    async def _read_new(self) -> None:
+        since = None if self._newest_at is None else self._newest_at - OVERLAP
+        after, limit = None, FIRST
+        while True:
+            page = await self._page(after, limit)
+            if self._oldest is None and page:
+                self._tell(page)
+                self._oldest = page[-1]
+            else:
+                self._tell(one for one in page if self._may_be_new(one, since))
+            if len(page) < limit or since is None or _age(page[-1])[0] < since:
+                break
+            after, limit = page[-1], MOST
+        if self._newest_at is not None:
+            since = self._newest_at - OVERLAP
+            self._recent = {key: at for key, at in self._recent.items() if at >= since}
+
+    async def _page(self, after: Record | None, limit: int) -> list[Record]:
+        return await self.store.find(self.kind, newest_first=True, after=after, limit=limit)
+
+    def _may_be_new(self, record: Record, since: datetime | None) -> bool:
+        """Say whether a record was not told yet, nor will be when the older ones are read."""
+        if record.key in self._recent or (since is not None and _age(record)[0] < since):
+            return False
+        return self.is_whole or self._oldest is None or _age(record) > _age(self._oldest)
+
+    def _tell(self, page: Iterable[Record]) -> None:
+        for record in page:
+            at, _ = _age(record)
+            self._newest_at = at if self._newest_at is None else max(self._newest_at, at)
+            if at >= self._newest_at - OVERLAP:
+                self._recent[record.key] = at
+            self.tell(record)
+
+
+def _age(record: Record) -> tuple[datetime, str]:
+    """Return what tells which of two records is the newer one."""
+    if record.created_at is None:
+        raise StoreError(f"The store does not say when {record.key!r} was made.")
+    return record.created_at, record.key
