@@ -52,10 +52,10 @@ def run(
     """
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.cycle_document import result_document
         from redraft.cli.cycle_progress import CycleProgress
         from redraft.cli.cycle_running import ready_agent, run_agent
         from redraft.cli.watching import watched
+        from redraft.cycles.cycle_document import result_document
 
         progress = CycleProgress(CalmConsole(stderr=True))
         with watched(progress.hear, events) as listener, progress:
@@ -82,9 +82,9 @@ def status(
     """
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.cycle_document import cycle_document, summary_document
         from redraft.cli.cycle_rows import agent_rows, cycle_rows, no_agents
         from redraft.cli.kept_agents import all_agents, one_agent
+        from redraft.cycles.cycle_document import cycle_document, summary_document
 
         console = CalmConsole()
         if agent is None:
@@ -119,9 +119,9 @@ def memory(
     """Show what an agent remembers. Now, after an earlier cycle, or what changed between two."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.cycle_document import change_document, memory_document
         from redraft.cli.cycle_memory import changes_view, memory_view
         from redraft.cli.kept_agents import changed_memory, read_memory
+        from redraft.cycles.cycle_document import change_document, memory_document
 
         console = CalmConsole()
         if diff is not None:
@@ -146,9 +146,9 @@ def metrics(
     """Show how an agent does. Time, tokens, cost, anomalies, alerts and failures of its latest cycles."""
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
-        from redraft.cli.cycle_document import metrics_document
         from redraft.cli.cycle_rows import metrics_rows
         from redraft.cli.kept_agents import one_agent
+        from redraft.cycles.cycle_document import metrics_document
 
         summary, latest = one_agent(agent, count)
         if as_json:

@@ -35,6 +35,7 @@ def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
         "trigger": cycle.trigger,
         "started_at": cycle.started_at.isoformat(),
         "finished_at": None if cycle.finished_at is None else cycle.finished_at.isoformat(),
+        "waits_until": None if cycle.waits_until is None else cycle.waits_until.isoformat(),
         "metrics": to_json(cycle.metrics),
         "stages": dict(cycle.stages),
         "usage": to_json(cycle.usage),
