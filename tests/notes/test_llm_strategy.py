@@ -46,7 +46,7 @@ def test_three_runs_each_build_on_the_one_before():
     asked = [request.messages[-1].content for request in model.requests]
     assert "Note in Force" not in asked[0]
     assert "- seen 2" in asked[2]
-    assert {request.role for request in model.requests} == {"evaluation"}
+    assert {request.role for request in model.requests} == {"reflection"}
 
 
 LONG = reply("Research", "", [f"observation {n} of many that are all alike" for n in range(100)])

@@ -26,7 +26,7 @@ class ChatRequest:
     `schema` is a JSON Schema (an object at the top) that the reply has to follow; the reply's `parsed` is
     then the decoded value. `temperature` and `max_tokens` are sent only when they are not None: newer models
     refuse sampling parameters. `logprobs` (0 to 20) asks for that many alternatives of each token. `role`
-    says what the call is for; `reflection` is a look back on how a run goes.
+    says what the call is for; `reflection` looks back on a run, or in the middle of one.
     """
 
     messages: tuple[Message, ...]

@@ -14,7 +14,7 @@ from redraft.evaluate.together import charged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from redraft.core.chat import ChatReply
+    from redraft.core.chat import ChatReply, ModelRole
     from redraft.core.protocols import ChatModel
 
 T = TypeVar("T")
@@ -37,13 +37,14 @@ async def ask(
     messages: tuple[Message, ...],
     schema: Mapping[str, Any] | None,
     read: Callable[[ChatReply], tuple[T, str]],
+    role: ModelRole = "evaluation",
 ) -> Answer[T]:
     """Ask a model; when `read` finds a problem with the reply, say so and ask again, once.
 
     `read` returns what it could make of a reply and what is wrong with it (empty: nothing). Raises what the
     model raises, with all that was used until then.
     """
-    reply = await answer(model, ChatRequest(messages, schema, role="evaluation"))
+    reply = await answer(model, ChatRequest(messages, schema, role=role))
     value, problem = _checked(reply, read)
     if not problem:
         return Answer(value, "", reply.usage)
@@ -52,7 +53,7 @@ async def ask(
         Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
     )
     try:
-        second = await answer(model, ChatRequest((*messages, *again), schema, role="evaluation"))
+        second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
     except RedraftError as error:
         raise charged(error, reply.usage) from None
     value, problem = _checked(second, read)

@@ -64,7 +64,7 @@ async def write_content(outcome: Outcome, model: ChatModel) -> Written:
     form = _Form(FORMS[outcome.status], outcome)
     prompt = await asyncio.to_thread(writing_prompt, outcome, form.says, form.cleaner)
     try:
-        answered = await ask(model, (Message("user", prompt),), form.schema, form.read)
+        answered = await ask(model, (Message("user", prompt),), form.schema, form.read, "reflection")
     except (ModelError, OutputError) as error:
         if outcome.status not in MANDATORY:
             raise

@@ -39,7 +39,7 @@ class LlmReflectionStrategy:
 
     async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
         """Return what the model says, as long as it is."""
-        reply = await self.model(ChatRequest((Message("user", prompt),), role="evaluation"))
+        reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
         return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
 
     async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
