@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.errors import StoreError
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.base import Record
+from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,9 @@ class CycleJournal(Journalled):
         is_away: Callable[[], bool],
         patience: float | None = None,
     ) -> None:
-        super().__init__(store, journal_id(number), resumes=resumes)
+        # A journal is there for a process that is killed, and has to wait for no disk but a file's.
+        steps = store.hasty() if isinstance(store, PostgresStore) else store
+        super().__init__(steps, journal_id(number), resumes=resumes)
         self._is_away = is_away
         self._patience = patience
         self._is_broken = False

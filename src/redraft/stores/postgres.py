@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from threading import Lock
 from time import time_ns
@@ -51,6 +52,7 @@ class PostgresStore:
         check_name("space", space, LONGEST_SPACE)
         self._space = sql.Space(space, sql.OF_AGENTS if isolated else sql.RECORDS)
         self._server = _server(url, wait, isolated=isolated)
+        self._writer = self._server.writer
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._server.name}, space {self._space.name!r})"
@@ -71,7 +73,7 @@ class PostgresStore:
             sql.Write((self._space.name, row.kind, row.key), partial(sql.put, self._space, row, fields))
             for row, fields in new
         ]
-        stored: list[Row] = await self._do(self._server.writer, sql.WriteAll(writes))
+        stored: list[Row] = await self._do(self._writer, sql.WriteAll(writes))
         return [row.record() for row in stored]
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
@@ -144,16 +146,27 @@ class PostgresStore:
         except Error as error:
             raise explained(error, self._server.name) from error
 
+    def hasty(self) -> PostgresStore:
+        """Return a store of the same records whose writes don't wait for the server's disk.
+
+        What is written outlives this process, however that ends, and may be lost if the server or its machine
+        breaks down within the next second. Its writes go out beside those of the other.
+        """
+        store = copy(self)
+        store._writer = self._server.hasty_writer  # noqa: SLF001 (of its own class)
+        return store
+
     async def aclose(self) -> None:
         """Write what is still to be written, and let go of the connections."""
         await self._server.writer.stop()
+        await self._server.hasty_writer.stop()
         await self._server.reader.stop()
 
     async def _read(self, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
         return await self._do(self._server.reader, steps)
 
     async def _write(self, kind: str, key: str, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
-        return await self._do(self._server.writer, sql.Write((self._space.name, kind, key), steps))
+        return await self._do(self._writer, sql.Write((self._space.name, kind, key), steps))
 
     async def _do(self, worker: Worker, work: Any) -> Any:
         try:
@@ -170,7 +183,7 @@ def _new(record: Record, now: int | None = None) -> tuple[Row, list[str]]:
 
 
 class _Server:
-    """The two threads for one database, and its name."""
+    """The threads for one database, and its name."""
 
     def __init__(self, url: str, wait: float, *, isolated: bool) -> None:
         try:
@@ -184,6 +197,9 @@ class _Server:
         self.name = database.name
         self.reader = Worker("redraft-postgres-reader", partial(Reader, database))
         self.writer = Worker("redraft-postgres-writer", partial(Writer, database, wait))
+        hasty = copy(database)
+        hasty.is_hasty = True
+        self.hasty_writer = Worker("redraft-postgres-hasty-writer", partial(Writer, hasty, wait))
 
 
 _servers: WeakValueDictionary[tuple[str, float, bool], _Server] = WeakValueDictionary()

@@ -40,6 +40,8 @@ class Database:
 
     is_isolated = False
     """Whether its sessions see one space alone, which they have to enter first."""
+    is_hasty = False
+    """Whether what its sessions commit may reach the disk a little later."""
 
     def __init__(self, url: str, wait: float) -> None:
         self._wait = wait
@@ -53,6 +55,8 @@ class Database:
         connection = SpaceConnection.connect(self._conninfo, autocommit=True)
         try:
             self._check_encoding(connection)
+            if self.is_hasty:
+                connection.execute("SET synchronous_commit = off")
             postgres_vector.register(connection)
             if not self._is_current(connection):
                 self._migrate(connection)
