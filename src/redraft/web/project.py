@@ -16,6 +16,7 @@ from redraft.redact.objects import walk_object
 from redraft.redact.redactor import Redactor
 from redraft.stores.base import Store
 from redraft.stores.place import project_place
+from redraft.web.agents_seen import AgentsSeen
 from redraft.web.ledger import Ledger
 from redraft.web.lesson_files import LessonFiles
 from redraft.web.lesson_uses import LessonUses
@@ -52,6 +53,7 @@ class Project:
     note_uses: NoteUses = field(init=False)
     lesson_uses: LessonUses = field(init=False)
     lessons: LessonFiles = field(init=False)
+    agents: AgentsSeen = field(default_factory=AgentsSeen)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the dashboard ends, so that what streams ends, too."""
     _short: Callable[[str], str] = field(init=False)
