@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.web.pages import diff, run, runs, task, tasks
+from redraft.web.pages import diff, lesson, lessons, run, runs, spend, task, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from redraft.web.page import Page
     from redraft.web.text import Text
 
-PAGES: Sequence[Page] = (runs.PAGE, run.PAGE, diff.PAGE, tasks.PAGE, task.PAGE)
-CHANGES: Sequence[Change] = (*task.CHANGES,)
+PAGES: Sequence[Page] = (
+    runs.PAGE,
+    run.PAGE,
+    diff.PAGE,
+    tasks.PAGE,
+    task.PAGE,
+    lessons.PAGE,
+    lesson.PAGE,
+)
+CHANGES: Sequence[Change] = (*task.CHANGES, *lessons.CHANGES, *lesson.CHANGES)
 TEXTS: Sequence[Text] = (run.OUTPUT,)
