@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft.cli.kept_lessons import with_lessons
+from redraft.cli.kept_lessons import with_lessons, with_store
 from redraft.core.errors import LessonFileError
 from redraft.core.settings import load_settings
 from redraft.lessons.clean import lesson_redactor
+from redraft.lessons.embedding import of_many_machines
 from redraft.lessons.folder import agents_in
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.index_scan import Refreshed
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from redraft.cli.lessons_place import LessonsPlace
     from redraft.lessons.query import Found, Query
+    from redraft.stores.base import Store
 
 T = TypeVar("T")
 
@@ -65,16 +67,20 @@ def search_lessons(place: LessonsPlace, query: Query) -> list[Found]:
 
 def make_index(place: LessonsPlace, tell: Callable[[int], None]) -> Reindexed:
     """Read every file again, and embed what has no vector; `tell` is told how many that are so far."""
+    embedder = embedder_of(None, load_settings())
 
-    async def make(index: LessonIndex) -> Reindexed:
-        found, embedded = await index.rebuild(), 0
-        while some := await index.fill(AT_ONCE):
-            embedded += some
-            tell(embedded)
+    async def make(store: Store | None) -> Reindexed:
+        index = LessonIndex(place.path, embedder, shared=of_many_machines(store))
+        try:
+            found, embedded = await index.rebuild(), 0
+            while some := await index.fill(AT_ONCE):
+                embedded += some
+                tell(embedded)
+        finally:
+            await index.aclose()
         return Reindexed(found, embedded, "" if embedder is None else embedder.name)
 
-    embedder = embedder_of(None, load_settings())
-    return _with_index(place, make)
+    return with_store(make)
 
 
 def problems_of(place: LessonsPlace) -> list[Problem]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from redraft.core.errors import ModelError, OutputError
+from redraft.lessons.embedding import Embedding
 from redraft.lessons.folder import REFLECTIONS, agents_in
 from redraft.lessons.index_file import WAIT, IndexFile, lock_of
 from redraft.lessons.index_scan import PLACES, Refreshed, Scan, modified, settled, transaction
@@ -29,17 +27,14 @@ if TYPE_CHECKING:
     from redraft.lessons.query import Found, Query
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
+    from redraft.stores.base import Store
 
 T = TypeVar("T")
 FOLDER = ".index"
 EMBEDDED = 32
 """Lessons that are embedded and written down together."""
-QUESTIONS = 256
-"""Vectors of questions that are remembered."""
 TRIES = 3
 """Searches until a file that changes all the time is given up."""
-
-logger = logging.getLogger("redraft")
 
 
 class LessonIndex:
@@ -47,7 +42,7 @@ class LessonIndex:
 
     `path` is the folder of all agents' lessons (`memory`). The index lies in `.index` in it, for its owner
     only and not for git, and is always local, whatever store a project has: it is made of files that are
-    local. The rules:
+    local. `shared` is a store in which machines share vectors. The rules:
 
     - The files are the truth. A search looks at the times of the agents' folders, and picks up what was
       added, replaced or deleted there, or moved to the archive; what was edited in place, or in the archive,
@@ -66,18 +61,22 @@ class LessonIndex:
     """
 
     def __init__(
-        self, path: str | Path, embedder: NamedEmbedder | None = None, *, redactor: Redactor | None = None
+        self,
+        path: str | Path,
+        embedder: NamedEmbedder | None = None,
+        *,
+        redactor: Redactor | None = None,
+        shared: Store | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         self._folder = self._path / FOLDER
-        self._embedder = embedder
-        self._name = "" if embedder is None else embedder.name
+        self._embedding = Embedding(embedder, shared)
+        self._name = self._embedding.name
         self._redactor = redactor
         self._search = Search(self._path, self._name)
         self._remembered: Connection | None = None
         self._lock = lock_of(self._folder)
         self._worker = Worker("redraft-lessons", partial(IndexFile, self._folder))
-        self._questions: OrderedDict[str, list[float]] = OrderedDict()
         self._listed = -1
 
     async def search(self, query: Query) -> list[Found]:
@@ -85,7 +84,7 @@ class LessonIndex:
 
         Where the embedder fails, the full text alone is searched, and a warning logged.
         """
-        vector = await self._question(query.text)
+        vector = await self._embedding.of_question(query.text)
         return await self._do(partial(self._searched, query, vector))
 
     async def refresh(self) -> Refreshed:
@@ -97,17 +96,17 @@ class LessonIndex:
         return await self._do(self._rebuilt)
 
     async def fill(self, most: int | None = None) -> int:
-        """Embed texts of lessons that have no vector yet, at most so many; return how many.
+        """Embed texts of lessons that have no vector yet, at most so many; return how many that were.
 
-        It picks up what a search would. The agents whose folders changed last come first, and of an agent the
-        newest lessons. What is done stays done if it is cancelled. Raises what the embedder raises.
+        A vector that is shared is taken as it is. It picks up what a search would. The agents whose folders
+        changed last come first, and of an agent the newest lessons. What is done stays done if it is
+        cancelled. Raises what the embedder raises.
         """
         done = 0
-        waiting = [] if self._embedder is None else await self._do(partial(self._without_vector, most))
-        while self._embedder is not None and done < len(waiting):
+        waiting = await self._do(partial(self._without_vector, most)) if self._name else []
+        while done < len(waiting):
             texts = await self._do(partial(self._meanings, waiting[done : done + EMBEDDED]))
-            vectors = await self._embedder(list(texts.values()))
-            await self._do(partial(self._keep, dict(zip(texts, vectors, strict=True))))
+            await self._do(partial(self._keep, await self._embedding.of_texts(texts)))
             done += EMBEDDED
         return len(waiting)
 
@@ -120,22 +119,6 @@ class LessonIndex:
             return await self._worker.do(work)
         except (sqlite3.Error, OSError) as error:
             raise explained(error, self._folder / "lessons.db", WAIT) from error
-
-    async def _question(self, text: str) -> list[float] | None:
-        if self._embedder is None or not text:
-            return None
-        known = self._questions.get(text)
-        if known is None:
-            try:
-                known = list((await self._embedder([text]))[0])
-            except (ModelError, OutputError) as error:
-                logger.warning("Lessons are searched by full text alone: %s", error)
-                return None
-            self._questions[text] = known
-        self._questions.move_to_end(text)
-        if len(self._questions) > QUESTIONS:
-            self._questions.popitem(last=False)
-        return known
 
     # What follows runs in the worker's thread.
 

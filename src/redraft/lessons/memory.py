@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from redraft.core.errors import LessonFileError
 from redraft.lessons.counting import Counting
 from redraft.lessons.duties import Duties
+from redraft.lessons.embedding import of_many_machines
 from redraft.lessons.filing import Filing
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.playbooks import Playbooks
@@ -68,7 +69,7 @@ class Memory:
             filing,
             Rules(path, agent, now=today),
             Playbooks(path, agent, now=today),
-            LessonIndex(path, embedder),
+            LessonIndex(path, embedder, shared=of_many_machines(store)),
             Duties(store, folder, now),
             Counting(store, folder),
             WaitingRoom(store, folder),

@@ -1,0 +1,157 @@
+"""Embedding: what one machine has embedded no other embeds again, as long as they have a store in common."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from lessons_made import PROCEDURE
+from redraft import ModelError, StoreError
+from redraft.core.errors import OutputError
+from redraft.lessons.embedding import KIND, Embedding, of_many_machines
+from redraft.lessons.lessons import Lessons
+from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.stores.memory import MemoryStore
+from redraft.stores.postgres import PostgresStore
+from redraft.stores.sqlite import SqliteStore
+
+TEXTS = {b"1": "pears and apples", b"2": "plums"}
+
+
+def vectors_of(texts, shared, embedder=None):
+    """Return the vectors, and what had to be embedded for them."""
+    embedder = embedder or ScriptedEmbedder()
+    asked = len(embedder.texts)
+    found = asyncio.run(Embedding(embedder, shared).of_texts(texts))
+    return found, embedder.texts[asked:]
+
+
+@pytest.fixture(params=["pgvector", "without pgvector"])
+def server(request, postgres):
+    if request.param == "pgvector":
+        if not postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+            pytest.skip("The PostgreSQL server that was given has no pgvector.")
+        postgres.ask(f"CREATE EXTENSION IF NOT EXISTS vector SCHEMA {postgres.schema}")
+    return postgres
+
+
+def test_machines_on_one_database_embed_each_lesson_once(server, tmp_path):
+    async def learnt(machine, words):
+        """Write a lesson on a machine, after the files of the others came there; return what it embedded."""
+        store, embedder = PostgresStore(server.url, "project"), ScriptedEmbedder()
+        lessons = Lessons(tmp_path / machine, store=store, embedder=embedder)
+        try:
+            await lessons.record(replace(PROCEDURE, strategy=words), words)
+            asked = len(embedder.texts)
+            found = await lessons.search("Fetch apples")
+            assert embedder.texts[asked:] == ["Fetch apples"]
+            return embedder.texts[:asked], found
+        finally:
+            await lessons.aclose()
+            await store.aclose()
+
+    async def main():
+        first, _ = await learnt("one", "Fetch pears and apples")
+        assert len(first) == 1
+        for path in (tmp_path / "one" / "reflections" / "agent").glob("*.md"):
+            there = tmp_path / "two" / "reflections" / "agent" / path.name
+            there.parent.mkdir(parents=True)
+            there.write_bytes(path.read_bytes())
+        second, found = await learnt("two", "Bake a plum cake")
+        assert len(second) == 1
+        assert "plum" in second[0]
+        assert found[0].lesson.task == "Fetch pears and apples"
+        assert "similarity" in found[0].reason
+
+    asyncio.run(main())
+    rows = server.ask("SELECT key, cardinality(vector) FROM redraft_records WHERE kind = 'lesson_vector'")
+    assert sorted(size for _, size in rows) == [256, 256]
+    assert all(key.startswith("scripted:256/") for key, _ in rows)
+
+
+def test_a_text_is_embedded_once_for_each_embedder_and_project():
+    store = MemoryStore()
+    alone, everything = vectors_of(TEXTS, None)
+    assert everything == list(TEXTS.values())
+    assert vectors_of(TEXTS, store) == (alone, everything)
+    found, embedded = vectors_of(TEXTS | {b"3": "figs"}, store)
+    assert embedded == ["figs"]
+    assert found[b"1"] == pytest.approx(alone[b"1"], abs=1e-6)
+    assert vectors_of(TEXTS, store, ScriptedEmbedder(8))[1] == everything
+    assert vectors_of(TEXTS, MemoryStore())[1] == everything
+
+
+def test_vectors_of_another_embedder_of_that_name_are_made_anew():
+    store, embedder = MemoryStore(), ScriptedEmbedder(8)
+    embedder.name = ScriptedEmbedder().name
+    vectors_of(TEXTS, store, embedder)
+    embedding = Embedding(ScriptedEmbedder(), store)
+
+    async def main():
+        assert len((await embedding.of_texts(TEXTS))[b"1"]) == 8  # nothing tells yet
+        assert list(await embedding.of_texts(TEXTS | {b"3": "figs"})) == [b"3"]
+        assert {len(row) for row in (await embedding.of_texts(TEXTS)).values()} == {256}
+
+    asyncio.run(main())
+    assert {len(row) for row in vectors_of(TEXTS, store)[0].values()} == {256}
+
+
+class Away(MemoryStore):
+    """A store that is away, and counts how often it is asked."""
+
+    def __init__(self, *, reads=False):
+        super().__init__()
+        self.asked, self.reads = 0, reads
+
+    async def get(self, kind, key, /):
+        self.asked += 1
+        if self.reads:
+            return
+        raise StoreError("the server is away")
+
+    async def put_all(self, records, /):
+        self.asked += 1
+        raise StoreError("the server is away")
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["read", "written"])
+def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeypatch):
+    store, embedder = Away(reads=reads), ScriptedEmbedder()
+    embedding = Embedding(embedder, store)
+    now = 1000.0
+    monkeypatch.setattr("redraft.lessons.embedding.monotonic", lambda: now)
+    with caplog.at_level(logging.WARNING):
+        assert set(asyncio.run(embedding.of_texts(TEXTS))) == set(TEXTS)
+        once = store.asked
+        assert set(asyncio.run(embedding.of_texts(TEXTS))) == set(TEXTS)
+    assert store.asked == once
+    assert embedder.texts == [*TEXTS.values(), *TEXTS.values()]
+    assert [record.getMessage() for record in caplog.records] == [
+        "The vectors of lessons are not shared for 60 seconds: the server is away"
+    ]
+    now += 60
+    asyncio.run(embedding.of_texts(TEXTS))
+    assert store.asked == 2 * once
+
+
+@pytest.mark.parametrize("error", [ModelError, OutputError])
+def test_what_the_embedder_raises_comes_through_and_a_question_goes_without(error, caplog):
+    class Failing(ScriptedEmbedder):
+        async def __call__(self, texts, /):
+            raise error("no answer")
+
+    store = MemoryStore()
+    with pytest.raises(error):
+        vectors_of(TEXTS, store, Failing())
+    assert asyncio.run(store.find(KIND)) == []
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(Embedding(Failing(), store).of_question("pears")) is None
+    assert "full text alone: no answer" in caplog.text
+
+
+def test_only_a_store_that_machines_share_is_asked_for_vectors(tmp_path):
+    server = PostgresStore("postgresql://db.example/agents")
+    assert of_many_machines(server) is server
+    file = SqliteStore(tmp_path / "redraft.db")
+    assert [of_many_machines(one) for one in (None, MemoryStore(), file)] == [None] * 3
