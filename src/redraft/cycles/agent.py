@@ -15,6 +15,7 @@ from redraft.cycles.bell import ring
 from redraft.cycles.capture_metrics import metrics_of, tracked
 from redraft.cycles.checking import check
 from redraft.cycles.cycle import Cycle, Means
+from redraft.cycles.door import Door
 from redraft.cycles.events import CycleFinished, CycleStarted, CycleWaiting
 from redraft.cycles.forever import go_round
 from redraft.cycles.memory import FEEDBACK, Memory
@@ -95,8 +96,7 @@ class CycleAgent:
         self._withheld = withholding()
         self._keys = memory_keys(spec)
         self._tracked = tracked(spec)
-        self._turn = asyncio.Lock()
-        self._opened: Opened | None = None
+        self._door = Door(spec.name, self._open)
         self._record: CycleRecord | None = None
 
     @classmethod
@@ -132,7 +132,7 @@ class CycleAgent:
     @property
     def memory(self) -> Memory:
         """What the agent remembers since its last cycle; nothing before the first of this process began."""
-        return Memory() if self._opened is None else self._opened.home.memory
+        return Memory() if self._door.latest is None else self._door.latest.home.memory
 
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
         """Carry out one cycle, or go on with the one that was killed; return how it went.
@@ -141,8 +141,7 @@ class CycleAgent:
         Raises `LeaseError` where another process runs this agent, and `StoreError` where its memory can't be
         read for another reason than an outage of the database.
         """
-        async with self._turn:
-            at = await self._open()
+        async with self._door.turn() as at:
             await at.home.begin()
             try:
                 return await self._cycle(at, trigger)
@@ -156,15 +155,13 @@ class CycleAgent:
     def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
         """Do what `run_cycle` does, from code that is not async; also inside a running event loop.
 
-        What the agent keeps is written and let go of in the end, since nothing goes on behind it.
+        What the agent keeps is written and let go of in the end, since nothing goes on behind it. Raises
+        `ConfigError` while the agent is open in another event loop.
         """
 
         async def once() -> CycleResult:
-            try:
+            async with self:
                 return await self.run_cycle(trigger)
-            finally:
-                if self._place.lasts:
-                    await self.aclose()
 
         return run_sync(once())
 
@@ -197,7 +194,7 @@ class CycleAgent:
         particular. `action` means one of its actions, by name or id. A `modify` has `changes`: parameters in
         place of the planned ones. Raises `ConfigError` for what is no feedback.
         """
-        at = await self._open()
+        at = await self.opened()
         if cycle is None and self._record is not None and self._record.status == "waiting":
             cycle = self._record.number
         feedback = await at.post.feedback(
@@ -207,14 +204,14 @@ class CycleAgent:
         return feedback
 
     async def aclose(self) -> None:
-        """Write what is to be written, and let go of connections and the lease; the next use opens anew."""
-        async with self._turn:
-            if self._opened is not None:
-                at, self._opened = self._opened, None
-                await at.aclose()
+        """Write what is to be written, and let go of connections and the lease; the next use opens anew.
+
+        An agent that is not closed is closed with its event loop.
+        """
+        await self._door.close()
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        await self.opened()
         return self
 
     async def __aexit__(
@@ -224,12 +221,10 @@ class CycleAgent:
 
     async def opened(self) -> Opened:
         """Return what the agent works with while its process runs it."""
-        return await self._open()
+        return await self._door.open()
 
     async def _open(self) -> Opened:
-        if self._opened is None:
-            self._opened = await opened(self, self._place, self._withheld, self._clock, self._waiting)
-        return self._opened
+        return await opened(self, self._place, self._withheld, self._clock, self._waiting)
 
     async def _cycle(self, at: Opened, trigger: str) -> CycleResult:
         resumed = at.home.unfinished is not None
@@ -241,15 +236,17 @@ class CycleAgent:
         noted = asyncio.ensure_future(self._noted_later(at, record))
         try:
             await running.run()
-        except asyncio.CancelledError:
+        except ChangedRunError:
+            raise
+        except BaseException:  # cancelled, or the process is to end
             record.status = "abandoned"
             await at.home.abandon(record)
             raise
         finally:
             noted.cancel()
         self._ended(record, running)
-        await at.home.end(cycle, record)
         at.bus.took(cycle.pending if cycle.next_memory is not None else ())
+        await at.home.end(cycle, record)
         result = self._result(at, cycle, record)
         self._emit(CycleFinished(self.name, record.number, result))
         return result
@@ -299,13 +296,13 @@ class CycleAgent:
             return
 
     async def _waiting(self, number: int, within: float | None, *, is_waiting: bool) -> None:
-        if self._record is None or self._opened is None:
+        if self._record is None or self._door.now is None:
             return
         self._record.status = "waiting" if is_waiting else "running"
         self._record.waits_until = moment_after(self._clock(), within) if is_waiting else None
         if is_waiting:
             self._emit(CycleWaiting(self.name, number, within))
-        await self._opened.home.note(self._record)
+        await self._door.now.home.note(self._record)
 
     def _ended(self, record: CycleRecord, running: Running) -> None:
         """Write into the record how the cycle went."""

@@ -17,7 +17,7 @@ from redraft.cycles.keeping import MEMORY
 from redraft.cycles.kept_cycle import UNFINISHED, cycle_key, cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
-from redraft.cycles.places import hold, register
+from redraft.cycles.places import held, hold, register
 from redraft.cycles.record import CYCLE
 from redraft.loop.journal import STEP
 from redraft.stores.base import Record
@@ -77,8 +77,7 @@ class AgentHome:
         """
         store = self.place.store
         record = await self.keeping.load()
-        if record is not None:
-            self.memory = memory_of(record)
+        self.memory = held(store) if record is None else memory_of(record)
         if self.keeping.is_away:
             self.number = first_number(now) - 1
             await self.keeping.save([self.card.record])
@@ -86,7 +85,7 @@ class AgentHome:
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
             last = cycle_of(newest[0])
-            self.unfinished = last if last.status in UNFINISHED else None
+            self.unfinished = last if self.place.lasts and last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
         before = await card_of(store)
         self.card = replace(self.card, id=before.id or self.card.id)
@@ -149,15 +148,21 @@ class AgentHome:
         self._gone(record.number, [])
 
     async def abandon(self, record: CycleRecord) -> None:
-        """Write down a cycle that is to go on at the next start, with all its steps."""
+        """Write down a cycle that is to go on as the next one, now or at the next start, with all its steps.
+
+        In the process no step is kept, and the next cycle is another one.
+        """
+        if not self.place.lasts:
+            await self.give_up(record)
+            return
         if self._journal is not None:
             await self._journal.written()
+        self.unfinished, self._is_new = record, True
         await self.note(record)
 
     async def aclose(self) -> None:
         """Write what is to be written, and let go of the store if it is the agent's own."""
-        if self.place.lasts:
-            await self._sweep()
+        await self._sweep()
         await self.keeping.aclose()
         if self.place.kind == "project":
             await self.place.store.aclose()

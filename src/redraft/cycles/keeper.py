@@ -143,6 +143,9 @@ class Keeper:
 
     async def aclose(self) -> None:
         """Write what can be written within a second, give the lease back, and let go of the spool."""
+        if self._writer is not None and self._writer.cancelling():  # its event loop ends
+            await asyncio.wait([self._writer])
+            self._begin()
         self._hurry.set()
         await self._until(lambda: self._written >= self._saved or self._is_over(), LAST_WAIT)
         if (writer := self._writer) is not None:

@@ -1,0 +1,123 @@
+import asyncio
+from threading import Event, Thread
+
+import pytest
+
+from agents import MONITOR, World, monitor, run
+from redraft.core.errors import ConfigError
+from redraft.cycles.agents import agent_view, known_agents
+
+TWO = MONITOR.replace(
+    'actions: [{type: function, name: lower, function: lower, with: {level: "{{ params.level }}"}}]',
+    """actions:
+            - {type: function, name: lower, function: lower, with: {level: "{{ params.level }}"}}
+            - {type: function, name: more, function: think, when: derivedData.execution.actions}""",
+)
+KEPT = pytest.mark.parametrize("storage", [None, "project"])
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    (tmp_path / "redraft.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+
+
+async def _status():
+    return [(one.name, one.status, one.last.number) for one in await known_agents()]
+
+
+@KEPT
+def test_an_agent_that_nobody_closed_is_closed_with_its_event_loop_and_goes_on_in_the_next(storage):
+    agent = monitor(storage=storage)
+    for number in (1, 2, 3):
+        assert run(agent.run_cycle()).number == number
+        assert len(agent.memory.of("recentActions")) == number
+    another = monitor(storage=storage)  # no lease is in its way
+    assert run(another.run_cycle()).number == (4 if storage else 1)
+
+
+@KEPT
+def test_cycles_from_code_that_is_not_async_are_bounded_too(storage):
+    agent = monitor(text=MONITOR.replace("stages:", "memory: {cycles: 2}\nstages:", 1), storage=storage)
+    assert [agent.run_cycle_sync().number for _ in range(5)] == [1, 2, 3, 4, 5]
+
+    async def kept():
+        view = await agent_view("monitor")
+        cycles = await view.cycles()
+        await view.aclose()
+        return [one.number for one in cycles]
+
+    assert run(kept()) == [5, 4]
+
+
+@KEPT
+def test_what_is_asked_for_at_once_opens_the_agent_once(storage):
+    async def main():
+        async with monitor(storage=storage) as other:
+            await other.aclose()
+            results = await asyncio.gather(
+                other.run_cycle(), other.send_feedback("approve"), other.run_cycle(), other.aclose()
+            )
+            return [results[0].number, results[2].number]
+
+    assert run(main()) == [1, 2]
+
+
+@KEPT
+def test_another_event_loop_is_told_to_wait_instead_of_waiting_for_ever(storage):
+    agent = monitor(storage=storage)
+
+    async def main():
+        await agent.run_cycle()
+        with pytest.raises(ConfigError, match="'monitor' is open in another event loop"):
+            agent.run_cycle_sync()
+        await agent.aclose()
+        return agent.run_cycle_sync().number
+
+    assert run(main()) == 2
+
+
+def test_two_threads_never_run_one_agent_at_a_time():
+    world, is_in, goes_on = World(), Event(), Event()
+
+    def look():
+        is_in.set()
+        goes_on.wait(10)
+        return {"rate": 3}
+
+    world.look = look
+    agent = monitor(world)
+    first = Thread(target=agent.run_cycle_sync)
+    first.start()
+    assert is_in.wait(10)
+    with pytest.raises(ConfigError, match="another event loop"):
+        agent.run_cycle_sync()
+    goes_on.set()
+    first.join()
+    assert agent.run_cycle_sync().number == 2
+
+
+@pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+@KEPT
+def test_a_cycle_that_was_cancelled_goes_on_in_the_same_process(storage, ended_by):
+    world, raised = World(), []
+
+    async def think(state):
+        if state["derivedData"]["execution"].get("actions") and not raised:
+            raised.append(True)
+            raise ended_by
+        return {}
+
+    world.think = think
+    agent = monitor(world, text=TWO, storage=storage)
+    with pytest.raises(ended_by):
+        asyncio.run(agent.run_cycle())
+    result = run(agent.run_cycle())
+    assert result.status == "finished"
+    if storage:  # with a journal, nothing that was finished is done again
+        assert (result.number, world.levels) == (1, [1])
+    else:  # without one it is another cycle, whose actions are others
+        assert (result.number, world.levels, len(set(world.keys))) == (2, [1, 1], 2)
+    assert run(_status()) == [("monitor", "finished", result.number)]
+    assert [item["cycle"] for item in agent.memory.of("recentActions")] == [result.number] * 2
