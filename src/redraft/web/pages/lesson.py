@@ -139,6 +139,8 @@ async def _with(wanted: Wanted, use: Callable[[Lessons, str], Awaitable[str]]) -
     lessons = Lessons(project.lessons.path, agent=agent, store=project.store, auto=False)
     try:
         return await use(lessons, entry.id)
+    except LessonFileError as error:  # the file is broken: not the store's fault
+        raise ConfigError(str(error)) from error
     finally:
         await lessons.aclose()
 

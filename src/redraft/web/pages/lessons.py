@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, LessonFileError
 from redraft.core.nearest import nearest
 from redraft.lessons.content import KINDS
 from redraft.lessons.counting import Counters
@@ -201,7 +201,10 @@ async def known_agent(project: Project, agent: str) -> str:
 async def _make_permanent(wanted: Wanted) -> str:
     agent = await known_agent(wanted.project, wanted.path["agent"])
     rules = Rules(wanted.project.lessons.path, agent)
-    rule = await asyncio.to_thread(rules.make_permanent, wanted.text("rule"))
+    try:
+        rule = await asyncio.to_thread(rules.make_permanent, wanted.text("rule"))
+    except LessonFileError as error:  # no rule like that, or none can be read: not the store's fault
+        raise ConfigError(str(error)) from error
     return f"The rule is permanent: {rule.text}"
 
 
