@@ -10,6 +10,7 @@ from redraft.core.errors import StoreError
 from redraft.loop.record import RUN
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
+from redraft.web.entry import task_key
 from redraft.web.ledger import FIRST, MOST, Ledger
 from redraft.web.moving import Moving
 from versions import history
@@ -45,7 +46,7 @@ def test_an_entry_says_what_lists_and_sums_need():
     assert (entry.state, entry.reason, entry.versions) == ("finished", "plateau", 4)
     assert (entry.first_score, entry.best_score) == (0.2, 0.9)
     assert (entry.usage, entry.after_best) == ({"revision": CALL}, CALL + CALL)
-    assert (entry.name, entry.model, entry.task) == ("redraft revise", "any:model", "Say it.")
+    assert (entry.name, entry.model, entry.task) == ("redraft revise", "any:model", task_key("Say it."))
 
 
 def test_a_ledger_is_read_in_portions_and_then_only_what_is_new():

@@ -34,6 +34,7 @@ PAGES: Sequence[Page] = (
     task.PAGE,
     lessons.PAGE,
     lesson.PAGE,
+    spend.PAGE,
 )
 CHANGES: Sequence[Change] = (*task.CHANGES, *lessons.CHANGES, *lesson.CHANGES)
 TEXTS: Sequence[Text] = (run.OUTPUT,)

@@ -10,7 +10,7 @@ from redraft.loop.kept_run import KeptRun
 from redraft.loop.record import RUN
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
-from redraft.web.ledger import entry_of
+from redraft.web.entry import entry_of
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.run_view import run_view
 from redraft.web.text import Text

@@ -18,7 +18,7 @@ from redraft.web.sparkline import Sparkline, sparkline
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from redraft.web.ledger import Entry
+    from redraft.web.entry import Entry
 
 STATES = ("running", "killed", "finished", "failed", "cancelled")
 REASONS = tuple(reason.value for reason in ConvergenceReason)

@@ -1,0 +1,98 @@
+"""Spending: what the runs of each day used, by role, model, agent and task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, date
+from typing import TYPE_CHECKING
+
+from redraft.core.usage import NOT_REPORTED
+from redraft.web.entry import Entry
+from redraft.web.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redraft.core.usage import TokenUsage
+
+JUDGED = ("evaluation", "reflection")
+"""The roles of the model that judges, where a run names one of its own for that."""
+
+
+def _tallies() -> defaultdict[str, Tally]:
+    return defaultdict(Tally)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Hold what runs used in all, and by role, model, agent and task."""
+
+    whole: Tally = field(default_factory=Tally)
+    roles: dict[str, Tally] = field(default_factory=_tallies)
+    models: dict[str, Tally] = field(default_factory=_tallies)
+    names: dict[str, Tally] = field(default_factory=_tallies)
+    tasks: dict[str, Tally] = field(default_factory=_tallies)
+
+    def count(self, entry: Entry, sign: int) -> None:
+        """Add a run that has ended; with a `sign` of -1 take it out again."""
+        run_id, later = entry.run_id, entry.after_best
+        # Where nothing was written down, the run failed before it could be, and may have been paid for.
+        usage: Mapping[str, TokenUsage] = entry.usage or {"": NOT_REPORTED}
+        for tally in (self.whole, self.names[entry.name], self.tasks[entry.task]):
+            tally.count(run_id, usage.values(), later, sign)
+        of_models: defaultdict[str, list[TokenUsage]] = defaultdict(list)
+        for role, used in usage.items():
+            self.roles[role].count(run_id, (used,), sign=sign)
+            of_models[_model(entry, role)].append(used)
+        for model, parts in of_models.items():
+            self.models[model].count(run_id, parts, sign=sign)
+
+    def add(self, other: Sums) -> None:
+        """Add what others used."""
+        self.whole.add(other.whole)
+        for ours, theirs in (
+            (self.roles, other.roles),
+            (self.models, other.models),
+            (self.names, other.names),
+            (self.tasks, other.tasks),
+        ):
+            for name, tally in theirs.items():
+                if tally.runs:
+                    ours[name].add(tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Keep the sums of each day (in UTC), those of runs inside others apart, and the runs at work."""
+
+    days: dict[tuple[date, bool], Sums] = field(default_factory=lambda: defaultdict(Sums))
+    unended: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def add(self, entry: Entry) -> None:
+        """Count a run."""
+        self._count(entry, 1)
+
+    def remove(self, entry: Entry) -> None:
+        """Count a run no more."""
+        self._count(entry, -1)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        if entry.process is None:
+            self.days[day_of(entry), entry.is_inner].count(entry, sign)
+        elif sign > 0:
+            self.unended[entry.run_id] = entry
+        else:
+            del self.unended[entry.run_id]
+
+
+def day_of(entry: Entry) -> date:
+    """Return the day in UTC on which a run began."""
+    return entry.created_at.astimezone(UTC).date()
+
+
+def _model(entry: Entry, role: str) -> str:
+    """Return the model that a role of a run was given to; empty where the run does not name it."""
+    judge = entry.options["judge"] or ""
+    # What a program made itself goes by its class, as `Judge(...)`: that is no model's name.
+    return judge if role in JUDGED and judge and "(" not in judge and "<" not in judge else entry.model
