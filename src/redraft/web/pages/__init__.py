@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.web.pages import diff, lesson, lessons, run, runs, spend, task, tasks
+from redraft.web.pages import agent, agents, diff, lesson, lessons, run, runs, spend, task, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,9 @@ PAGES: Sequence[Page] = (
     task.PAGE,
     lessons.PAGE,
     lesson.PAGE,
+    agents.PAGE,
+    agent.PAGE,
     spend.PAGE,
 )
-CHANGES: Sequence[Change] = (*task.CHANGES, *lessons.CHANGES, *lesson.CHANGES)
+CHANGES: Sequence[Change] = (*task.CHANGES, *lessons.CHANGES, *lesson.CHANGES, agent.FEEDBACK)
 TEXTS: Sequence[Text] = (run.OUTPUT,)

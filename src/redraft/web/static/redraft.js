@@ -33,7 +33,8 @@
     said.hidden = false;
   }
 
-  // A form with data-change posts its fields as JSON; what the server says happened is shown.
+  // A form with data-change posts its fields as JSON; what the server says happened is shown. One with
+  // data-clear is then as it was before it was filled in.
   async function change(form, button) {
     const fields = Object.fromEntries(new FormData(form, button));
     const question = form.dataset.confirm;
@@ -45,6 +46,7 @@
       });
       const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
       say(told.happened || told.error, !answer.ok);
+      if (answer.ok && "clear" in form.dataset) form.reset();
       if (answer.ok) await refresh();
     } catch {
       say("The dashboard can't be reached: is `redraft ui` still running?", true);
