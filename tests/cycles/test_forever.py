@@ -9,7 +9,7 @@ from redraft.core.errors import ConfigError
 from redraft.cycles.agents import send_message
 from redraft.cycles.bell import heard, ring, rung
 from redraft.cycles.spec import IntervalTrigger, ManualTrigger, MessageTrigger
-from redraft.cycles.triggers import Triggers
+from redraft.cycles.triggers import AGAIN, Triggers
 from redraft.stores.memory import MemoryStore
 
 EVERY_20_MS = MONITOR.replace("stages:", "triggers: [{type: interval, intervalMs: 20}]\nstages:", 1)
@@ -35,7 +35,7 @@ def test_triggers_that_pass_meanwhile_count_as_one():
     interval = IntervalTrigger(type="interval", interval_ms=1_000)
 
     async def none(topic):
-        return False
+        return None
 
     async def main():
         triggers = Triggers("a", [interval], none, clock=lambda: now[0])
@@ -126,8 +126,32 @@ def test_message_triggers_may_be_of_any_topic():
 
     async def is_there(topic):
         asked.append(topic)
-        return True
+        return "m1"
 
     triggers = Triggers("a", [MessageTrigger(type="message")], is_there)
     assert run(triggers.next()) == "message"
     assert asked == [None]
+
+
+def test_a_message_that_no_cycle_takes_does_not_begin_one_after_the_other():
+    now, newest = [100.0], ["m1"]
+
+    async def there(topic):
+        return newest[0]
+
+    async def begins():
+        try:
+            return await asyncio.wait_for(triggers.next(), 0.05)
+        except TimeoutError:
+            return None
+
+    triggers = Triggers("a", [MessageTrigger(type="message")], there, clock=lambda: now[0])
+
+    async def main():
+        begun = [await begins(), await begins()]
+        newest[0] = "m2"  # another one, or one that is left when the newest were taken
+        begun += [await begins(), await begins()]
+        now[0] += AGAIN
+        return [*begun, await begins(), await begins()]
+
+    assert run(main()) == ["message", None, "message", None, "message", None]

@@ -105,9 +105,9 @@ class AgentBus:
             logger.info("Messages for the agent %r can't be read now: %s", self._place.agent, error)
             return []
 
-    async def has_message(self, topic: str | None) -> bool:
-        """Say whether a message is there that no cycle has taken yet."""
-        return bool(await self.messages(topic, 1))
+    async def newest_message(self, topic: str | None) -> str | None:
+        """Return the id of the newest message that no cycle has taken yet, if there is one."""
+        return next((message.id for message in await self.messages(topic, 1)), None)
 
     async def publish(self, topic: str, data: Any, key: str, /) -> None:
         """Send something to all agents that listen to its topic, once for each `key`.

@@ -9,10 +9,11 @@ from redraft.core.errors import AgentFileError, ConfigError
 from redraft.core.nearest import nearest
 from redraft.cycles.parts import MEMORY, STAGES, substages, texts
 from redraft.cycles.reading import place_in
+from redraft.cycles.spec import MessageTrigger
 from redraft.cycles.spec_actuate import Evaluate, Execute, FunctionAction
 from redraft.cycles.spec_reason import Analyze, Authorize, Govern, Plan
 from redraft.cycles.spec_reflect import CaptureMetrics, Learn, UpdateState
-from redraft.cycles.spec_sense import FunctionSense
+from redraft.cycles.spec_sense import FunctionSense, MessagesSense
 from redraft.cycles.state import DERIVED
 from redraft.text.condition import template
 from redraft.text.schema import Schema
@@ -85,6 +86,7 @@ class _Check:
         if not self.parts:
             self.fail(("stages",), f"an agent has at least one of the stages {', '.join(STAGES)}")
         self.names()
+        self.triggered()
         self.declared()
         for stage, substage, way in self.parts:
             for text in texts(substage, way):
@@ -99,11 +101,25 @@ class _Check:
         self.order()
 
     def names(self) -> None:
+        if not self.spec.name.isprintable() or not self.spec.name.strip():
+            self.fail(("name",), f"expected a name in one line that can be seen, got {self.spec.name!r}")
         seen: set[tuple[str, str]] = set()
         for stage, substage, way in self.parts:
             if (stage, substage.name) in seen:
                 self.fail((*way, "name"), f"there are two substages named {substage.name!r} in this stage")
             seen.add((stage, substage.name))
+
+    def triggered(self) -> None:
+        """Check that a cycle takes the messages that begin it: else one would begin cycle after cycle."""
+        taken = {part.config.topic for _, part, _ in self.parts if isinstance(part, MessagesSense)}
+        for at, trigger in enumerate(self.spec.triggers):
+            if isinstance(trigger, MessageTrigger) and taken.isdisjoint({None, trigger.topic}):
+                of = "of any topic" if trigger.topic is None else f"of the topic {trigger.topic!r}"
+                self.fail(
+                    ("triggers", at),
+                    f"it begins a cycle for each message {of}, and nothing takes these; add a source of the "
+                    "type 'agent-messages' to 'sense'",
+                )
 
     def declared(self) -> None:
         """Check that actions have names of their own, by which a plan finds them."""

@@ -45,7 +45,7 @@ async def go_round(agent: CycleAgent, cycles: int | None, grace: float, *, at_on
         )
     count = 0
     at = await agent.opened()
-    triggers = Triggers(agent.name, agent.spec.triggers, at.bus.has_message)
+    triggers = Triggers(agent.name, agent.spec.triggers, at.bus.newest_message)
     with _told_to_end() as ending:
         while (cycles is None or count < cycles) and not ending.soon.is_set():
             trigger = MANUAL if at_once else await _unless(ending.soon, triggers.next())

@@ -9,7 +9,10 @@ from time import monotonic
 from redraft.cycles.bell import EVERY, heard, rung
 from redraft.cycles.spec import IntervalTrigger, MessageTrigger, Trigger
 
-HasMessage = Callable[[str | None], Awaitable[bool]]
+NewestMessage = Callable[[str | None], Awaitable[str | None]]
+
+AGAIN = 60.0
+"""Seconds after which a message begins another cycle where the one before, which failed, did not take it."""
 
 
 @dataclass(slots=True)
@@ -17,15 +20,16 @@ class Triggers:
     """Say when a cycle of an agent begins.
 
     An interval begins one at once, and goes on at fixed times from there; those that pass while a cycle runs
-    count as one, which begins when that has ended. A message begins one when it is there. Where a cycle is
-    only begun by hand, each begins at once.
+    count as one, which begins when that has ended. A message begins one when it is there: `newest_message`
+    gives the id of the newest one of a topic. Where a cycle is only begun by hand, each begins at once.
     """
 
     agent: str
     triggers: Sequence[Trigger]
-    has_message: HasMessage
+    newest_message: NewestMessage
     clock: Callable[[], float] = monotonic
     _due: dict[int, float] = field(default_factory=dict[int, float])
+    _begun: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
 
     async def next(self) -> str:
         """Wait until a cycle is to begin; return why: `interval`, `message` or `manual`."""
@@ -58,6 +62,16 @@ class Triggers:
 
     async def _message_is_there(self) -> bool:
         for one in self.triggers:
-            if isinstance(one, MessageTrigger) and await self.has_message(one.topic):
-                return True
+            if isinstance(one, MessageTrigger):
+                newest = await self.newest_message(one.topic)
+                if newest is not None and self._is_news(one.topic, newest):
+                    return True
         return False
+
+    def _is_news(self, topic: str | None, newest: str) -> bool:
+        before, when = self._begun.get(topic, ("", 0.0))
+        now = self.clock()
+        if newest == before and now - when < AGAIN:
+            return False
+        self._begun[topic] = newest, now
+        return True
