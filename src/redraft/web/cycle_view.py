@@ -63,7 +63,7 @@ def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleVi
         _decision(part(derived.get("governance")).get("authorization")),
         tuple(_violation(one) for one in violations),
         tuple(text_of(one.get("message") or one.get("description") or one) for one in _anomalies(derived)),
-        tuple((name, text_of(value)) for name, value in derived.items() if value),
+        tuple((name, text_of(value, 2)) for name, value in derived.items() if value),
     )
 
 
@@ -102,9 +102,11 @@ def objects(derived: Mapping[str, Any], stage: str, name: str) -> list[Mapping[s
     return [part(one) for one in cast("Sequence[Any]", listed) if isinstance(one, Mapping)]
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Any, indent: int | None = None) -> str:
     """Return a text as it is, and other data as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
 def _action(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEAD = ("description", "message", "action", "constraint", "verdict")
 """What an item is about: the first of these that it has."""
-NOT_SHOWN = ("id", "timestamp", "durationMs")
+NOT_SHOWN = ("id", "timestamp", "since", "durationMs")
 LONGEST = 240
 NEW, CHANGED, RETIRED, DROPPED, GONE = "new", "changed", "retired", "dropped", "gone"
 
@@ -82,7 +82,9 @@ def _change(change: MemoryChange, retired: Collection[str] | None) -> ChangeView
         return ChangeView(_gone(before or {}, retired), item_view(before or {}))
     if before is None:
         return ChangeView(NEW, item_view(after))
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    names = [
+        name for name in {**before, **after} if before.get(name) != after.get(name) and name not in NOT_SHOWN
+    ]
     moved = tuple((name, _short(before.get(name)), _short(after.get(name))) for name in names)
     return ChangeView(CHANGED, item_view(after), moved)
 
