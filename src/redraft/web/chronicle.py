@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ PATIENCE = 0.05
 """Seconds that one question waits for what was not read yet."""
 FIRST, MOST = 25, 200
 """Records that are read at once: few at first, since mostly few are new."""
-OVERLAP = timedelta(seconds=10)
-"""How far back is read again: what was written a little earlier may have come a little later."""
+OVERLAP = timedelta(minutes=1)
+"""How far back from the last reading is read again: what was begun before may have been written after."""
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ class Chronicle:
     is_whole: bool = False
     _oldest: Record | None = None
     _newest_at: datetime | None = None
+    _since: datetime | None = None
     _recent: dict[str, datetime] = field(default_factory=dict[str, datetime])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -55,7 +56,7 @@ class Chronicle:
                 self.is_whole = len(page) < MOST
 
     async def _read_new(self) -> None:
-        since = None if self._newest_at is None else self._newest_at - OVERLAP
+        began, since = datetime.now(UTC), self._since
         after, limit = None, FIRST
         while True:
             page = await self._page(after, limit)
@@ -63,20 +64,20 @@ class Chronicle:
                 self._tell(page)
                 self._oldest = page[-1]
             else:
-                self._tell(one for one in page if self._may_be_new(one, since))
-            if len(page) < limit or since is None or _age(page[-1])[0] < since:
+                self._tell(one for one in page if self._may_be_new(one))
+            if len(page) < limit or since is None or _age(page[-1])[0] <= since:
                 break
             after, limit = page[-1], MOST
         if self._newest_at is not None:
-            since = self._newest_at - OVERLAP
-            self._recent = {key: at for key, at in self._recent.items() if at >= since}
+            self._since = min(self._newest_at, began - OVERLAP)
+            self._recent = {key: at for key, at in self._recent.items() if at >= self._since}
 
     async def _page(self, after: Record | None, limit: int) -> list[Record]:
         return await self.store.find(self.kind, newest_first=True, after=after, limit=limit)
 
-    def _may_be_new(self, record: Record, since: datetime | None) -> bool:
+    def _may_be_new(self, record: Record) -> bool:
         """Say whether a record was not told yet, nor will be when the older ones are read."""
-        if record.key in self._recent or (since is not None and _age(record)[0] < since):
+        if record.key in self._recent or (self._since is not None and _age(record)[0] < self._since):
             return False
         return self.is_whole or self._oldest is None or _age(record) > _age(self._oldest)
 
@@ -84,7 +85,7 @@ class Chronicle:
         for record in page:
             at, _ = _age(record)
             self._newest_at = at if self._newest_at is None else max(self._newest_at, at)
-            if at >= self._newest_at - OVERLAP:
+            if self._since is None or at >= self._since:
                 self._recent[record.key] = at
             self.tell(record)
 
