@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from redraft.redact.engine import at
+from redraft.redact.engine import at, begins
 from redraft.redact.kinds import Found
 from redraft.redact.labels import Strength, kind_of, strength_of
-from redraft.redact.names import names
 from redraft.redact.values import (
     is_address,
     is_code,
@@ -22,7 +21,7 @@ from redraft.redact.values import (
 from redraft.redact.words import word_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from redraft.redact.view import View
 
@@ -106,10 +105,10 @@ class Value(NamedTuple):
     """Without a space, or alone on its line: even a plain word is a value then."""
 
 
-def assigned(view: View) -> Iterator[Found]:
-    """Yield the values that stand with a secret-like name."""
+def assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
+    """Yield the values that stand with a secret-like name; `named` is where such names stand."""
     done = 0
-    for name_start, name_end in names(view):
+    for name_start, name_end in named:
         name = view.text[name_start:name_end]
         strength = strength_of(name)
         if strength is Strength.WEAK and view.text[name_start - 1 : name_start] in ("?", "&"):
@@ -133,17 +132,17 @@ def _whole(view: View, value: Value) -> int:
 def _values(view: View, start: int, end: int) -> Iterator[Value]:
     """Yield what may be the value of a name, the likeliest first."""
     data, text = view.data, view.text
-    if match := at(_BLOCK, data, end):
+    if match := begins(_BLOCK, data, end):
         start, end = match.span(1)
         yield Value(start, end, text[start:end], quoted=True, assigned=True)
         return
-    if match := at(_EQUALS, data, end):
+    if match := begins(_EQUALS, data, end):
         value = _value_at(view, match.end(), assigned=not _is_phrase_in_quotes(text, start, end))
         if value.text or not text.startswith("\n", value.end):
             yield value._replace(tight=_is_tight(text, start, end, value))
         if match[0].endswith(b"="):
             return
-    if match := at(_NEXT_LINE, data, end):
+    if match := begins(_NEXT_LINE, data, end):
         yield _value_at(view, match.end(), assigned=True)
     if text[end : end + 1] in (":", "="):
         return
@@ -163,7 +162,7 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_BESIDE, is_noun, False),
         (_FROM, is_noun, False),
     ):
-        if applies and (match := at(pattern, data, end)):
+        if applies and (match := begins(pattern, data, end)):
             # A quote that the pattern ends with opens the value.
             value = _value_at(view, match.end() - (text[match.end() - 1] in _QUOTES), assigned=is_assigned)
             # Neighbours in a list are quoted whatever they are, as are things that a message names.
@@ -202,9 +201,9 @@ def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
 
 def _value_at(view: View, start: int, *, assigned: bool) -> Value:
     text, data = view.text, view.data
-    if match := at(_SCHEME, data, start) or at(_YAML_TAG, data, start):
+    if match := begins(_SCHEME, data, start) or begins(_YAML_TAG, data, start):
         start = match.end()
-    if at(_STRING_PREFIX, data, start):
+    if begins(_STRING_PREFIX, data, start):
         start = next(place for place in range(start, start + 3) if text[place] in "\"'")
     quote = text[start : start + 1]
     if quote and quote in "\"'`":
@@ -218,7 +217,7 @@ def _value_at(view: View, start: int, *, assigned: bool) -> Value:
 
 
 def _bare(view: View, start: int, *, assigned: bool) -> Value:
-    match: Any = at(_BARE, view.data, start)
+    match = begins(_BARE, view.data, start)
     if match is None:
         return Value(start, start, "", quoted=False, assigned=assigned)
     value = view.text[start : match.end()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,11 @@ _MEMORY = 64 << 20
 
 
 @cache
-def compiled(source: str) -> Any:
-    """Compile a pattern of RE2's syntax for texts of Latin-1; each is compiled once, on first use."""
+def compiled(source: str, *, only_whether: bool = False) -> Any:
+    """Compile a pattern of RE2's syntax for texts of Latin-1; each is compiled once, on first use.
+
+    With `only_whether` it says if there is a match, and has no groups.
+    """
     # Only who redacts pays for it; it comes without type hints.
     import re2  # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415
 
@@ -23,7 +27,18 @@ def compiled(source: str) -> Any:
     options.encoding = engine.Options.Encoding.LATIN1
     options.max_mem = _MEMORY
     options.log_errors = False
+    options.never_capture = only_whether
     return engine.compile(source.encode("latin-1"), options)
+
+
+def has_any(sources: tuple[str, ...], data: bytes) -> bool:
+    """Say whether one of some patterns is there at all: one look for all of them is the time of one."""
+    return compiled(_one_of(sources), only_whether=True).search(data) is not None
+
+
+@cache
+def _one_of(sources: tuple[str, ...]) -> str:
+    return "|".join(f"(?:{source})" for source in sources)
 
 
 def every(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[Any]:
@@ -46,3 +61,16 @@ def _groups(source: str) -> range:
 def at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
     """Return the match of a pattern that begins at `start`, or None."""
     return compiled(source).match(data, start, end)
+
+
+def begins(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
+    """Return the match that begins at `start`, or None, of a pattern whose repetitions are all bounded.
+
+    It is asked of Python's own engine, which can't hang on so little, and takes a fifth of the time.
+    """
+    return _bounded(source).match(data, start)
+
+
+@cache
+def _bounded(source: str) -> re.Pattern[bytes]:
+    return re.compile(source.encode("latin-1"))

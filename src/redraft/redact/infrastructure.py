@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import spans
+from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_placeholder
 from redraft.redact.words import word_set
@@ -102,6 +102,7 @@ _FOLDER = (
 _PRINCIPAL = (
     r"\b([a-z][a-z0-9._-]{1,40}(?:/[a-z0-9.-]{1,60})?@[A-Z][A-Z0-9-]{2,30}(?:\.[A-Z][A-Z0-9-]{1,30}){0,4})\b"
 )
+_ANY = (_PRINCIPAL, _V4, _V6, _MAC, _HOST, _SINGLE, _RESOURCE, _FOLDER)
 _ANYBODY = word_set(
     "user username me you your-name name shared public default admin ubuntu runner vscode node app "
     "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan "
@@ -114,6 +115,8 @@ _LOCAL = word_set(
 
 def infrastructure(view: View) -> Iterator[Found]:
     """Yield where addresses, hosts, cloud resources and names of user folders stand."""
+    if not has_any(_ANY, view.data):
+        return
     for span in spans(_PRINCIPAL, view.data):
         yield Found(*span, Kind.USER)
     yield from _addresses(view)

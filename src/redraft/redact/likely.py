@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import spans
+from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_code, is_path, is_placeholder, is_wordy, looks_made
 from redraft.redact.words import word_set
@@ -70,10 +70,13 @@ _OF_SENTENCES = word_set(
     "the and that was with for from this are not you has have been which then when where"
 )
 _TRAILING = ".,;)'\""
+_ANY = (_LIKELY, _CODES, _PHRASE)
 
 
 def likely(view: View) -> Iterator[Found]:
     """Yield what looks made up where a secret is likely, codes in a row, and the words of a key."""
+    if not has_any(_ANY, view.data):
+        return
     for start, end in spans(_LIKELY, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
         is_other = is_placeholder(text) or is_code(text) or is_path(text)

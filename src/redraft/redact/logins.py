@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import at, every, spans
+from redraft.redact.engine import at, every, has_any, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_code, is_path, is_placeholder, is_wordy, looks_made, looks_random
 
@@ -63,10 +63,13 @@ _PROSE = (
 )
 _TRAILING = ".,;)'\""
 _COOKIE = r"(?i:\b(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([^\s=;\"']{1,64}=[^\r\n\"']+))"
+_ANY = (_ADDRESS, _SCHEME, _GIVEN, _PROSE, _COOKIE)
 
 
 def logins(view: View) -> Iterator[Found]:
     """Yield what somebody logs in with."""
+    if not has_any(_ANY, view.data):
+        return
     yield from _in_addresses(view)
     for start, end in spans(_SCHEME, view.data):
         text = view.text[start:end].rstrip(".")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import spans
+from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.labels import Strength, strength_of
-from redraft.redact.names import names
 from redraft.redact.values import is_code, is_placeholder, looks_made, looks_random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from redraft.redact.view import View
 
 _BEFORE = 60
 _BEHIND = 100
 _LONGEST = 200
-_WORD = r"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}"
+# For patterns as simple as these two, Python's own engine is linear, too, and quicker to be asked.
+_WORD = re.compile(rb"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}")
 _ANNOUNCED = r"(?:password|passphrase|passcode|secret|token|api key|pwd)\b"
 _WHOSE = r"(?:the|a|an|my|our|your|his|her|their)"
 _AS = (
@@ -34,7 +34,7 @@ _AS_BARE = (
 
 
 # Letters of both cases with digits between them, alone: no word, hash or number looks like that.
-_ALONE = r"\b[A-Za-z0-9]{24,}\b"
+_ALONE = re.compile(rb"\b[A-Za-z0-9]{24,}\b")
 _JOINS = "_-+/=.~%@"
 """What makes a token part of something longer: an id with a prefix, a path, data in Base64."""
 _DATA = ";base64,"
@@ -44,20 +44,25 @@ _FEWEST_DIGITS = 2
 _WORD_IN = re.compile(r"[a-z]{6}|[A-Z]{6}")
 
 
-def nearby(view: View) -> Iterator[Found]:
-    """Yield random-looking tokens near a word that announces one, and where nothing else can be meant."""
-    for start, end in _regions(view):
-        for first, last in spans(_WORD, view.data, start, end):
-            text = view.text[first:last].rstrip(".,;:!?=")
+def nearby(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
+    """Yield random-looking tokens near a word that announces one, and where nothing else can be meant.
+
+    `named` is where such words stand.
+    """
+    for start, end in _regions(view, named):
+        for match in _WORD.finditer(view.data, start, end):
+            first = match.start()
+            text = view.text[first : match.end()].rstrip(".,;:!?=")
             if looks_random(text) and not is_code(text) and "/" not in text.strip("/")[:8]:
                 yield Found(first, first + len(text), Kind.SECRET)
-    for start, end in spans(_ALONE, view.data):
+    for match in _ALONE.finditer(view.data):
+        start, end = match.span()
         text = view.text[start:end]
         beside = view.text[max(0, start - 1) : start] + view.text[end : end + 1].replace(".", "")
         is_joined = any(char in _JOINS for char in beside) or _is_data(view.text, start, end)
         if not is_joined and len(text) <= _LONGEST_ALONE and looks_random(text) and _is_mixed(text):
             yield Found(start, end, Kind.SECRET)
-    for pattern in (_AS, _AS_BARE):
+    for pattern in (_AS, _AS_BARE) if has_any((_AS, _AS_BARE), view.data) else ():
         for start, end in spans(pattern, view.data):
             text = view.text[start:end]
             if not is_placeholder(text) and looks_made(text) and not is_code(text):
@@ -77,10 +82,10 @@ def _is_mixed(text: str) -> bool:
     return kinds and _WORD_IN.search(text) is None
 
 
-def _regions(view: View) -> Iterator[tuple[int, int]]:
+def _regions(view: View, named: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield what is near such words, without overlaps, up to the end of their paragraph."""
     text, done = view.text, 0
-    for start, end in names(view):
+    for start, end in named:
         if strength_of(text[start:end]) <= Strength.WEAK:
             continue
         first = max(done, start - _BEFORE)

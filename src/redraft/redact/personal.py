@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import spans
+from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_placeholder
 from redraft.redact.words import word_set
@@ -83,6 +83,7 @@ _SIMPLE = (
     (_CALLED, Kind.NAME),
     (_STREET, Kind.STREET),
 )
+_ANY = (_EMAIL, _CARD, _IBAN, *(pattern for pattern, _ in _SIMPLE))
 _CARD_DIGITS = range(13, 20)
 _PHONE_DIGITS = range(7, 16)
 _IBAN_LENGTHS = range(15, 35)
@@ -90,6 +91,8 @@ _IBAN_LENGTHS = range(15, 35)
 
 def personal(view: View) -> Iterator[Found]:
     """Yield addresses of e-mail, numbers of phones, cards, accounts and identity papers, names in fields."""
+    if not has_any(_ANY, view.data):
+        return
     text = view.text
     for start, end in spans(_EMAIL, view.data):
         if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":

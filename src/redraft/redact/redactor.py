@@ -13,6 +13,7 @@ from redraft.redact.kinds import Category, Found, Kind, mark
 from redraft.redact.known import SHORTEST, Known
 from redraft.redact.likely import likely
 from redraft.redact.logins import logins
+from redraft.redact.names import names
 from redraft.redact.nearby import nearby
 from redraft.redact.objects import walk_object
 from redraft.redact.personal import personal
@@ -110,8 +111,9 @@ class Redactor:
         yield from self._known.find(view)
         yield from tokens(view)
         yield from logins(view)
-        yield from assigned(view)
-        yield from nearby(view)
+        named = list(names(view))
+        yield from assigned(view, named)
+        yield from nearby(view, named)
         yield from likely(view)
         if layers:
             yield from encoded(view, lambda text: self._holds_secret(text, layers - 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import at, spans
+from redraft.redact.engine import at, has_any, spans
 from redraft.redact.kinds import Found, Kind
 
 if TYPE_CHECKING:
@@ -84,10 +84,13 @@ _KEY_BODY = (
     r"(?:[A-Za-z0-9+/=]{20,}|(?:Proc-Type|DEK-Info|Version|Comment):[^\r\n\\]*))*"
 )
 _KEY_ENDS = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----"
+_ANY = (_API_KEY, _JWT, _HASH, _KEY_BEGINS)
 
 
 def tokens(view: View) -> Iterator[Found]:
     """Yield tokens whose shape says what they are."""
+    if not has_any(_ANY, view.data):
+        return
     for start, end in spans(_API_KEY, view.data):
         text = view.text[start:end]
         if any(char.isdigit() for char in text) or (not text.islower() and "_" not in text[8:]):
