@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft.core.errors import ConfigError
+from redraft.cycles.agents import UNDER_WAY
 from redraft.cycles.feedback import Verdict
 from redraft.cycles.mail import VERDICTS
 
@@ -52,9 +53,10 @@ class AgentFeedback:
         """
         summary = await view.summary()
         last = summary.last
-        waits = last.number if last is not None and last.status == "waiting" else None
-        if waits is not None and self.cycle is None:
-            raise ConfigError(f"Cycle {waits} waits for a decision, which this would be: decide on it first.")
+        if last is not None and last.status == "waiting" and self.cycle is None:
+            raise ConfigError(
+                f"Cycle {last.number} waits for a decision, which this would be: decide on it first."
+            )
         if self.cycle is not None:
             await view.cycle(self.cycle)
         await view.send_feedback(
@@ -65,11 +67,10 @@ class AgentFeedback:
             changes=self.changes,
             by=self.by,
         )
-        if self.cycle is None or self.cycle != waits:
-            then = "its next cycle takes it into account"
-        else:
+        then = "its next cycle takes it into account"
+        if last is not None and last.number == self.cycle and last.status in UNDER_WAY:
             then = (
-                "it is waited for" if summary.status == "waiting" else "it counts when the agent runs again"
+                "it counts when the agent runs again" if summary.status == "killed" else "the cycle hears it"
             )
         return f"{view.name} has it: {self._what}; {then}."
 

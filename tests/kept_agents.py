@@ -1,0 +1,88 @@
+"""Agents of a project that really went round, for the tests of what shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+import httpx2 as httpx
+import pytest
+
+from agents import MONITOR, World, monitor
+from redraft.cycles import places
+from redraft.cycles.events import CycleWaiting
+from redraft.web.app import pages_of
+from redraft.web.project import Project
+
+CONTROLLED = MONITOR.replace(
+    "  actuate:",
+    "      - {type: authorize, name: ok, config: {mode: controlled}}\n  actuate:",
+    1,
+).replace(
+    '[{action: lower, params: {level: 1}, reason: "as always"}]',
+    '[{action: lower, params: {level: 1}, reason: "it is high"}, {action: lower, params: {level: 7}}]',
+)
+"""An agent that waits for a person with a plan of two actions."""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project that keeps what agents do, and sees no agents of other tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    monkeypatch.setattr(places, "_here", WeakValueDictionary())
+    monkeypatch.setattr(places, "_opened", {})
+    return tmp_path
+
+
+def learning(cycle):
+    """Return what the model learns in a cycle: the fourth retires what the first learnt."""
+    said = (
+        f"{['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday'][cycle % 5]} has press {cycle * 37} idle"
+    )
+    new = {"description": said, "type": "drift", "confidence": 0.5}
+    found = {"newPatterns": [new], "reinforcedPatterns": [f"p{cycle - 1}-1"]}
+    return json.dumps(found | ({"deprecatedPatterns": ["p1-1"]} if cycle == 4 else {}))
+
+
+async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replies=None):
+    """Run an agent of this project for so many cycles."""
+    count = iter(range(1, 1_000))
+    replies = replies or (lambda request: learning(next(count)))
+    named = text.replace("name: monitor", f"name: {json.dumps(name)}", 1)
+    async with monitor(world, text=named, storage="project", replies=replies) as agent:
+        for _ in range(cycles):
+            await agent.run_cycle()
+
+
+@asynccontextmanager
+async def waiting(name="controlled", world=None):
+    """Run an agent up to where it waits for a person; yields the task of its cycle."""
+    waits = asyncio.Event()
+    agent = monitor(
+        world or World(9),
+        text=CONTROLLED.replace("name: monitor", f"name: {name}", 1),
+        storage="project",
+        on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
+    )
+    async with agent:
+        cycle = asyncio.ensure_future(agent.run_cycle())
+        await waits.wait()
+        await asyncio.sleep(0.05)
+        yield cycle
+        cycle.cancel()
+        await asyncio.wait([cycle])
+
+
+@asynccontextmanager
+async def visited():
+    """Yield a client of the project's pages for the event loop that agents run in."""
+    project = Project.here()
+    transport = httpx.ASGITransport(app=pages_of(project), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://pages") as client:
+        yield client
+    await project.store.aclose()
+    for store in places._opened.values():
+        await store.aclose()
