@@ -8,6 +8,7 @@ from redraft.cycles.feedback import Feedback
 from redraft.cycles.govern import govern
 from redraft.cycles.governance import admit, refusal
 from redraft.loop.journal import Journalled
+from redraft.redact.environment import redactor_of_environment
 from redraft.stores.memory import MemoryStore
 
 AT = "2026-11-22T12:00:00.000Z"
@@ -95,7 +96,7 @@ def test_a_decision(config, verdicts, approved, decision, message):
     cycle, _ = authorized(config, verdicts)
     governance = cycle.state.derived_data["governance"]
     assert governance["approved"] == approved
-    assert (governance["authorization"]["decision"], governance["authorization"]["message"]) == (
+    assert (governance["authority"]["decision"], governance["authority"]["message"]) == (
         decision,
         message,
     )
@@ -135,7 +136,7 @@ def test_a_person_is_asked_as_long_as_something_is_undecided():
 def test_nobody_is_asked_about_nothing(actions, constraints):
     cycle, bus = authorized(CONTROLLED, actions=actions, constraints=constraints)
     assert bus.waits == []
-    assert cycle.state.derived_data["governance"]["authorization"]["message"] == "nothing to decide on"
+    assert cycle.state.derived_data["governance"]["authority"]["message"] == "nothing to decide on"
 
 
 def test_a_verdict_on_what_is_not_planned_is_said():
@@ -167,3 +168,9 @@ def test_a_resumed_cycle_does_not_ask_again():
     second, bus = authorized(SUPERVISED, [], step=Journalled(store, "m-7"))
     assert bus.waits == []
     assert first.state.derived_data == second.state.derived_data
+
+
+def test_who_decided_is_no_secret():
+    authority = {"mode": "autonomous", "decision": "approved", "by": "", "message": ""}
+    governance = {"governance": {"violations": [], "approved": ["7-1"], "authority": authority}}
+    assert redactor_of_environment().redact_json(governance) == governance

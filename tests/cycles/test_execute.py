@@ -164,7 +164,7 @@ def test_a_condition_that_can_never_be_judged_is_a_failure():
 def test_what_is_not_approved_is_blocked():
     spec = agent(LOG, ALERT, reason=[{"type": "authorize", "name": "ask", "config": {"mode": "controlled"}}])
     authorization = {"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "not now"}
-    governance = {"violations": [], "approved": ["7-2"], "authorization": authorization}
+    governance = {"violations": [], "approved": ["7-2"], "authority": authorization}
     cycle = run(executed(spec, action("note"), action("tell", 2), governance=governance))
     assert outcomes(cycle, "action", "status", "error") == [
         ("note", "blocked", "Not approved (Ada: not now)."),

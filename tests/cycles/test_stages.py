@@ -125,7 +125,7 @@ def test_a_cycle_over_real_sources(verdict, tmp_path, monkeypatch, caplog):
         ("lower", True)
     ]
     decision = {"approve": "approved", "reject": "approved", "modify": "modified"}[verdict]
-    assert derived["governance"]["authorization"]["decision"] == decision
+    assert derived["governance"]["authority"]["decision"] == decision
     statuses = [(one["action"], one["status"]) for one in derived["execution"]["actions"]]
     first = "blocked" if verdict == "reject" else "succeeded"
     assert statuses == [("lower", first), ("lower", "blocked"), ("tell", "succeeded")]

@@ -38,7 +38,7 @@ class Heard:
 
 
 async def authorize(substage: Authorize, cycle: Cycle) -> None:
-    """Write into `derivedData.governance` what stays `approved`, and the `authorization` of it.
+    """Write into `derivedData.governance` what stays `approved`, and by whose `authority`.
 
     Autonomous: the agent itself approves. Supervised: a person is waited for, then the default applies to
     what is undecided. Controlled: a person is waited for as long as it takes. Where `when` does not hold,
@@ -49,17 +49,17 @@ async def authorize(substage: Authorize, cycle: Cycle) -> None:
     config, governance = substage.config, governance_of(cycle)
     asks = config.mode != AUTONOMOUS and (config.when is None or holds(config.when, scopes_of(cycle)))
     if not asks:
-        governance.setdefault("authorization", _authorization(AUTONOMOUS, "approved"))
+        governance.setdefault("authority", _authority(AUTONOMOUS, "approved"))
         return
     actions = [one for one in planned(cycle) if one["id"] in governance["approved"]]
     if not actions:
-        governance["authorization"] = _authorization(config.mode, "approved", message="nothing to decide on")
+        governance["authority"] = _authority(config.mode, "approved", message="nothing to decide on")
         return
     heard = await cycle.step(f"reason/{substage.name}", Heard, _heard, actions, config, cycle)
-    governance["authorization"] = _decided(heard.verdicts, actions, config, cycle)
+    governance["authority"] = _decided(heard.verdicts, actions, config, cycle)
 
 
-def _authorization(mode: str, decision: str, by: str = "", message: str = "") -> dict[str, str]:
+def _authority(mode: str, decision: str, by: str = "", message: str = "") -> dict[str, str]:
     return {"mode": mode, "decision": decision, "by": by, "message": message}
 
 
@@ -109,7 +109,7 @@ def _decided(
         messages.append(f"nobody decided within {config.timeout_ms:,} ms, so: {default}")
     decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
     said = "; ".join(message for message in messages if message)
-    return _authorization(config.mode, decision, ", ".join(dict.fromkeys(filter(None, people))), said)
+    return _authority(config.mode, decision, ", ".join(dict.fromkeys(filter(None, people))), said)
 
 
 def _obey(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:

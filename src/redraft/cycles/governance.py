@@ -47,7 +47,7 @@ def admit(cycle: Cycle) -> None:
     if not is_governed(cycle):
         return
     governance = governance_of(cycle)
-    if governance.get("authorization", {}).get("mode", AUTONOMOUS) == AUTONOMOUS:
+    if governance.get("authority", {}).get("mode", AUTONOMOUS) == AUTONOMOUS:
         governance["approved"] += [one["id"] for one in entered if one["id"] not in governance["approved"]]
         judge(entered, constraints_of(cycle), cycle)
 
@@ -83,8 +83,8 @@ def refusal(action: dict[str, Any], cycle: Cycle) -> str:
     for violation in governance["violations"]:
         if violation["blocked"] and violation["actionId"] in (action["id"], None):
             return f"The constraint {violation['constraint']!r}: {violation['message']}"
-    authorization = governance.get("authorization", {})
-    who, message = authorization.get("by") or "nobody", authorization.get("message", "")
+    authority = governance.get("authority", {})
+    who, message = authority.get("by") or "nobody", authority.get("message", "")
     return f"Not approved ({who}{f': {message}' if message else ''})."
 
 
