@@ -6,7 +6,7 @@ from agents import MONITOR, Clock, World, monitor, run
 from redraft.core.errors import ConfigError, LeaseError
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.events import CycleFinished, CycleStarted, SubstageFinished
-from redraft.cycles.journal import PREFIX
+from redraft.cycles.journal import JOURNAL
 from redraft.loop.journal import STEP
 from redraft.stores.memory import MemoryStore
 
@@ -142,15 +142,13 @@ def test_a_memory_in_a_store_is_there_for_the_next_process():
                 await agent.run_cycle()
         async with monitor(storage=store) as agent:
             result = await agent.run_cycle()
-            steps = await store.find(STEP, prefix=PREFIX)
-            await agent.aclose()
-            return result, steps, await store.find(STEP, prefix=PREFIX)
+            return result, await store.find(JOURNAL), await store.find(STEP)
 
-    result, during, after = run(main())
+    result, journals, steps = run(main())
     assert result.number == 6
     assert [item["cycle"] for item in result.state["memory"]["recentActions"]] == [4, 5, 6]
-    assert after == []
-    assert all(int(record.key[6:16]) == 6 for record in during)
+    assert [record.data["cycle"] for record in journals] == [6]
+    assert steps == []
 
 
 def test_a_cycle_that_was_cancelled_goes_on_and_repeats_nothing():

@@ -11,7 +11,7 @@ from redraft.core.codec import to_json
 from redraft.core.errors import LeaseError, StoreError
 from redraft.core.steps import direct
 from redraft.cycles.card import card_of
-from redraft.cycles.journal import CycleJournal, forget_before
+from redraft.cycles.journal import CycleJournal
 from redraft.cycles.keeper import first_number, joined
 from redraft.cycles.keeping import MEMORY
 from redraft.cycles.kept_cycle import UNFINISHED, cycle_key, cycle_of, fit_to_keep, stored_cycle
@@ -19,7 +19,6 @@ from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
 from redraft.cycles.record import CYCLE
-from redraft.loop.journal import STEP
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ class AgentHome:
         if number > self._cycles:
             self._to_delete.append((CYCLE, cycle_key(number - self._cycles)))
         if journal is not None:
-            self._to_delete += [(STEP, key) for key in journal.close()]
+            journal.close()
         is_much = len(self._to_delete) >= (AT_ONCE if self.place.lasts else 1)
         if is_much and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.ensure_future(self._deleted())
@@ -197,11 +196,11 @@ class AgentHome:
 
 
 async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
-    """Delete what is beyond the bounds: of cycles, steps of those that ended, mail that was taken.
+    """Delete what is beyond the bounds: of cycles, and mail that was taken.
 
     Return how many records of each kind there were.
     """
-    store, counts = place.store, {"cycles": 0, "steps": 0, "mail": 0}
+    store, counts = place.store, {"cycles": 0, "mail": 0}
     newest = await store.find(CYCLE, newest_first=True, limit=1)
     last = cycle_of(newest[0]) if newest else None
     if last is not None:
@@ -211,8 +210,6 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
         ]:
             counts["cycles"] += len(keys)
             await asyncio.gather(*(store.delete(CYCLE, key) for key in keys))
-        ended = last.number + (last.status not in UNFINISHED)
-        counts["steps"] = await forget_before(store, ended)
     for kind in (FEEDBACK, MESSAGE):
         while found := await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE):
             counts["mail"] += len(found)

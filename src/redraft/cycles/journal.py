@@ -15,18 +15,12 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Store
 
-PREFIX = "cycle-"
+JOURNAL = "journal"
+"""The kind of the record of a journal, and its key: each cycle writes over that of the one before."""
 REPEATABLE = frozenset({"sense"})
 """The steps that only look at the world."""
 SOON = 0.02
 """Seconds within which those are written."""
-AT_ONCE = 1_000
-"""How many records of ended cycles are looked for at once."""
-
-
-def journal_id(number: int) -> str:
-    """Return the id under which a cycle has its journal; later ones sort behind."""
-    return f"{PREFIX}{number:010d}"
 
 
 class CycleJournal(Journalled):
@@ -49,25 +43,14 @@ class CycleJournal(Journalled):
     ) -> None:
         # A journal is there for a process that is killed, and has to wait for no disk but a file's.
         steps = store.hasty() if isinstance(store, PostgresStore) else store
-        super().__init__(steps, journal_id(number), resumes=resumes)
+        super().__init__(steps, f"cycle-{number}", resumes=resumes)
+        self._number = number
         self._is_away = is_away
         self._patience = patience
         self._is_broken = False
-        self._waiting: list[Record] = []
+        self._steps: dict[str, dict[str, Any]] = {}
         self._soon: asyncio.TimerHandle | None = None
-        self._keys: set[str] = set()
         self._writing: set[asyncio.Task[Any]] = set()
-
-    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
-        record = Record(STEP, f"{self.run_id}/{place}", data)
-        if self._is_broken or self._is_away():
-            return record, True
-        self._waiting.append(record)
-        if data["name"] not in REPEATABLE:
-            await self.written()
-        elif self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(SOON, self._write)
-        return record, True
 
     async def written(self) -> None:
         """Write all steps that have ended, and wait until they are, or no longer than that may take."""
@@ -76,14 +59,43 @@ class CycleJournal(Journalled):
             _, late = await asyncio.wait(self._writing, timeout=self._patience)
             self._is_broken = self._is_broken or bool(late)
 
+    def close(self) -> None:
+        """Write no more: what the steps came to is kept elsewhere."""
+        self._is_broken = True
+        self._stop_waiting()
+
+    async def _recorded(self, place: str) -> Record | None:
+        return (await self._read()).get(place)  # no other process is at work on this agent
+
+    async def _read(self) -> dict[str, Record]:
+        if self._records is None:
+            found = await self.store.get(JOURNAL, JOURNAL)
+            if found is not None and found.data["cycle"] == self._number:
+                self._steps = dict(found.data["steps"])
+            self._records = {
+                place: Record(STEP, f"{self.run_id}/{place}", data) for place, data in self._steps.items()
+            }
+            self._worked = max((data["elapsed"] for data in self._steps.values()), default=0.0)
+        return self._records
+
+    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
+        record = Record(STEP, f"{self.run_id}/{place}", data)
+        if self._is_broken or self._is_away():
+            return record, True
+        self._steps[place] = data
+        if data["name"] not in REPEATABLE:
+            await self.written()
+        elif self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON, self._write)
+        return record, True
+
     def _write(self) -> None:
         self._stop_waiting()
-        if self._waiting and not self._is_broken and not self._is_away():
-            self._keys.update(record.key for record in self._waiting)
-            writing = asyncio.ensure_future(self.store.put_all(self._waiting))
+        if self._steps and not self._is_broken and not self._is_away():
+            record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": dict(self._steps)})
+            writing = asyncio.ensure_future(self.store.put(record))
             self._writing.add(writing)
             writing.add_done_callback(self._ended)
-        self._waiting = []
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
@@ -94,21 +106,3 @@ class CycleJournal(Journalled):
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
-
-    def close(self) -> list[str]:
-        """Write no more, since what the steps came to is kept elsewhere; return the keys of their records."""
-        self._stop_waiting()
-        self._waiting = []
-        return [*self._keys, *(f"{self.run_id}/{place}" for place in self._records or {})]
-
-
-async def forget_before(store: Store, number: int) -> int:
-    """Delete the steps of cycles before one, which have ended; return how many there were."""
-    count = 0
-    while True:
-        found = await store.find(STEP, prefix=PREFIX, limit=AT_ONCE)
-        ended = [record.key for record in found if record.key < f"{journal_id(number)}/"]
-        await asyncio.gather(*(store.delete(STEP, key) for key in ended))
-        count += len(ended)
-        if len(ended) < AT_ONCE:
-            return count
