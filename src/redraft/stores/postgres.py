@@ -13,7 +13,7 @@ from redraft.core.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_records as sql
 from redraft.stores.postgres_fields import entries
 from redraft.stores.question import question
-from redraft.stores.row import Row, check_name, microseconds, row_of
+from redraft.stores.row import Row, check_name, microseconds, row_and_copy
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class PostgresStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        row, fields = _new(record)
+        row, fields, copy = _new(record)
         stored = await self._write(row.kind, row.key, partial(sql.put, self._space, row, fields))
-        return stored.record()
+        return stored.record(copy)
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all of them or none; return them as they are stored."""
@@ -71,26 +71,26 @@ class PostgresStore:
             return []
         writes = [
             sql.Write((self._space.name, row.kind, row.key), partial(sql.put, self._space, row, fields))
-            for row, fields in new
+            for row, fields, _ in new
         ]
         stored: list[Row] = await self._do(self._writer, sql.WriteAll(writes))
-        return [row.record() for row in stored]
+        return [row.record(copy) for row, (_, _, copy) in zip(stored, new, strict=True)]
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        row, fields = _new(record)
+        row, fields, copy = _new(record)
         steps = partial(sql.put_if_absent, self._space, row, fields)
         stored, is_new = await self._write(row.kind, row.key, steps)
-        return stored.record(), is_new
+        return stored.record(copy if is_new else None), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
-        row, fields = _new(record)
+        row, fields, copy = _new(record)
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
         changed = row._replace(revision=record.revision)
         steps = partial(sql.replace, self._space, changed, fields, created_at)
         stored = await self._write(row.kind, row.key, steps)
-        return None if stored is None else stored.record()
+        return None if stored is None else stored.record(copy)
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""
@@ -176,10 +176,11 @@ class PostgresStore:
             raise StoreError(*error.args) from error
 
 
-def _new(record: Record, now: int | None = None) -> tuple[Row, list[str]]:
-    """Return a record as it is stored now, and the fields by which it is found."""
+def _new(record: Record, now: int | None = None) -> tuple[Row, list[str], dict[str, Any]]:
+    """Return a record as it is stored now, the fields by which it is found, and a copy of its data."""
     now = now or time_ns() // 1000
-    return row_of(record)._replace(created_at=now, updated_at=now), entries(record.data)
+    row, copy = row_and_copy(record)
+    return row._replace(created_at=now, updated_at=now), entries(copy), copy
 
 
 class _Server:
