@@ -60,7 +60,7 @@ def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleVi
         record,
         actions,
         tuple(one for one in actions if one.status == UNDECIDED),
-        _decision(part(derived.get("governance")).get("authorization")),
+        _decision(part(derived.get("governance")).get("authority")),
         tuple(_violation(one) for one in violations),
         tuple(text_of(one.get("message") or one.get("description") or one) for one in _anomalies(derived)),
         tuple((name, text_of(value, 2)) for name, value in derived.items() if value),
