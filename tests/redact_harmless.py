@@ -241,6 +241,19 @@ Password: (hidden)
 secretKeyRef:
 secret: enabled
 secretName: my-app
+aws s3api get-object --key reports/2024/01/data7
+gpg --recv-keys 3b1f0a9c7d2e4f5a6b7c8d9e0f1a2b3c4d5e6f70
+--cache-key 9f86d081884c7d659a2feaa0c55ad015
+git show --key 3b1f0a9
+- name: Set Up Python
+name: Continuous Integration
+Name: Visual Studio Code
+Display name: Data Pipeline
+Owner: Platform Team
+Assignee: Support Desk
+Customer: Acme Widgets
+Contact: Sales Department
+client: Java Runtime
 valueFrom: secretKeyRef
 the passphrase "correct" is wrong
 The field 'password' is missing.

@@ -28,6 +28,12 @@ PERSONAL = {
     "the client Hello message and the user Interface": "the client Hello message and the user Interface",
     "tax id 12/345/" + "67890": "tax id [withheld: identity number]",
     "first_name: Ada": "first_name: [withheld: name]",
+    "Name: Maria Lopez\nrole: clerk": "Name: [withheld: name]\nrole: clerk",
+    '{"name": "Lopez, Maria"}': '{"name": "[withheld: name]"}',
+    "**Customer:** Anna-Lena Sch\xf6n": "**Customer:** [withheld: name]",
+    "display_name=Peter O'Neill": "display_name=[withheld: name]",
+    (thing := "- name: Build Docker Image\nname: Data Pipeline\nName: Visual Studio"): thing,
+    (owner := "Customer: Acme Widgets, contact: Support Team, name: Maria"): owner,
     "at 221 Baker Street": "at [withheld: street address]",
     (when := "2024-01-17 09:12:44 took 1234567 ms, version 1.2.3"): when,
 }

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
+from redraft.redact.given_names import GIVEN_NAMES
 from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import is_placeholder
 from redraft.redact.words import word_set
@@ -50,7 +51,7 @@ _NAME = (
     r"|passenger|card ?holder|account ?holder|contact)[ _-]?name|surname)\b"
     r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?)([A-Z][\w'.-]{1,30}(?:[ ][A-Z][\w'.-]{0,30}){0,3})"
 )
-_WRITTEN = r"[A-Z][a-z\xdf-\xff]{1,20}(?:['-][A-Z][a-z\xdf-\xff]{1,20})?"
+_WRITTEN = r"(?:[OD]'|Mc|Mac)?[A-Z][a-z\xdf-\xff]{1,20}(?:['-][A-Z][a-z\xdf-\xff]{1,20})?"
 _NAMES = rf"({_WRITTEN}(?:[ ]{_WRITTEN}){{0,2}})"
 _CALLED = (
     r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Herrn?|Frau|Mme|Mlle|Monsieur|Madame|Se\xf1ora?|Signora?)\b\.?[ ]"
@@ -61,6 +62,14 @@ _CALLED = (
     r"|applicant|candidate|subscriber|cardholder|travell?er|user|client|member|manager)[ ])"
     rf"({_WRITTEN}[ ]{_WRITTEN})\b"
 )
+# Things have such fields, too: a given name tells that somebody is meant.
+_IN_FIELD = (
+    r"(?i:\b(?:[\w.-]*name|contact|patient|customer|client|employee|passenger|guest|tenant|student"
+    r"|applicant|candidate|subscriber|cardholder|travell?er|member|caller|sender|recipient|assignee|reporter"
+    r"|owner)\b[\"'*]{0,3}[ \t]{0,3}[:=][\"'* \t]{0,4})"
+    rf"({_WRITTEN}(?:,?[ ]{_WRITTEN}){{1,2}})\b"
+)
+_APART = re.compile(r"[ ,-]+")
 # What stands behind such a word with a capital, and is nobody's name.
 _NO_NAMES = word_set(
     "access account agent api approval care center centre class code control data desk error experience "
@@ -83,7 +92,7 @@ _SIMPLE = (
     (_CALLED, Kind.NAME),
     (_STREET, Kind.STREET),
 )
-_ANY = (_EMAIL, _CARD, _IBAN, *(pattern for pattern, _ in _SIMPLE))
+_ANY = (_EMAIL, _CARD, _IBAN, _IN_FIELD, *(pattern for pattern, _ in _SIMPLE))
 _CARD_DIGITS = range(13, 20)
 _PHONE_DIGITS = range(7, 16)
 _IBAN_LENGTHS = range(15, 35)
@@ -93,16 +102,14 @@ def personal(view: View) -> Iterator[Found]:
     """Yield addresses of e-mail, numbers of phones, cards, accounts and identity papers, names in fields."""
     if not has_any(_ANY, view.data):
         return
+    yield from _numbered(view)
     text = view.text
     for start, end in spans(_EMAIL, view.data):
         if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":
             yield Found(start, end, Kind.EMAIL)
-    for start, end in spans(_CARD, view.data):
-        if is_card(text[start:end]):
-            yield Found(start, end, Kind.CARD)
-    for span in spans(_IBAN, view.data):
-        if found := _iban(text, *span):
-            yield found
+    for start, end in spans(_IN_FIELD, view.data):
+        if not GIVEN_NAMES.isdisjoint(_APART.split(text[start:end].lower())):
+            yield Found(start, end, Kind.NAME)
     for pattern, kind in _SIMPLE:
         for start, end in spans(pattern, view.data):
             value = text[start:end]
@@ -110,6 +117,16 @@ def personal(view: View) -> Iterator[Found]:
             if is_placeholder(value) or is_nobody or (kind is Kind.PHONE and not _is_phone(value)):
                 continue
             yield Found(start, end, kind)
+
+
+def _numbered(view: View) -> Iterator[Found]:
+    """Yield the numbers whose check digits are right."""
+    for start, end in spans(_CARD, view.data):
+        if is_card(view.text[start:end]):
+            yield Found(start, end, Kind.CARD)
+    for span in spans(_IBAN, view.data):
+        if found := _iban(view.text, *span):
+            yield found
 
 
 def is_card(text: str) -> bool:

@@ -16,6 +16,7 @@ _LONG_RANDOM = 20
 _CHANGES = 0.18
 _FEWEST_CHANGES = 3
 _HASHES = (7, 64)
+_LONG_HEX = 32
 
 _NO_VALUE = word_set(
     "none null nil undefined nan true false yes no on off ok n/a na tbd todo foo bar baz foobar lorem ipsum "
@@ -103,6 +104,11 @@ def is_wordy(value: str) -> bool:
     if digits == 0 and single == 0:
         return all(_has_vowel(part) for part in letters if len(part) > _ABBREVIATION)
     return single <= len(letters) // 3 and digits <= 1 and _NUMBERED.fullmatch(value) is not None
+
+
+def is_long_hex(value: str) -> bool:
+    """Say whether a value is as long a number in hexadecimal as keys are; hashes look the same."""
+    return len(value) >= _LONG_HEX and _HEX.fullmatch(value) is not None
 
 
 def is_name_of_something(value: str) -> bool:

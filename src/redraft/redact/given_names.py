@@ -1,0 +1,47 @@
+"""Given names that are no other words: they tell a person's name from that of a thing."""
+
+from __future__ import annotations
+
+from redraft.redact.words import word_set
+
+# Left out are those of places, months, products and things (Paris, April, Jackson, Max, Mark, Ruby, Ray).
+GIVEN_NAMES = word_set(
+    "aaron abdul abdullah abigail abraham adam adele adrian agnes ahmed ahmet aisha akira alan albert "
+    "alejandro alessandro alexander alexandra alfred alice alicia alina alison allison amanda amelia amina "
+    "amir amy ana anastasia andre andrea andreas andres andrew andrzej angela angelina anita anja ann anna "
+    "anne annette antoine anton antonia antonio arjun arthur ashley astrid ayesha barbara beatrice benedikt "
+    "benjamin bernadette bernard bernd bernhard beth betty beverly birgit bjorn bob brenda brian bridget "
+    "bruce bruno camille carl carla carlos carmen carol caroline catherine cecilia charles chiara chloe "
+    "chris christa christina christine christoph christopher claire clara claudia clemens colin connor "
+    "cynthia daisuke daniel daniela danielle darren david deborah deepak denise dennis derek diana diane "
+    "diego dieter dimitri dmitri dmitry dominik donald donna doris dorothy douglas dylan edith eduardo "
+    "edward eileen elena elias elif elisabeth elizabeth ella ellen emilia emily emma enrique eric erik erika "
+    "ernesto esther ethan eugene eva evelyn fatima federica federico felix fernanda fernando fiona florian "
+    "frances francesca francesco francisca francisco franz francois fritz gabriel gabriela gary george "
+    "gerald gerhard gianluca giovanni giulia giuseppe gloria gonzalo gordon greg gregor gregory guillaume "
+    "gustavo hannah hans harald harold harry hassan heather heidi heike heinrich helen helena helga henri "
+    "henrik henry hiroshi holger howard hussein ian ibrahim ignacio igor ines ingrid irene irina isaac "
+    "isabel isabella isabelle ivan jacob jacqueline jaime jakob jakub james jan jane janet janice jason "
+    "javier jean jeff jeffrey jennifer jeremy jerome jessica jill joachim joan joanna joao joe johan johann "
+    "johanna johannes john jonas jonathan jorge jose josef joseph joshua juan juliane julie julien juliette "
+    "jurgen justin kaitlyn karen karin karina karl karolina katarzyna kate katharina katherine kathleen "
+    "kathryn katja katrin kazuo keith kelly kenji kenneth kenta kevin khadija klaus konstantin krzysztof "
+    "kumar kurt kyle lara larissa larry lars laura lauren laurent lea leah leila lena leonardo leonie "
+    "leticia liam linda linus lisa lorenzo lothar louis louise luca lucas lucia lucy luigi luis luisa luiz "
+    "lukas lydia maciej magdalena mahmoud malgorzata manfred manuel manuela marcel marcia marco marcos "
+    "marcus margaret margarita maria mariam marie mario marion markus marta martha martin martina mary "
+    "maryam mateo mathias mathieu matteo matthew matthias maureen maurice maximilian megan mehmet melanie "
+    "melissa michael michaela michel michele michelle miguel mikhail mohamed mohammad mohammed monica monika "
+    "muhammad mustafa nadia nancy naomi natalia natalie natasha nathan nathalie nicholas nicole niklas "
+    "nikolai nils noah noor norbert nuria olaf oleg olga oliver olivia olivier omar oscar oskar otto pablo "
+    "pamela paolo patricia patrick paul paula paulina paulo pawel pedro peter petra philip philipp philippe "
+    "pierre piotr priya rachel rafael rajesh ralf ramon raquel raul rebecca regina renate ricardo richard "
+    "robert roberta roberto robin rodrigo roger roland roman ronald rosa rosemary roxanne rudolf ruth ryan "
+    "sabine sabrina sakura salma samantha samuel sandra sanjay santiago sara sarah satoshi sean sebastian "
+    "sergei sergey sergio sharon sheila shirley siegfried silvia simon simone sofie sonja sophia sophie "
+    "stefan stefanie stephan stephanie stephen steve steven stuart susan susanne suzanne svetlana sven "
+    "sylvia takashi takeshi tamara tanja tatiana teresa theodor theresa thomas tiago tiffany tim timothy "
+    "tobias tomas tomasz torsten tracy tyler ulrich ulrike ursula uwe valentina valeria vanessa vera "
+    "veronica vicente vikram vincent vincenzo vivian vladimir walter wanda wendy werner wilhelm william "
+    "wolfgang xavier yasmin yolanda youssef yuki yuri yusuf yvonne zachary zainab zoe zofia"
+)
