@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from redraft.web.tally import Tally
 
-WIDTH, HEIGHT = 960.0, 210.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 12.0, 18.0, 30.0
+WIDTH, HEIGHT = 960.0, 220.0
+LEFT, RIGHT, TOP, BOTTOM = 84.0, 36.0, 24.0, 36.0
 WIDEST = 48.0
 LABELS = 8
 """About how many bars have their date below."""
@@ -70,7 +70,7 @@ def time_bars(days: Sequence[tuple[str, Tally]], *, by_month: bool) -> TimeBars:
                 HEIGHT - BOTTOM - height,
                 height,
                 _length(min(later, value), top),
-                name if (len(names) - 1 - at) % every == 0 else "",
+                _label(name, by_month=by_month) if (len(names) - 1 - at) % every == 0 else "",
                 f"{name}: {_told(value, in_dollars=in_dollars)}",
                 name in known and in_dollars and known[name].unknown > 0,
             )
@@ -78,7 +78,7 @@ def time_bars(days: Sequence[tuple[str, Tally]], *, by_month: bool) -> TimeBars:
     return TimeBars(
         tuple(bars),
         tuple(
-            (HEIGHT - BOTTOM - _length(value, top), _told(value, in_dollars=in_dollars))
+            (HEIGHT - BOTTOM - _length(value, top), _tick(value, top, in_dollars=in_dollars))
             for value in (0.0, top / 2, top)
         ),
         "dollars" if in_dollars else "tokens",
@@ -105,9 +105,21 @@ def _nice(most: float) -> float:
 
 
 def _told(value: float, *, in_dollars: bool) -> str:
-    if not in_dollars:
-        return f"{value:,.0f}"
-    return f"${value:,.2f}" if value == 0 or value >= 1 else f"${value:.4f}".rstrip("0")
+    return f"${value:,.4f}" if in_dollars else f"{value:,.0f} tokens"
+
+
+def _tick(value: float, top: float, *, in_dollars: bool) -> str:
+    """Render a number of the scale, with the digits that its half needs."""
+    if in_dollars:
+        return f"${value:,.{max(2, 1 - floor(log10(top / 2)))}f}"
+    for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if top >= size:
+            return f"{value / size:g}{sign}"
+    return f"{value:g}"
+
+
+def _label(name: str, *, by_month: bool) -> str:
+    return name if by_month else f"{date.fromisoformat(name):%b %-d}"
 
 
 def _without_gaps(names: Sequence[str], *, by_month: bool) -> list[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.web.pages import agent, agents, diff, lesson, lessons, run, runs, spend, task, tasks
+from redraft.web.pages import agent, agents, compare, diff, lesson, lessons, run, runs, spend, task, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ PAGES: Sequence[Page] = (
     lesson.PAGE,
     agents.PAGE,
     agent.PAGE,
+    compare.PAGE,
     spend.PAGE,
 )
 CHANGES: Sequence[Change] = (*task.CHANGES, *lessons.CHANGES, *lesson.CHANGES, agent.FEEDBACK)

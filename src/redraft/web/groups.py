@@ -1,0 +1,86 @@
+"""Groups: the runs that are kept, by what they have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
+from redraft.web.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+LATEST = 200
+"""Runs of a group that are compared: the newest."""
+WITH, WITHOUT = "with notes or lessons", "without"
+
+
+def _option(name: str) -> Callable[[Entry], Any]:
+    return lambda entry: entry.options[name]
+
+
+BY: Mapping[str, Callable[[Entry], Any]] = {
+    "agent": attrgetter("name"),
+    "model": attrgetter("model"),
+    "task": attrgetter("task"),
+    "advice": lambda entry: WITH if entry.is_advised else WITHOUT,
+    "strategy": _option("revision_strategy"),
+    "revisions": _option("max_iterations"),
+    "threshold": _option("quality_threshold"),
+    "selection": _option("best_version_selection"),
+    "judge": _option("judge"),
+    "day": lambda entry: entry.created_at.astimezone(UTC).date(),
+    "run": attrgetter("run_id"),
+}
+IN_TIME = ("day", "run")
+IN_ORDER = ("revisions", "threshold")
+
+
+@dataclass(slots=True)
+class Group:
+    """Hold runs that have something in common: how many there are, and the newest of them."""
+
+    key: str
+    value: Any
+    runs: int = 0
+    newest: list[Entry] = field(default_factory=list[Entry])
+
+    def add(self, entry: Entry) -> None:
+        """Count a run that is older than those before."""
+        self.runs += 1
+        if self.runs <= LATEST:
+            self.newest.append(entry)
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks of the newest runs."""
+        return {entry.task for entry in self.newest}
+
+
+def groups_of(entries: Iterable[Entry], by: str, *, name: str = "", task: str = "") -> list[Group]:
+    """Put the runs that have ended into groups, of an agent and a task alone if wanted.
+
+    `entries` are the newest first. Groups of days and single runs come the newest first, those of numbers in
+    their order, others the largest first. Raises `ConfigError` for what runs can't be told apart by.
+    """
+    if by not in BY:
+        raise ConfigError(f"by {by!r} is none; {nearest(by, BY)}")
+    value_of, found = BY[by], dict[Any, Group]()
+    for entry in entries:
+        if entry.process is not None or (name and entry.name != name) or (task and entry.task != task):
+            continue
+        value = value_of(entry)
+        group = found.get(value)
+        if group is None:
+            group = found[value] = Group("" if value is None else str(value), value)
+        group.add(entry)
+    if by in IN_TIME:
+        return list(found.values())
+    if by in IN_ORDER:
+        return sorted(found.values(), key=lambda group: (group.value is None, group.value or 0))
+    return sorted(found.values(), key=lambda group: -group.runs)
