@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "workflow": (),
     "scripts": (),
     "journal": (),
+    "redaction": (),
     "lessons": (),
     "lessons_ranking": (),
     "lessons_real": (),

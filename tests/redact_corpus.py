@@ -10,6 +10,8 @@ LETTERS = LOWER + UPPER
 MIXED = LETTERS + DIGITS
 WEB = MIXED + "_-"
 HEX = DIGITS + "abcdef"
+LONG_ENOUGH_TO_TELL = 5
+"""Characters of a secret that say something of it."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,14 @@ class Row:
     name: str
     text: str
     secret: str
+
+
+def leaks(row, text):
+    """Say whether a piece of the secret is in a text that was not in what stood around it."""
+    around = row.text.replace(row.secret, "")
+    size = LONG_ENOUGH_TO_TELL
+    pieces = {row.secret[at : at + size] for at in range(len(row.secret) - size + 1)}
+    return any(piece in text and piece not in around for piece in pieces)
 
 
 class Maker:

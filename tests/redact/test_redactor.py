@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from redact_corpus import MIXED, Maker, reported_rows, secret_rows, told_rows
+from redact_corpus import MIXED, Maker, leaks, reported_rows, secret_rows, told_rows
 from redact_harmless import harmless_texts
 from redraft.redact.kinds import Category, Kind, mark
 from redraft.redact.redactor import Redactor
@@ -15,19 +15,10 @@ RECALL = 0.97
 RECALL_AS_REPORTED = 0.9
 RECALL_AS_TOLD = 0.95
 FALSE_ALARMS = 0.01
-LONG_ENOUGH_TO_TELL = 5
 SECONDS = 5  # for the worst; a text that hangs takes hours
 
 EVERYTHING = Redactor(also=list(Category))
 LONG = 100_000
-
-
-def leaks(row, text):
-    """Say whether a piece of the secret is in a text that was not in what stood around it."""
-    around = row.text.replace(row.secret, "")
-    size = LONG_ENOUGH_TO_TELL
-    pieces = {row.secret[at : at + size] for at in range(len(row.secret) - size + 1)}
-    return any(piece in text and piece not in around for piece in pieces)
 
 
 @pytest.mark.parametrize("seed", [7, 8])

@@ -1,0 +1,116 @@
+"""Redaction: what is found of many secrets, what is touched of harmless texts, and how long it takes."""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING, Any
+
+from _measure import PROJECT, options, publish, table, verdict
+
+from redraft.redact.kinds import Category
+from redraft.redact.redactor import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+SEEDS = range(21, 26)
+RECALL, FALSE_ALARMS, MS_PER_KB = 0.97, 0.02, 5.0
+REPORT = 1024
+"""Characters of a report."""
+REPORTS = 100
+REPEATS = 3
+
+EVERYTHING = Redactor(also=tuple(Category))
+
+
+def found_table(corpora: dict[str, Callable[[int], list[Any]]], leaks: Callable[[Any, str], bool]) -> str:
+    """Render the share of secrets that are withheld, a corpus a line."""
+    rows: list[Sequence[object]] = []
+    found, count = 0, 0
+    for name, make in corpora.items():
+        texts = [row for seed in SEEDS for row in make(seed)]
+        here = sum(not leaks(row, EVERYTHING.redact(row.text).text) for row in texts)
+        rows.append((name, len(texts), f"{here / len(texts):.3f}", ""))
+        found, count = found + here, count + len(texts)
+    share = found / count
+    rows.append(("all", count, f"{share:.3f}", f">= {RECALL}: {verdict(-share, -RECALL)}"))
+    return table(["secrets", "texts", "withheld", "target"], rows)
+
+
+def alarms_table(harmless: list[str]) -> str:
+    """Render the share of harmless texts in which something is withheld."""
+    touched = sum(not EVERYTHING.is_clean(text) for text in harmless)
+    share = touched / len(harmless)
+    target = f"<= {FALSE_ALARMS}: {verdict(share, FALSE_ALARMS)}"
+    return table(
+        ["harmless texts", "touched", "share", "target"], [(len(harmless), touched, f"{share:.3f}", target)]
+    )
+
+
+def times_table(secret: list[str], harmless: list[str]) -> str:
+    """Render the median of milliseconds for a KB, and for a text, over texts of a kind."""
+    dice = Random(1)
+    dice.shuffle(secret)
+    dice.shuffle(harmless)
+    kinds = {
+        "reports of 1 KB with a secret": [
+            filled([line], harmless[at::REPORTS]) for at, line in enumerate(secret[:REPORTS])
+        ],
+        "1 KB of nothing but secrets": [filled([], dice.sample(secret, 60)) for _ in range(REPORTS)],
+        "lines with a secret": secret[: 3 * REPORTS],
+        "harmless texts": harmless[: 3 * REPORTS],
+    }
+    rows: list[Sequence[object]] = []
+    for name, texts in kinds.items():
+        taken = [milliseconds(text) for text in texts]
+        each = [took / (len(text.encode()) / 1024) for took, text in zip(taken, texts, strict=True)]
+        length = round(median(map(len, texts)))
+        target = f"<= {MS_PER_KB:g}: {verdict(median(each), MS_PER_KB)}" if length >= REPORT else ""
+        rows.append((name, length, f"{median(taken):.2f}", f"{median(each):.2f}", target))
+    return table(["at the median", "characters", "ms", "ms/KB", "target"], rows)
+
+
+def filled(lines: list[str], others: Iterable[str]) -> str:
+    """Return lines, and others around them, until they are as long as a report."""
+    lines = list(lines)
+    for other in others:
+        if sum(map(len, lines)) >= REPORT:
+            break
+        lines.insert(len(lines) // 2, other)
+    return "\n".join(lines)
+
+
+def milliseconds(text: str) -> float:
+    best = float("inf")
+    for _ in range(REPEATS):
+        began = process_time()
+        EVERYTHING.redact(text)
+        best = min(best, process_time() - began)
+    return best * 1000
+
+
+def main() -> None:
+    given = options(__doc__).parse_args()
+    sys.path.insert(0, str(PROJECT / "tests"))
+    import redact_corpus
+    from redact_harmless import harmless_texts
+
+    corpora = {
+        "shapes, settings, code, commands, prose": redact_corpus.secret_rows,
+        "in passing, as in reports": redact_corpus.reported_rows,
+        "without a name, as told": redact_corpus.told_rows,
+    }
+    secret = [row.text for make in corpora.values() for row in make(SEEDS[0])]
+    parts = (
+        found_table(corpora, redact_corpus.leaks),
+        alarms_table(harmless_texts()),
+        times_table(secret, harmless_texts()),
+    )
+    publish("redaction", "\n\n".join(parts), write=given.write)
+
+
+if __name__ == "__main__":
+    main()
