@@ -63,7 +63,9 @@ def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item
     """Return the items under a key as they were: what is new stands at the end, what is gone says where."""
     added = sum(change.before is None for change in changes)
     replaced = {change.id: change.before for change in changes if change.before and change.after}
-    left = [replaced.get(str(item.get("id")), item) for item in items[: len(items) - added]]
+    left = list(items[: len(items) - added])
+    if replaced:
+        left = [replaced.get(str(item.get("id")), item) for item in left]
     gone = [(change.at, change.before) for change in changes if change.before and not change.after]
     for at, item in sorted(gone, key=lambda one: one[0] or 0):
         left.insert(at or 0, item)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.agents import AgentSummary
 from redraft.cycles.cycle_document import summary_document
+from redraft.cycles.feedback import Feedback
 from redraft.web.cycle_view import CycleView, cycle_view, without_keys
 from redraft.web.page import Asked, Page
 
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentsView:
-    """Hold the agents by name, with the plans of those that wait for a person."""
+    """Hold the agents by name, and the plans of those that wait for a person.
+
+    `heard` is the feedback that each of those has, as `agents` has them; of the others it is empty.
+    """
 
     agents: tuple[AgentSummary, ...]
+    heard: tuple[tuple[Feedback, ...], ...]
     waiting: tuple[tuple[AgentSummary, CycleView], ...] = ()
 
 
@@ -26,7 +31,15 @@ async def agents(asked: Asked) -> AgentsView:
     """Read how all agents stand."""
     seen = await asked.project.agents.all()
     slim = tuple(replace(one, last=_slim(one.last)) for one in seen)
-    return AgentsView(await asked.project.shown(slim, whole=asked.whole))
+    heard = [await _heard(asked, one) for one in seen]
+    return await asked.project.shown(AgentsView(slim, tuple(heard)), whole=asked.whole)
+
+
+async def _heard(asked: Asked, agent: AgentSummary) -> tuple[Feedback, ...]:
+    if agent.last is None or agent.last.status != "waiting" or not agent.pending:
+        return ()
+    view = await asked.project.agents.view(agent.name)
+    return tuple(await view.pending())
 
 
 def _slim(cycle: CycleRecord | None) -> CycleRecord | None:
@@ -40,8 +53,8 @@ def _slim(cycle: CycleRecord | None) -> CycleRecord | None:
 
 def _arranged(view: AgentsView) -> AgentsView:
     waiting = tuple(
-        (one, cycle_view(one.last))
-        for one in view.agents
+        (one, cycle_view(one.last, heard))
+        for one, heard in zip(view.agents, view.heard, strict=True)
         if one.last is not None and one.last.status == "waiting"
     )
     return replace(view, waiting=waiting)

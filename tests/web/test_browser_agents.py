@@ -1,0 +1,187 @@
+"""The pages of agents in a real browser, with agents that really go round meanwhile."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from agents import World
+from dashboards import TOKEN, chromium, served
+from kept_agents import went_round
+
+TESTS = Path(__file__).parents[1]
+HOSTILE = "<img src=x onerror=alert(1)>"
+PAGES = {
+    "agents": "agents",
+    "an agent": "agents/monitor",
+    "a cycle": "agents/monitor?cycle=4",
+    "a hostile name": f"agents/{quote(HOSTILE, safe='')}",
+}
+WAITS = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from agents import World
+from kept_agents import waiting
+
+async def main():
+    world = World(9)
+    async with waiting(sys.argv[2], world) as cycle:
+        await cycle
+    print([int(level) for level in world.levels])
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project with an agent that went round, and one of a hostile name that fails."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "redraft.toml").touch()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("REDRAFT_HOME", ".redraft")
+        asyncio.run(went_round(6))
+        asyncio.run(went_round(2, HOSTILE, world=World(-1)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(project):
+    with served(project) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser(place):  # when the agents went round: inside, no other event loop can run
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, place):
+    """Open pages, with a key, in windows whose console must stay empty."""
+    contexts, complaints = [], []
+
+    def opened(path, scheme="light"):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.goto(f"{place}?token={TOKEN}")
+        page.goto(f"{place}{path}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    # That a change was refused is no complaint about the page, which says why.
+    assert [one for one in complaints if "400" not in one] == []
+
+
+@contextmanager
+def waits(project, name):
+    """A process in which an agent waits for a person."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS, str(TESTS), name],
+        cwd=project,
+        env={**os.environ, "REDRAFT_HOME": ".redraft"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def remembered(project, agent):
+    """Return what the command says that an agent remembers."""
+    command = [sys.executable, "-m", "redraft", "cycle", "memory", agent, "--json"]
+    environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
+    told = subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True).stdout
+    return json.loads(told)["memory"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_each_page_is_accessible_and_fits(opened, path, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(path, scheme)
+    for fold in page.locator("details").all():
+        fold.evaluate("fold => fold.open = true")
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    name = f"hall-{scheme}"
+    page = opened("agents", scheme)
+    with waits(project, name) as process:
+        card = page.get_by_role("region", name=f"{name} waits for you")
+        card.get_by_text("rate is high").wait_for(timeout=20_000)
+        serious = [
+            one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+        card.get_by_role("combobox").select_option("1-1")
+        card.get_by_label("Message").fill("not the first")
+        card.get_by_role("button", name="Reject").click()
+        page.get_by_text(f"{name} has it: reject 1-1 in cycle 1").wait_for()
+        card.get_by_text("✗ rejected").wait_for(timeout=10_000)
+        card.get_by_role("link", name=name).click()
+        card = page.get_by_role("region", name="It waits for you")
+        card.get_by_label("Parameters").fill('{"level": 3}')
+        card.get_by_role("button", name="Do it with these parameters").click()
+        page.get_by_role("heading", name="Cycle 1 ✓ finished").wait_for(timeout=15_000)
+        card.wait_for(state="hidden")
+        assert process.wait(timeout=20) == 0
+        assert json.loads(process.stdout.read()) == [3]
+    said = remembered(project, name)["feedbackHistory"]
+    assert [(one["verdict"], one["message"]) for one in said] == [("reject", "not the first"), ("modify", "")]
+
+
+def test_feedback_is_left_by_keyboard_and_what_is_typed_survives_what_moves(opened, project):
+    first, second = opened("agents/monitor"), opened("agents/monitor?cycle=4")
+    second.get_by_label("Message").fill("still being written")
+    first.get_by_label("Your name").focus()
+    first.keyboard.type("Ada")
+    first.get_by_label("Message").fill("it was right")
+    first.get_by_role("button", name="Approve").focus()
+    first.keyboard.press("Enter")
+    first.get_by_text("monitor has it: approve in cycle 6; its next cycle takes it into account.").wait_for()
+    assert first.get_by_label("Message").input_value() == ""
+    second.get_by_text("approve, cycle 6: it was right").wait_for(timeout=10_000)
+    assert second.get_by_label("Message").input_value() == "still being written"
+    first.get_by_role("button", name="Modify").click()
+    first.get_by_text("The parameters must be a JSON object").wait_for()
+
+
+def test_two_cycles_are_compared_from_the_page(opened):
+    page = opened("agents/monitor")
+    page.get_by_label("From the end of cycle").fill("3")
+    page.get_by_label("to that of").fill("4")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/agents/monitor?from=3&to=4*")
+    page.locator("#changes").get_by_text("- retired").wait_for()
+    page.get_by_role("link", name="2", exact=True).click()
+    page.get_by_role("heading", name="Cycle 2 ✓ finished").wait_for()
