@@ -104,6 +104,7 @@ FILES = {
     "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),
     # what asks a model
     "an analysis of nothing": (stage("reason", "type: analyze\nname: a"), 5, "reason", "a", None, "'analyze' needs a 'prompt', or in its config 'rules' or a 'function'"),
+    "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it is for a 'function', and there is none"),
     "an evaluation of nothing": (stage("actuate", "type: evaluate\nname: a"), 5, "actuate", "a", None, "'checks' or a 'function'"),
     "a prompt without a schema": (stage("reason", ANALYZE + "prompt: hello"), 5, "reason", "a", None, "needs an 'outputSchema'"),
     "a schema without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\noutputSchema: {}"), 8, "reason", "a", "outputSchema", "goes with a 'prompt'"),

@@ -1,6 +1,8 @@
 """Functions of the program: what they are given, and what they may give."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -9,6 +11,7 @@ import pytest
 from cycling import cycle_of, run, spec_of
 from redraft.core.errors import ConfigError, OutputError
 from redraft.cycles.functions import call_function
+from redraft.cycles.thread import in_thread
 
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "look"}}])
 
@@ -92,3 +95,61 @@ def test_a_function_that_is_not_there_is_named():
     cycle, _ = cycle_of(SPEC, functions={"look": print})
     with pytest.raises(ConfigError, match=r"'lock'.*'look'"):
         run(call_function(cycle, "lock", {}))
+
+
+async def slow():
+    await asyncio.sleep(30)
+
+
+async def gives_up():
+    raise TimeoutError("the line is busy")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (slow, r"the function 'look' has not ended within 20 ms"),
+        (lambda: threading.Event().wait(5), r"the function 'look' has not ended within 20 ms"),
+        (gives_up, "^the line is busy$"),
+    ],
+)
+def test_a_function_has_its_time(function, message):
+    cycle, _ = cycle_of(SPEC, functions={"look": function})
+    with pytest.raises(TimeoutError, match=message):
+        run(call_function(cycle, "look", {}, timeout_ms=20))
+
+
+def raises_stop():
+    raise StopIteration
+
+
+def ends():
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [(raises_stop, RuntimeError), (ends, SystemExit), (lambda: 1 / 0, ZeroDivisionError)],
+)
+def test_what_a_thread_raises_is_raised(function, error):
+    with pytest.raises(error):
+        asyncio.run(in_thread(function))
+
+
+def test_neither_the_loop_nor_the_process_waits_for_a_function_that_hangs():
+    program = """
+import asyncio, time
+from redraft.cycles.thread import in_thread
+
+async def main():
+    try:
+        await asyncio.wait_for(in_thread(lambda: time.sleep(600)), 0.05)
+    except TimeoutError:
+        print("over")
+
+asyncio.run(main())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert (found.stdout, found.stderr) == ("over\n", "")

@@ -35,9 +35,12 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
             anomalies.extend(_found(rule, cycle))
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be judged: {said(error)}")
-    function = substage.config.function
-    if function is not None:
-        _merge(analysis, await cycle.step(step, object, call_function, cycle, function, {}), substage.name)
+    config = substage.config
+    if config.function is not None:
+        given = await cycle.step(
+            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+        )
+        _merge(analysis, given, substage.name)
     if substage.prompt is not None:
         prompt, schema = substage.prompt, substage.output_schema
         reply = await asked(cycle, step, prompt, schema, substage.model, reasoning=True)

@@ -170,6 +170,8 @@ class _Check:
             kind, rules = "rules", substage.config.rules
         if substage.prompt is None and not rules and substage.config.function is None:
             self.fail(way, f"{substage.type!r} needs a 'prompt', or in its config '{kind}' or a 'function'")
+        if substage.config.function is None and substage.config.timeout_ms is not None:
+            self.fail((*way, "config", "timeoutMs"), "it is for a 'function', and there is none")
         if substage.prompt is None:
             for key, value in (("outputSchema", substage.output_schema), ("model", substage.model)):
                 if value is not None:

@@ -34,10 +34,12 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
     checks = [_checked(check, cycle) for check in substage.config.checks]
     verdicts = [evaluation[SUCCESS]] if SUCCESS in evaluation else []
     verdicts += [check["passed"] for check in checks]
-    function = substage.config.function
-    if function is not None:
-        given = await cycle.step(step, object, call_function, cycle, function, {})
-        verdicts += _taken(evaluation, given, function)
+    config = substage.config
+    if config.function is not None:
+        given = await cycle.step(
+            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+        )
+        verdicts += _taken(evaluation, given, config.function)
     if substage.prompt is not None:
         reply = await asked(cycle, step, substage.prompt, substage.output_schema, substage.model)
         verdicts += _taken(evaluation, reply, substage.name)

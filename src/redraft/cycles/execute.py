@@ -122,7 +122,9 @@ async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle)
         call = http_call(action, outward_scopes(cycle, seen))
         return await fetched(replace(call, headers={**call.headers, KEY_HEADER: key}))
     if isinstance(action, FunctionAction):
-        return await call_function(cycle, action.function, action.with_, seen, key)
+        return await call_function(
+            cycle, action.function, action.with_, seen, key, timeout_ms=action.timeout_ms
+        )
     message = shortened(visible(render_text(action.message, scopes_of(cycle, seen))), LONGEST_LINE)
     data = {"severity": action.severity, "message": message}
     logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import timeout
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.calls import awaited
@@ -11,6 +13,7 @@ from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.cycles.data import plain_data
 from redraft.cycles.rendering import outward_scopes, render
+from redraft.cycles.thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,12 +27,15 @@ async def call_function(
     given: Mapping[str, Any],
     action: Mapping[str, Any] | None = None,
     idempotency_key: str = "",
+    *,
+    timeout_ms: int | None = None,
 ) -> Any:
     """Return what a function gives as plain JSON data; one that is not async runs in a thread.
 
     It is called with `given`, rendered, as keywords; a parameter `state` is filled with a copy of the
     cycle's state, `idempotency_key` with that of the action. Raises what the function raises, `OutputError`
-    for what is no plain data.
+    for what is no plain data, `TimeoutError` where it takes longer than `timeout_ms`; one in a thread goes on
+    all the same.
     """
     function = cycle.means.functions.get(name)
     if function is None:
@@ -41,7 +47,22 @@ async def call_function(
         keywords["state"] = to_json(cycle.state.scopes())
     if "idempotency_key" in takes:
         keywords["idempotency_key"] = idempotency_key
-    return plain_data(await awaited(function)(**keywords), f"The function {name!r}")
+    limit = timeout(None if timeout_ms is None else timeout_ms / 1000)
+    try:
+        async with limit:
+            value = await _called(function, keywords)
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"the function {name!r} has not ended within {timeout_ms:,} ms") from error
+        raise
+    return plain_data(value, f"The function {name!r}")
+
+
+async def _called(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
+    if awaited(function) is function:
+        return await function(**keywords)
+    value = await in_thread(partial(function, **keywords))
+    return await value if inspect.isawaitable(value) else value  # a lambda around an async function
 
 
 # An agent calls the same functions in every cycle, and inspecting one takes longer than many a call. By id,

@@ -37,9 +37,12 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
             _by_rule(rule, cycle, step)
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule for {rule.action!r} can't be judged: {said(error)}")
-    function = substage.config.function
-    if function is not None:
-        _take(await cycle.step(step, object, call_function, cycle, function, {}), cycle, step)
+    config = substage.config
+    if config.function is not None:
+        given = await cycle.step(
+            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+        )
+        _take(given, cycle, step)
     if substage.prompt is not None:
         schema = substage.output_schema or _schema(cycle)
         prompt = f"{substage.prompt.rstrip()}\n\n{_choice(cycle)}"

@@ -99,7 +99,9 @@ async def _asked(substage: SenseSubstage, cycle: Cycle) -> Sensed:
     if isinstance(substage, CsvSense):
         return Sensed(await _csv(substage, cycle))
     if isinstance(substage, FunctionSense):
-        return Sensed(await call_function(cycle, substage.config.function, substage.config.with_))
+        config = substage.config
+        value = await call_function(cycle, config.function, config.with_, timeout_ms=config.timeout_ms)
+        return Sensed(value)
     return await _messages(substage, cycle)
 
 

@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from redraft.cycles.spec_parts import Check, Expression, Name, Named, Prompted, Request, Strict, Template
+from redraft.cycles.spec_parts import (
+    Call,
+    Check,
+    Expression,
+    Name,
+    Named,
+    Prompted,
+    Request,
+    Strict,
+    Template,
+)
 
 
 class Action(Strict):
@@ -27,7 +37,7 @@ class ApiCallAction(Action, Request):
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
 
 
-class FunctionAction(Action):
+class FunctionAction(Action, Call):
     """Call a function of the program."""
 
     type: Literal["function"]
@@ -62,7 +72,7 @@ class ExecuteConfig(Strict):
     actions: list[AnyAction] = Field(min_length=1)
 
 
-class EvaluateConfig(Strict):
+class EvaluateConfig(Call):
     """Configure without a model how it is seen whether the actions worked."""
 
     checks: list[Check] = Field(default_factory=list[Check])

@@ -43,6 +43,14 @@ class Prompted(Named):
     model: str | None = Field(None, description="Default: the agent's.")
 
 
+class Call(Strict):
+    """Call a function of the program."""
+
+    timeout_ms: Milliseconds | None = Field(
+        None, description="How long the function may take, in milliseconds. Default: as long as it does."
+    )
+
+
 class Rule(Strict):
     """Name something that is to be found where a condition holds."""
 

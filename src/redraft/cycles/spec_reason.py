@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from redraft.cycles.spec_parts import (
+    Call,
     Check,
     Expression,
     Milliseconds,
@@ -19,7 +20,7 @@ from redraft.cycles.spec_parts import (
 )
 
 
-class AnalyzeConfig(Strict):
+class AnalyzeConfig(Call):
     """Configure an analysis without a model: by rules, or by a function of the program."""
 
     rules: list[Rule] = Field(default_factory=list[Rule], description="Those that hold are anomalies.")
@@ -35,7 +36,7 @@ class PlanRule(Strict):
     reason: Template = ""
 
 
-class PlanConfig(Strict):
+class PlanConfig(Call):
     """Configure a plan without a model."""
 
     rules: list[PlanRule] = Field(default_factory=list[PlanRule])

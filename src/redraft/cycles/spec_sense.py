@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from redraft.cycles.spec_parts import Name, Named, Request, Strict, Template
+from redraft.cycles.spec_parts import Call, Name, Named, Request, Strict, Template
 
 
 class Source(Strict):
@@ -39,7 +39,7 @@ class MessagesSource(Source):
     most: int = Field(100, ge=1, description="The newest so many.")
 
 
-class FunctionSource(Source):
+class FunctionSource(Source, Call):
     """Configure a function of the program as a source."""
 
     function: Name
