@@ -206,3 +206,47 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@contextlib.contextmanager
+def windows(browser, place):
+    """Yield what opens pages, with a key, in windows of their own, whose consoles must stay empty."""
+    contexts, complaints = [], []
+
+    def opened(path, scheme="light"):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{place}?token={TOKEN}")
+        page.goto(f"{place}{path}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    # That a page was not found, or a change refused, is no complaint about the page that says so.
+    assert [one for one in complaints if "404" not in one and "400" not in one] == []
+
+
+def inaccessible(page):
+    """What axe finds to be serious on a page with all that folds unfolded."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    for fold in page.locator("details").all():
+        fold.evaluate("fold => fold.open = true")
+    # The script is injected as a test's own, past the page's policy.
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+
+
+def is_within(page, width):
+    """Whether a page has nothing beyond a window so narrow."""
+    page.set_viewport_size({"width": width, "height": 740})
+    return page.evaluate("document.documentElement.scrollWidth") <= width

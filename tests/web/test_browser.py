@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dashboards import TOKEN, chromium, described, put, served
+from dashboards import chromium, described, inaccessible, is_within, put, served, windows
 from kept import ran
 from redraft.stores.sqlite import SqliteStore
 
@@ -73,42 +73,16 @@ def browser(place):  # when the runs are made: inside, no other event loop can r
 @pytest.fixture
 def opened(browser, place):
     """Open pages, with a key, in windows whose console must stay empty."""
-    contexts, complaints = [], []
-
-    def opened(path, scheme="light", *, expected=()):
-        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
-        contexts.append(context)
-        page = context.new_page()
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
-        )
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{place}?token={TOKEN}")
-        page.goto(f"{place}{path}")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    # That a page was not found is no complaint about the page that says so.
-    assert [one for one in complaints if "404" not in one] == []
+    with windows(browser, place) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
 def test_each_page_is_accessible_and_fits(opened, path, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened(path, scheme)
-    for fold in page.locator("details").all():
-        fold.evaluate("fold => fold.open = true")
-    # The script is injected as a test's own, past the page's policy.
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert inaccessible(page) == []
+    assert is_within(page, 360)
 
 
 def test_first_paint_is_quick(opened):
