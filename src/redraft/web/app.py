@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -183,12 +184,13 @@ class Site:
     def _frame(self, request: Request, page: Page | None, mark: str | None) -> dict[str, Any]:
         """Return what all pages have around them."""
         query = f"?{request.url.query}" if request.url.query else ""
+        path = quote(request.scope["path"], errors="surrogatepass")
         return {
             "nonce": request.state.nonce if "nonce" in request.scope.get("state", {}) else "",
             "nav": [(one.nav, one.path, one is page) for one in PAGES if one.nav],
             "path": request.url.path,
-            "json": "" if page is None else f"{request.url.path}.json{query}",
-            "events": "" if not mark else f"{request.url.path}.events{query}",
+            "json": "" if page is None else f"{path}.json{query}",
+            "events": "" if not mark else f"{path}.events{query}",
             "mark": mark,
             "place": self.project.place,
         }

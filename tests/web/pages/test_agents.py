@@ -71,9 +71,9 @@ def test_a_plan_that_waits_is_decided_on_where_it_is_shown(project):
 def test_what_was_said_of_one_action_is_shown_while_the_other_waits(project):
     async def main():
         async with visited() as client, waiting():
+            general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
             said = {"verdict": "approve", "cycle": "1", "action": "1-2"}
             await client.post("/agents/controlled/feedback", json=said)
-            general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
             for _ in range(100):  # between two verdicts it is under way for a moment
                 page = Seen((await client.get("/agents/controlled")).text)
                 if "It waits for you" in page.words:
@@ -97,7 +97,9 @@ def test_a_hostile_name_is_shown_harmlessly(project, name):
         async with visited() as client:
             listed = await client.get("/agents")
             [link] = [one for one in Seen(listed.text).links if one.startswith("/agents/")]
-            return listed, await client.get(link), await client.get(f"{link}.json")
+            page = await client.get(link)
+            [data] = [one for one in Seen(page.text).links if one.endswith(".json")]
+            return listed, page, await client.get(data)
 
     listed, page, document = asyncio.run(main())
     assert document.json()["name"] == name
