@@ -42,18 +42,20 @@ class Chronicle:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def read(self, patience: float = PATIENCE) -> None:
-        """Tell what is new, and for no more than `patience` seconds what was there before.
+        """Tell what is new, and a portion of what was there before, or as many as take `patience` seconds.
 
         Raises `StoreError` where it can't be read.
         """
         async with self._lock:
             await self._read_new()
             until = monotonic() + patience
-            while not self.is_whole and monotonic() < until:
+            while not self.is_whole:
                 page = await self._page(self._oldest, MOST)
                 self._tell(page)
                 self._oldest = page[-1] if page else self._oldest
                 self.is_whole = len(page) < MOST
+                if monotonic() >= until:
+                    break
 
     async def _read_new(self) -> None:
         began, since = datetime.now(UTC), self._since
