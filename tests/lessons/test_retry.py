@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from learners import REPLY, learning
 from lessons_made import FAILURE, lesson
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError, EscalationError
@@ -322,3 +323,27 @@ def test_a_run_of_an_agent_says_itself_whether_it_succeeded():
     assert "scored" in outcome.transcript
     assert outcome.run_id
     assert lessons.approved == [("a/1", "attempt 2 did better with it than attempt 1")]
+
+
+@pytest.mark.parametrize("task", ["Say yes.", Task("Say yes.")], ids=["text", "task"])
+@pytest.mark.parametrize("auto", [True, False], ids=["on its own", "when asked"])
+def test_a_run_that_raised_is_reflected_on_once(tmp_path, task, auto):
+    asked = []
+
+    def answer(request):
+        if request.role == "reflection":
+            asked.append(request)
+            return REPLY
+        raise ValueError("E4031")
+
+    async def main():
+        async with learning(tmp_path, auto=auto) as lessons:
+            agent = Agent(ScriptedModel(answer), lessons=lessons, keep=False)
+            retried = lessons.with_model(ScriptedModel(answer))
+            with pytest.raises(EscalationError) as caught:
+                await retry_with_lessons(agent.run, task, lessons=retried, max_retries=2)
+            assert len(asked) == 3
+            assert await lessons.due() == []
+            assert None not in caught.value.lessons
+
+    run_sync(main())

@@ -25,6 +25,7 @@ from redraft.lessons.learning import Learning, given
 from redraft.lessons.memory import Memory
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.query import Found, Query
+from redraft.lessons.raised import Raised
 from redraft.lessons.settling import Settling
 from redraft.lessons.upkeep import Problem, Upkeep
 from redraft.lessons.writing import FORMS, MANDATORY
@@ -91,6 +92,7 @@ class Lessons:
     _learning: Learning = field(init=False, repr=False)
     _fulfilling: Fulfilling = field(init=False, repr=False)
     _upkeep: Upkeep = field(init=False, repr=False)
+    _raised: Raised = field(init=False, repr=False, default_factory=Raised)
 
     def __post_init__(self) -> None:
         settings = load_settings()
@@ -132,7 +134,8 @@ class Lessons:
         outcome = what if isinstance(what, Outcome) else outcome_of(what, trusted=self.trusted)
         if outcome is None:
             return None
-        outcome = replace(outcome, trusted=outcome.trusted or self.trusted)
+        run_id = self._raised.run_of(outcome)
+        outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
         if content is not None:
             written = await asyncio.to_thread(given, content, outcome.status)
             return await self._learning.file(outcome, written, by_hand=True)
@@ -229,6 +232,7 @@ class Lessons:
         outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model
         if outcome is None:
             return
+        self._raised.add(outcome)
         await self._fulfilling.begin(outcome)
         if model is not None and not isinstance(error, ModelError):  # what has just failed says little
             await self._fulfilling.fulfil(outcome, model)
