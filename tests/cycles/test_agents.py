@@ -210,3 +210,30 @@ def test_pruning_keeps_what_is_asked_for():
 
     counts, left = run(main())
     assert (counts["cycles"], left) == (4, [6, 5])
+
+
+def test_what_a_person_says_of_a_plan_that_was_abandoned_decides_on_it_when_it_goes_on():
+    asks = "      - {type: authorize, name: asks, config: {mode: controlled}}\n  actuate:"
+    text = named("asking", MONITOR.replace("  actuate:", asks, 1))
+
+    async def main():
+        waits = asyncio.Event()
+        store, world = MemoryStore(), World()
+
+        def hear(event):
+            if isinstance(event, CycleWaiting):
+                waits.set()
+
+        async with monitor(world, text=text, storage=store, on_event=hear) as agent:
+            going = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            going.cancel()
+            await asyncio.wait([going])
+        view = await agent_view("asking")
+        assert (await view.summary()).status == "abandoned"
+        assert (await view.send_feedback("modify", changes={"level": 4})).cycle == 1
+        async with monitor(world, text=text, storage=store) as agent:
+            result = await agent.run_cycle()
+        return result.number, world.levels
+
+    assert run(main()) == (1, [4])

@@ -195,7 +195,7 @@ class CycleAgent:
         place of the planned ones. Raises `ConfigError` for what is no feedback.
         """
         at = await self.opened()
-        if cycle is None and self._record is not None and self._record.status == "waiting":
+        if cycle is None and self._record is not None and self._record.is_undecided:
             cycle = self._record.number
         feedback = await at.post.feedback(
             verdict, message, cycle=cycle, action=action, changes=changes, by=by

@@ -124,8 +124,7 @@ class AgentView:
         """Say what a person thinks, as `CycleAgent.send_feedback` does."""
         if cycle is None:
             newest = await self.cycles(limit=1)
-            waits = bool(newest) and newest[0].status == "waiting"
-            cycle = newest[0].number if waits else None
+            cycle = newest[0].number if newest and newest[0].is_undecided else None
         post = Post(self._store, self._withheld)
         feedback = await post.feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
         ring(self.name)

@@ -57,6 +57,11 @@ class CycleRecord:
     waits_until: datetime | None = None
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether a person may still decide on its plan: it waits for that, or may do so when it goes on."""
+        return self.status in ("waiting", "abandoned")
+
+    @property
     def key(self) -> str:
         """The key of its record."""
         return f"{self.number:010d}"
