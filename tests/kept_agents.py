@@ -47,12 +47,12 @@ def learning(cycle):
     return json.dumps(found | ({"deprecatedPatterns": ["p1-1"]} if cycle == 4 else {}))
 
 
-async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replies=None):
+async def went_round(cycles, name="monitor", *, world=None, text=MONITOR, replies=None, storage="project"):
     """Run an agent of this project for so many cycles."""
     count = iter(range(1, 1_000))
     replies = replies or (lambda request: learning(next(count)))
     named = text.replace("name: monitor", f"name: {json.dumps(name)}", 1)
-    async with monitor(world, text=named, storage="project", replies=replies) as agent:
+    async with monitor(world, text=named, storage=storage, replies=replies) as agent:
         for _ in range(cycles):
             await agent.run_cycle()
 

@@ -97,5 +97,7 @@ def _gone(item: Item, retired: Collection[str] | None) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return shortened(text, LONGEST)

@@ -5,6 +5,7 @@ import pytest
 from agents import World
 from dashboards import HOSTILE, Seen
 from kept_agents import project, visited, waiting, went_round
+from redraft.cycles.long_term import storage_of
 from redraft.cycles.places import _project_store_of
 from redraft.stores.base import Record
 
@@ -141,3 +142,34 @@ def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
     listed, page = asyncio.run(main())
     assert "✗ interrupted" in listed.words
     assert "Its process is gone" in page.words
+
+
+def test_agents_of_a_long_term_storage_are_seen_and_told(project, postgres, monkeypatch):
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", postgres.url)
+
+    async def main():
+        await went_round(2, storage=None)
+        async with visited() as client:
+            said = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
+            found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
+        await storage_of().aclose()
+        return said, *found
+
+    said, listed, page = asyncio.run(main())
+    assert said.json()["happened"].startswith("monitor has it: approve in cycle 2")
+    assert "✓ finished 2 just now" in Seen(listed.text).words
+    assert "kept in the network" in Seen(page.text).words
+    assert "approve, cycle 2" in Seen(page.text).words
+
+
+def test_a_long_term_storage_that_is_away_is_told(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://127.0.0.1:1/nothing")
+
+    async def main():
+        async with visited() as client:
+            found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
+        await storage_of().aclose()
+        return found
+
+    for answer in asyncio.run(main()):
+        assert (answer.status_code, "127.0.0.1" in answer.text) == (503, True), answer.text
