@@ -19,7 +19,7 @@ PATIENCE = 0.05
 """Seconds that one question waits for what was not read yet."""
 FIRST, MOST = 25, 200
 """Records that are read at once: few at first, since mostly few are new."""
-OVERLAP = timedelta(minutes=1)
+OVERLAP = timedelta(seconds=10)
 """How far back from the last reading is read again: what was begun before may have been written after."""
 
 
