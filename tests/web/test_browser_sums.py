@@ -1,0 +1,98 @@
+"""What was spent, and groups compared, in a real browser, over runs of agents with a scripted model."""
+
+import asyncio
+
+import pytest
+
+from dashboards import chromium, inaccessible, is_within, served, windows
+from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.stores.sqlite import SqliteStore
+
+PAGES = {
+    "spend": "spend",
+    "no spend": "spend?days=all&inner=0",
+    "compare": "compare",
+    "compare runs": "compare?by=run",
+    "compare one group": "compare?by=judge",
+    "compare nothing": "compare?name=nobody",
+}
+SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "^.{1,12}$"})
+NAMED = QualityCriterion("named", evaluator="regex", evaluator_config={"pattern": "tea"})
+RUNS = 11
+DRAFTS = {"wordy": "two cups of tea, if you please", "terse": "tea: 2"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project in which a terse agent and a wordy one wrote down orders."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "redraft.toml").touch()
+
+    async def main():
+        store = SqliteStore(folder / ".redraft" / "redraft.db")
+        for name, draft in DRAFTS.items():
+            pattern = ReflectionPattern(quality_criteria=[SHORT, NAMED], max_iterations=1)
+            model = ScriptedModel(lambda request, draft=draft: draft)
+            agent = Agent(name=name, model=model, pattern=pattern, keep=store)
+            for _ in range(RUNS):
+                await agent.run("Write down the order.")
+        await store.aclose()
+
+    asyncio.run(main())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(project):
+    with served(project) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser(place):  # when the runs are made: inside, no other event loop can run
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, place):
+    with windows(browser, place) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_each_page_is_accessible_and_fits(opened, path, scheme):
+    page = opened(path, scheme)
+    assert inaccessible(page) == []
+    assert is_within(page, 360)
+
+
+def test_a_period_and_an_agent_are_chosen(opened):
+    page = opened("spend")
+    page.get_by_label("Runs of").select_option("all")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**days=all**")
+    table = page.get_by_role("region", name="By agent")
+    assert table.locator("tbody tr").count() == len(DRAFTS)
+    table.get_by_role("link", name="wordy").click()
+    page.wait_for_url("**/runs?name=wordy")
+    assert page.locator("tbody tr").count() == RUNS
+
+
+def test_groups_are_compared_with_the_baseline_that_is_chosen(opened):
+    page = opened("compare")
+    page.get_by_label("Baseline").select_option("wordy")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**baseline=wordy**")
+    page.get_by_role("heading", name="terse beside wordy").wait_for()
+    rows = page.get_by_role("region", name="Best version").locator("tbody tr")
+    assert "better" in rows.filter(has_text="short").inner_text()
+    assert "no difference shown" in rows.filter(has_text="named").inner_text()
+
+
+def test_a_task_is_followed_from_what_it_cost(opened):
+    page = opened("spend")
+    page.get_by_role("link", name="Write down the order.").click()
+    page.wait_for_url("**/compare?by=day&task=**")
+    page.get_by_text("There is one group only").wait_for()
