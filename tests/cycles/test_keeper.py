@@ -10,7 +10,8 @@ import pytest
 
 from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles import keeper as module
-from redraft.cycles.keeper import MEMORY, Keeper, first_number, joined
+from redraft.cycles.keeper import Keeper, first_number, joined
+from redraft.cycles.keeping import MEMORY
 from redraft.cycles.lease import LEASE, Lease
 from redraft.cycles.spool import Spool
 from redraft.stores.base import Record

@@ -11,7 +11,7 @@ import pytest
 
 from postgres_server import Place
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.keeper import MEMORY
+from redraft.cycles.keeping import MEMORY
 from redraft.cycles.long_term import LongTermStorage, storage_of
 from redraft.cycles.spec import AgentSpec
 from redraft.stores.base import Record

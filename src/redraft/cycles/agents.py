@@ -11,12 +11,12 @@ from redraft.cycles.card import AgentCard, card_of
 from redraft.cycles.feedback import Feedback
 from redraft.cycles.home import memory_of, prune
 from redraft.cycles.keeping import MEMORY
-from redraft.cycles.kept_cycle import cycle_key, cycle_of, fit_to_keep
+from redraft.cycles.kept_cycle import cycle_of, fit_to_keep
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Post, pending
 from redraft.cycles.memory_history import differences, memory_at
 from redraft.cycles.places import AgentPlace, all_places, held, place_named
-from redraft.cycles.record import CYCLE, CycleRecord
+from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
 from redraft.cycles.withheld import withholding
 
 if TYPE_CHECKING:

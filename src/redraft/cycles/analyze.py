@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft.core.texts import as_text
 from redraft.cycles.asking import asked
 from redraft.cycles.data import said
-from redraft.cycles.functions import call_function
+from redraft.cycles.functions import answer_of
 from redraft.cycles.rendering import render_text, scopes_of
 from redraft.text.condition import holds
 from redraft.text.templates import TemplateError
@@ -35,12 +35,8 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
             anomalies.extend(_found(rule, cycle))
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be judged: {said(error)}")
-    config = substage.config
-    if config.function is not None:
-        given = await cycle.step(
-            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
-        )
-        _merge(analysis, given, substage.name)
+    if substage.config.function is not None:
+        _merge(analysis, await answer_of(cycle, step, substage.config), substage.name)
     if substage.prompt is not None:
         prompt, schema = substage.prompt, substage.output_schema
         reply = await asked(cycle, step, prompt, schema, substage.model, reasoning=True)

@@ -9,7 +9,7 @@ from redraft.core.errors import OutputError
 from redraft.core.texts import short_repr
 from redraft.cycles.asking import asked
 from redraft.cycles.data import said
-from redraft.cycles.functions import call_function
+from redraft.cycles.functions import answer_of
 from redraft.cycles.rendering import render_text, scopes_of
 from redraft.text.condition import holds
 from redraft.text.templates import TemplateError
@@ -34,12 +34,9 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
     checks = [_checked(check, cycle) for check in substage.config.checks]
     verdicts = [evaluation[SUCCESS]] if SUCCESS in evaluation else []
     verdicts += [check["passed"] for check in checks]
-    config = substage.config
-    if config.function is not None:
-        given = await cycle.step(
-            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
-        )
-        verdicts += _taken(evaluation, given, config.function)
+    function = substage.config.function
+    if function is not None:
+        verdicts += _taken(evaluation, await answer_of(cycle, step, substage.config), function)
     if substage.prompt is not None:
         reply = await asked(cycle, step, substage.prompt, substage.output_schema, substage.model)
         verdicts += _taken(evaluation, reply, substage.name)

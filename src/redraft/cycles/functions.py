@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from redraft.cycles.cycle import Cycle
+    from redraft.cycles.spec_parts import MayCall
 
 
 async def call_function(
@@ -56,6 +57,15 @@ async def call_function(
             raise TimeoutError(f"the function {name!r} has not ended within {timeout_ms:,} ms") from error
         raise
     return plain_data(value, f"The function {name!r}")
+
+
+async def answer_of(cycle: Cycle, step: str, config: MayCall) -> Any:
+    """Return what the function gives that a substage names, as one step; None where it names none."""
+    if config.function is None:
+        return None
+    return await cycle.step(
+        step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+    )
 
 
 async def _called(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:

@@ -14,11 +14,11 @@ from redraft.cycles.card import card_of
 from redraft.cycles.journal import CycleJournal
 from redraft.cycles.keeper import first_number, joined
 from redraft.cycles.keeping import MEMORY
-from redraft.cycles.kept_cycle import UNFINISHED, cycle_key, cycle_of, fit_to_keep, stored_cycle
+from redraft.cycles.kept_cycle import UNFINISHED, cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
-from redraft.cycles.record import CYCLE
+from redraft.cycles.record import CYCLE, cycle_key
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:

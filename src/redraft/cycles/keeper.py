@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import LeaseError, StoreError
+from redraft.cycles.keeping import MEMORY
 from redraft.stores.row import row_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from redraft.cycles.spool import Batch, Spool
     from redraft.stores.base import Record, Store
 
-MEMORY = ("memory", "memory")
-"""The kind and key of the record of an agent's memory."""
 PATIENCE = 0.015
 """Seconds that a cycle waits for what it saves."""
 SILENCE = 5.0

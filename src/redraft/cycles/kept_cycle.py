@@ -20,11 +20,6 @@ MOST_DERIVED = 50_000
 """Characters of JSON that each key of the derived data has in the record of a cycle."""
 
 
-def cycle_key(number: int) -> str:
-    """Return the key of a cycle's record."""
-    return f"{number:010d}"
-
-
 def stored_cycle(cycle: CycleRecord) -> Record:
     """Return a cycle as the record that keeps it."""
     # What cycles are searched by is there whatever it is.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.cycles.bus import AgentBus
 from redraft.cycles.card import AgentCard
 from redraft.cycles.home import AgentHome
+from redraft.cycles.keeper import PATIENCE
 from redraft.cycles.keeping import DirectKeeping, Keeping
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import Post
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from redraft.cycles.agent import CycleAgent
     from redraft.cycles.bus import Waiting
     from redraft.cycles.places import AgentPlace
-
-PATIENCE = 0.015
-"""Seconds that a cycle waits for a database that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)

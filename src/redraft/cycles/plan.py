@@ -9,7 +9,7 @@ from redraft.core.nearest import nearest
 from redraft.core.texts import short_repr
 from redraft.cycles.asking import asked
 from redraft.cycles.data import said
-from redraft.cycles.functions import call_function
+from redraft.cycles.functions import answer_of
 from redraft.cycles.planned import declared, planned, put_into_plan
 from redraft.cycles.rendering import render, render_text, scopes_of
 from redraft.text.condition import holds
@@ -37,12 +37,8 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
             _by_rule(rule, cycle, step)
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule for {rule.action!r} can't be judged: {said(error)}")
-    config = substage.config
-    if config.function is not None:
-        given = await cycle.step(
-            step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
-        )
-        _take(given, cycle, step)
+    if substage.config.function is not None:
+        _take(await answer_of(cycle, step, substage.config), cycle, step)
     if substage.prompt is not None:
         schema = substage.output_schema or _schema(cycle)
         prompt = f"{substage.prompt.rstrip()}\n\n{_choice(cycle)}"

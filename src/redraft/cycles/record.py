@@ -64,4 +64,9 @@ class CycleRecord:
     @property
     def key(self) -> str:
         """The key of its record."""
-        return f"{self.number:010d}"
+        return cycle_key(self.number)
+
+
+def cycle_key(number: int) -> str:
+    """Return the key of a cycle's record."""
+    return f"{number:010d}"

@@ -10,6 +10,7 @@ from redraft.cycles.spec_parts import (
     Call,
     Check,
     Expression,
+    MayCall,
     Name,
     Named,
     Prompted,
@@ -72,11 +73,10 @@ class ExecuteConfig(Strict):
     actions: list[AnyAction] = Field(min_length=1)
 
 
-class EvaluateConfig(Call):
+class EvaluateConfig(MayCall):
     """Configure without a model how it is seen whether the actions worked."""
 
     checks: list[Check] = Field(default_factory=list[Check])
-    function: Name | None = None
 
 
 class Execute(Named):

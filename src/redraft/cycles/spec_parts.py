@@ -51,6 +51,12 @@ class Call(Strict):
     )
 
 
+class MayCall(Call):
+    """Call a function of the program, if one is named."""
+
+    function: Name | None = None
+
+
 class Rule(Strict):
     """Name something that is to be found where a condition holds."""
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from redraft.cycles.spec_parts import (
-    Call,
     Check,
     Expression,
+    MayCall,
     Milliseconds,
     Name,
     Named,
@@ -20,11 +20,10 @@ from redraft.cycles.spec_parts import (
 )
 
 
-class AnalyzeConfig(Call):
+class AnalyzeConfig(MayCall):
     """Configure an analysis without a model: by rules, or by a function of the program."""
 
     rules: list[Rule] = Field(default_factory=list[Rule], description="Those that hold are anomalies.")
-    function: Name | None = None
 
 
 class PlanRule(Strict):
@@ -36,11 +35,10 @@ class PlanRule(Strict):
     reason: Template = ""
 
 
-class PlanConfig(Call):
+class PlanConfig(MayCall):
     """Configure a plan without a model."""
 
     rules: list[PlanRule] = Field(default_factory=list[PlanRule])
-    function: Name | None = None
 
 
 class Constraint(Check):
