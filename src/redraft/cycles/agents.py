@@ -95,7 +95,8 @@ class AgentView:
 
     async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
         """Return what changed of the memory between the ends of two cycles."""
-        return differences(await self.memory_at(older), await self.memory_at(newer))
+        memory, since = await self.memory(), await self._back_to(min(older, newer))
+        return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
 
     async def pending(self) -> list[Feedback]:
         """Return the feedback that no cycle has taken yet, oldest first."""
