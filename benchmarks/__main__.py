@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "lessons_retries": ("--limit", "23", "--cassette", "benchmarks/cassettes/lessons_retries.jsonl.gz"),
     "notes": (),
     "note_runs": ("--cassette", "benchmarks/cassettes/note_runs.jsonl.gz"),
+    "dashboard": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
 }
