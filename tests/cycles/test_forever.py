@@ -121,6 +121,28 @@ def test_told_to_end_between_two_cycles_it_ends():
     assert run(main(), 10) == 1
 
 
+def test_all_agents_of_a_process_are_told_to_end():
+    texts = [EVERY_20_MS.replace("20}", f"{every}}}") for every in (60000, 20, 60000)]
+
+    async def main():
+        agents = [
+            monitor(text=text.replace("name: monitor", f"name: m{at}", 1)) for at, text in enumerate(texts)
+        ]
+        going = [
+            asyncio.ensure_future(agent.run_forever(cycles))
+            for agent, cycles in zip(agents, (1, 2, None), strict=True)
+        ]
+        await asyncio.wait(going[:2])  # those that end before leave the signals to the others
+        another = asyncio.ensure_future(agents[0].run_forever())
+        await asyncio.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [await each for each in (*going, another)]
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(main()) == [1, 2, 1, 1]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_message_triggers_may_be_of_any_topic():
     asked = []
 

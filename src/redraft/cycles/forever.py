@@ -93,6 +93,12 @@ async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> st
                 await asyncio.wait([task])
 
 
+_endings: list[Ending] = []
+"""Those who hear the signals now: several agents may go round in one event loop."""
+_handlers: dict[signal.Signals, Any] = {}
+"""What heard the signals before the first of them."""
+
+
 @contextmanager
 def _told_to_end() -> Generator[Ending]:
     """Hear the signals that end a process; as it was afterwards. In another thread nothing is heard."""
@@ -101,12 +107,21 @@ def _told_to_end() -> Generator[Ending]:
         yield ending
         return
     loop = asyncio.get_running_loop()
-    before = {one: signal.getsignal(one) for one in ENDING}
-    for one in ENDING:
-        loop.add_signal_handler(one, ending.told)
+    if not _endings:
+        for one in ENDING:
+            _handlers[one] = signal.getsignal(one)
+            loop.add_signal_handler(one, _tell_all)
+    _endings.append(ending)
     try:
         yield ending
     finally:
-        for one in ENDING:
-            loop.remove_signal_handler(one)
-            signal.signal(one, before[one])
+        _endings.remove(ending)
+        if not _endings:
+            for one, handler in _handlers.items():
+                loop.remove_signal_handler(one)
+                signal.signal(one, handler)
+
+
+def _tell_all() -> None:
+    for ending in _endings:
+        ending.told()
