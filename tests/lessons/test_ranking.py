@@ -1,7 +1,8 @@
 import pytest
 
+from redraft.lessons import vectors
 from redraft.lessons.fulltext import folded, names_in, searchable, words_in
-from redraft.lessons.ranking import Candidate, Ranking, reason_of, without_alike
+from redraft.lessons.ranking import Candidate, Ranking, Said, reason_of, without_alike
 
 
 def order(ranking, *candidates):
@@ -104,8 +105,24 @@ WORDS = "one two three four five six seven eight nine ten"
 )
 def test_what_is_nearly_the_same_counts_once(said, kept):
     candidates = [Candidate(number, 1) for number in range(len(said))]
-    found = without_alike(candidates, lambda some: [said[one.number] for one in some])
+    found = without_alike(candidates, lambda some: [Said(said[one.number]) for one in some])
     assert [one.number for one in found] == kept
+
+
+@pytest.mark.parametrize("numpy", [vectors.numpy(), None], ids=["numpy", "by hand"])
+def test_what_is_the_same_in_other_words_counts_once(monkeypatch, numpy):
+    monkeypatch.setattr(vectors, "numpy", lambda: numpy)
+    said = {
+        1: Said("pass the cursor on to each call", vectors.packed([1.0, 0.0, 0.1])),
+        2: Said("give the cursor to each later call", vectors.packed([1.0, 0.3, 0.1])),
+        3: Said("give the cursor to no later call", vectors.packed([1.0, 0.5, 0.1])),
+        4: Said("count quinces", vectors.packed([1.0, 0.0, 0.1])),
+        5: Said("pass the cursor to each call"),
+        6: Said("pass a cursor to each new call", vectors.packed([1.0, 0.0])),
+    }
+    candidates = [Candidate(number, 1) for number in said]
+    found = without_alike(candidates, lambda some: [said[one.number] for one in some])
+    assert [one.number for one in found] == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from redraft.lessons.index_row import digest_of, same
 from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.query import Found
-from redraft.lessons.ranking import NEAR, Candidate, Ranking, reason_of, without_alike
-from redraft.lessons.shelf import Shelf, Shelves, placed
+from redraft.lessons.ranking import NEAR, Candidate, Ranking, Said, reason_of, without_alike
+from redraft.lessons.shelf import Shelf, Shelves, placed, vectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -159,9 +159,10 @@ class Search:
     ) -> list[Found]:
         """Return the best as their files have them now; raises `StaleError` for one that has changed."""
 
-        def said_by(some: Sequence[Candidate]) -> list[str]:
+        def said_by(some: Sequence[Candidate]) -> list[Said]:
             texts = _texts(connection, "said", some)
-            return [texts.get(one.number, "") for one in some]
+            vectors = vectors_of(connection, self._embedder, [one.number for one in some])
+            return [Said(texts.get(one.number, ""), vectors.get(one.number, b"")) for one in some]
 
         chosen = list(islice(without_alike(ordered, said_by), query.k))
         searched = _texts(connection, "searched", chosen)

@@ -87,6 +87,16 @@ def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vect
     return part
 
 
+def vectors_of(connection: Connection, embedder: str, numbers: Sequence[int]) -> dict[int, bytes]:
+    """Return the packed vectors of some lessons, by the lessons' numbers."""
+    marks = ", ".join(map(str, numbers))
+    rows = connection.execute(
+        f"SELECT lessons.number, vector {_WITH_VECTORS} WHERE lessons.number IN ({marks})",
+        (embedder,),
+    )
+    return dict(rows.fetchall())
+
+
 def unembedded(connection: Connection, embedder: str, agent: AgentRow) -> dict[bytes, int]:
     """Return a lesson for each text of an agent without a vector, by the text's digest, the newest first."""
     rows = connection.execute(

@@ -35,6 +35,18 @@ def packed(vector: Sequence[float]) -> bytes:
     return found.rint(row * _LARGEST / found.abs(row).max()).astype("i1").tobytes()
 
 
+def cosine(one: bytes, other: bytes) -> float:
+    """Return the cosine of two packed vectors of one dimension."""
+    found = numpy()
+    if found is None:
+        first, second = array("b", one), array("b", other)
+        lengths = sum(map(mul, first, first)) * sum(map(mul, second, second))
+        return sum(map(mul, first, second)) / sqrt(lengths)
+    rows = found.frombuffer(one + other, "i1").reshape(2, -1).astype("f4")
+    (length, product), (_, other_length) = (rows @ rows.T).tolist()
+    return product / sqrt(length * other_length)
+
+
 def signs_of(vector: bytes) -> bytes:
     """Return a bit for each number of a packed vector that is above zero, filled up to whole 8 bytes.
 
