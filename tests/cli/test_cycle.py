@@ -112,6 +112,16 @@ def test_a_failed_cycle_is_exit_code_1(heater):
     assert "reason/plan skipped" in ran.stderr
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_a_source_that_failed_is_told_once(heater, required):
+    Path("broken").touch()
+    Path("agent.yaml").write_text(
+        AGENT.replace("{function: look}", f"{{function: look, required: {required}}}", 1)
+    )
+    ran = cycles("run", "agent.yaml")
+    assert (ran.exit_code, ran.stderr.count("no thermometer")) == (int(required), 1)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

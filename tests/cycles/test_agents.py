@@ -205,7 +205,7 @@ def test_pruning_keeps_what_is_asked_for():
             with pytest.raises(ConfigError, match="At least 1 cycle is kept, got 0"):
                 await view.prune(0)
             left = [cycle.number for cycle in await view.cycles()]
-            with pytest.raises(ConfigError, match="the memory after cycle 3 is not known any more"):
+            with pytest.raises(ConfigError, match="The memory after cycle 3 is not known any more"):
                 await view.memory_at(3)
             return counts, left
 

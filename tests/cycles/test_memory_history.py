@@ -57,8 +57,8 @@ def test_a_cycle_says_of_its_changes_all_that_differs(learnings):
 @pytest.mark.parametrize(
     ("cycle", "message"),
     [
-        (-1, "there is no cycle -1: expected one from 0 to 9"),
-        (10, "there is no cycle 10"),
+        (-1, "There is no cycle -1: expected one from 0 to 9"),
+        (10, "There is no cycle 10"),
         (4, "what cycle 6 changed is not kept. Ask for 6 or a later one"),
     ],
 )

@@ -85,6 +85,10 @@ class CycleProgress:
         line.append(f" actions: {actions_said(derived)}, memory: {changes} change{'s'[: changes != 1]}")
         line.append(f"  {', '.join(parts)}", QUIET)
         self._console.show(line, soft_wrap=True)
+        for error in result.state["environmentalData"]["errors"]:
+            if error["error"] not in result.error:  # of a source that is required, that is logged
+                failed = f"  sense/{error['source']}: {error['error']}"
+                self._console.show(Text(visible(failed), BAD), soft_wrap=True)
         for failure in result.metrics.failures:
             if not failure.startswith(result.error or "\0"):  # that one is logged, and so shown already
                 self._console.show(Text(f"  {visible(failure)}", BAD), soft_wrap=True)

@@ -23,12 +23,12 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     kept = {record.number: record for record in records}
     latest = max(memory.cycle, *kept, 0) if kept else memory.cycle
     if not 0 <= cycle <= latest:
-        raise ConfigError(f"there is no cycle {cycle!r}: expected one from 0 to {latest}.")
+        raise ConfigError(f"There is no cycle {cycle!r}: expected one from 0 to {latest}.")
     items: dict[str, Sequence[Item]] = dict(memory.items)
     for number in range(memory.cycle, cycle, -1):
         if number not in kept:
             raise ConfigError(
-                f"the memory after cycle {cycle!r} is not known any more: what cycle {number} changed is not "
+                f"The memory after cycle {cycle!r} is not known any more: what cycle {number} changed is not "
                 f"kept. Ask for {number} or a later one."
             )
         _undo(items, kept[number].changes)
