@@ -212,3 +212,10 @@ def test_a_defect_is_told_as_one(monkeypatch):
     monkeypatch.setattr("redraft.web.pages.run.Runs", broken)
     answer = pages(store).get("/runs/it")
     assert (answer.status_code, "ValueError: surprise" in answer.text) == (500, True)
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs/a-run", "/runs/a-run/diff"])
+def test_the_navigation_says_where_one_is(path):
+    store = MemoryStore()
+    put(store, described("a-run"))
+    assert '<a href="/runs" aria-current="page">Runs</a>' in pages(store).get(path).text

@@ -187,7 +187,7 @@ class Site:
         path = quote(request.scope["path"], errors="surrogatepass")
         return {
             "nonce": request.state.nonce if "nonce" in request.scope.get("state", {}) else "",
-            "nav": [(one.nav, one.path, one is page) for one in PAGES if one.nav],
+            "nav": [(one.nav, one.path, _is_within(page, one)) for one in PAGES if one.nav],
             "path": request.url.path,
             "json": "" if page is None else f"{path}.json{query}",
             "events": "" if not mark else f"{path}.events{query}",
@@ -198,6 +198,11 @@ class Site:
 
 def _html(page: Page, view: Any, frame: dict[str, Any]) -> str:
     return render(page.template, page=page.arrange(view), site=frame)
+
+
+def _is_within(page: Page | None, other: Page) -> bool:
+    """Say whether a page is another one, or leads on from it."""
+    return page is not None and f"{page.path}/".startswith(f"{other.path}/")
 
 
 def _json(page: Page, view: Any) -> str:
