@@ -39,6 +39,8 @@ DAYS = 60
 AGENTS = tuple(f"agent {number:02}" for number in range(20))
 TASKS = 2_000
 CRITERIA = ("facts", "style", "length", "tone")
+CYCLES = 100
+"""Cycles of an agent; the first has ten times as many."""
 REVISIONS, PAIRS = 40, 4
 PAGES = {
     "runs": "/runs",
@@ -57,6 +59,8 @@ PAGES = {
     "lessons": "/lessons",
     "a lesson": "/lessons/{lesson}",
     "agents": "/agents",
+    "an agent": "/agents/agent%2000",
+    "its memory over 100 cycles": "/agents/agent%2000?from=400&to=500",
 }
 WATCHED = """
 import asyncio, sys
@@ -146,6 +150,7 @@ def made_usage(rng: random.Random) -> dict[str, Any]:
 
 async def fill(folder: Path, count: int) -> dict[str, str]:
     """Keep so many runs, begun over 60 days, and what they taught; return what the pages measured are of."""
+    from _agents import write_agents
     from _learnt import fill as fill_learnt
     from _learnt import learn_lessons
 
@@ -159,6 +164,7 @@ async def fill(folder: Path, count: int) -> dict[str, str]:
     task = await fill_learnt(store, count, lessons)
     await make_run(store)
     await store.aclose()
+    await write_agents(place, list(AGENTS), CYCLES)
     first = (datetime.now(UTC) - timedelta(days=DAYS)).timestamp() * 1e6
     with sqlite3.connect(place) as connection:
         connection.execute(
