@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LATEST = 200
 """Runs of a group that are compared: the newest."""
+NEWEST = 50
+"""Single runs that are looked at: each is a group of its own."""
 WITH, WITHOUT = "with notes or lessons", "without"
 
 
@@ -62,11 +64,14 @@ class Group:
         return {entry.task for entry in self.newest}
 
 
-def groups_of(entries: Iterable[Entry], by: str, *, name: str = "", task: str = "") -> list[Group]:
+def groups_of(
+    entries: Iterable[Entry], by: str, *, name: str = "", task: str = "", of: tuple[str, ...] = ()
+) -> list[Group]:
     """Put the runs that have ended into groups, of an agent and a task alone if wanted.
 
-    `entries` are the newest first. Groups of days and single runs come the newest first, those of numbers in
-    their order, others the largest first. Raises `ConfigError` for what runs can't be told apart by.
+    `entries` are the newest first. Single runs are the newest few, or those whose ids begin as one in `of`.
+    Groups of days and single runs come the newest first, those of numbers in their order, others the largest
+    first. Raises `ConfigError` for what runs can't be told apart by.
     """
     if by not in BY:
         raise ConfigError(f"by {by!r} is none; {nearest(by, BY)}")
@@ -74,11 +79,15 @@ def groups_of(entries: Iterable[Entry], by: str, *, name: str = "", task: str = 
     for entry in entries:
         if entry.process is not None or (name and entry.name != name) or (task and entry.task != task):
             continue
+        if by == "run" and of and not entry.run_id.startswith(of):
+            continue
         value = value_of(entry)
         group = found.get(value)
         if group is None:
             group = found[value] = Group("" if value is None else str(value), value)
         group.add(entry)
+        if by == "run" and len(found) == NEWEST:
+            break
     if by in IN_TIME:
         return list(found.values())
     if by in IN_ORDER:

@@ -124,7 +124,9 @@ async def compare(asked: Asked) -> CompareView:
     wanted, ledger, project = Wanted.of_query(asked), asked.project.ledger, asked.project
     entries = await ledger.entries()
     # In threads: to go through 100,000 runs, and to draw resamples, takes tens of milliseconds.
-    found = await asyncio.to_thread(groups_of, entries, wanted.by, name=wanted.name, task=wanted.task)
+    found = await asyncio.to_thread(
+        groups_of, entries, wanted.by, name=wanted.name, task=wanted.task, of=wanted.of
+    )
     groups = [group for group in found if wanted.admits(group)]
     baseline, against = _pair(groups, wanted)
     chosen = _fitting(groups, (baseline, against))
