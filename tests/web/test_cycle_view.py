@@ -68,7 +68,7 @@ def test_what_became_of_an_action(record, pending, status, told):
         {},
         {"plan": {"leftOut": "60,000 characters"}, "execution": [], "governance": None},
         {"plan": {"actions": "all"}, "analysis": {"anomalies": [3, None]}, "governance": {"violations": 4}},
-        {"plan": {"actions": [{}]}, "governance": {"approved": 3}, "authorization": "yes"},
+        {"plan": {"actions": [{}]}, "governance": {"approved": 3, "authority": "yes"}},
         {"learnings": {"deprecatedPatterns": {"a": 1}}},
     ],
 )
@@ -91,7 +91,7 @@ def test_what_has_no_such_shape_is_left_out(derived):
     ],
 )
 def test_who_decided_is_said(authorization, decision):
-    assert cycle_view(cycle(authorization=authorization)).decision == decision
+    assert cycle_view(cycle(governance={"authority": authorization})).decision == decision
 
 
 def test_keys_of_actions_are_left_out():
