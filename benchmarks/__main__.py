@@ -24,6 +24,8 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "lessons_retries": ("--limit", "23", "--cassette", "benchmarks/cassettes/lessons_retries.jsonl.gz"),
     "notes": (),
     "note_runs": ("--cassette", "benchmarks/cassettes/note_runs.jsonl.gz"),
+    "cycle_overhead": (),
+    "cycles": (),
     "dashboard": (),
     "replay": (),
     "offline_model": ("--tasks", "small", "--cassette", CASSETTE),
