@@ -102,11 +102,7 @@ def test_what_an_operator_says_changes_the_next_decision(folder, line):
 def test_a_batch_is_held_once_where_an_operator_agrees(folder, line, monkeypatch):
     model = ScriptedModel(answer)
     monkeypatch.setattr("redraft.cycles.agent.model_of", lambda name, settings: model)
-    text = (
-        (folder / "agent.yaml")
-        .read_text()
-        .replace("20000, default: reject", "1, default: approve")
-    )
+    text = (folder / "agent.yaml").read_text().replace("20000, default: reject", "1, default: approve")
     (folder / "agent.yaml").write_text(text)
     ran = redraft("cycle", "run", "agent.yaml", "--cycles", 2, "--json")
     assert ran.exit_code == 0, ran.stderr
