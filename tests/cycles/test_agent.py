@@ -298,3 +298,23 @@ def test_an_agent_is_of_a_file_or_of_a_spec(tmp_path):
 
 def replace_reflect(stages):
     return stages.model_copy(update={"reflect": None})
+
+
+class UntoldError(Exception):
+    """An error that can't be told."""
+
+    def __str__(self):
+        raise ValueError(self)
+
+
+@pytest.mark.parametrize("where", ["look", "lower", "think"])
+def test_an_error_that_can_not_be_told_is_a_failure_as_any_other(where):
+    def fails(**given):
+        raise UntoldError
+
+    world = World()
+    setattr(world, where, fails)
+    result = run(monitor(world).run_cycle())
+    assert len(result.metrics.failures) == 1
+    assert "UntoldError: it can't say what is wrong" in result.metrics.failures[0]
+    assert result.state["derivedData"]["learnings"] == {"newPatterns": []}

@@ -105,9 +105,16 @@ async def gives_up():
     raise TimeoutError("the line is busy")
 
 
+async def waits_for_what_is_cancelled():
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    task.cancel()
+    await task
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (waits_for_what_is_cancelled, "the function 'look' was cancelled, and the cycle was not"),
         (slow, r"the function 'look' has not ended within 20 ms"),
         (lambda: threading.Event().wait(5), r"the function 'look' has not ended within 20 ms"),
         (gives_up, "^the line is busy$"),
@@ -115,8 +122,14 @@ async def gives_up():
 )
 def test_a_function_has_its_time(function, message):
     cycle, _ = cycle_of(SPEC, functions={"look": function})
-    with pytest.raises(TimeoutError, match=message):
+    with pytest.raises((TimeoutError, RuntimeError), match=message):
         run(call_function(cycle, "look", {}, timeout_ms=20))
+
+
+def test_a_cycle_that_is_cancelled_stays_cancelled():
+    cycle, _ = cycle_of(SPEC, functions={"look": slow})
+    with pytest.raises(TimeoutError, match=r"^$"):
+        asyncio.run(asyncio.wait_for(call_function(cycle, "look", {}), 0.02))
 
 
 def raises_stop():

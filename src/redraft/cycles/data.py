@@ -29,4 +29,8 @@ def plain_data(value: Any, source: str) -> Any:
 
 def said(error: BaseException) -> str:
     """Return a failure in one line that is fit to be shown: its type, and what it said."""
-    return shortened(visible(f"{type(error).__name__}: {error}"), LONGEST_FAILURE)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 (an error that can't be told must not be another one)
+        message = "it can't say what is wrong"
+    return shortened(visible(f"{type(error).__name__}: {message}"), LONGEST_FAILURE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import timeout
+from asyncio import CancelledError, current_task, timeout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,10 @@ async def call_function(
         if limit.expired():
             raise TimeoutError(f"the function {name!r} has not ended within {timeout_ms:,} ms") from error
         raise
+    except CancelledError as error:
+        if (task := current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"the function {name!r} was cancelled, and the cycle was not") from error
     return plain_data(value, f"The function {name!r}")
 
 

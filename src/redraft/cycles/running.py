@@ -12,6 +12,7 @@ from redraft.core.errors import ChangedRunError, RedraftError
 from redraft.cycles.analyze import analyze
 from redraft.cycles.authorize import authorize
 from redraft.cycles.cycle import Cycle
+from redraft.cycles.data import said
 from redraft.cycles.evaluate import evaluate
 from redraft.cycles.events import CycleEvent, SubstageFinished
 from redraft.cycles.execute import execute
@@ -77,20 +78,20 @@ class Running:
         self.stages[stage] = _milliseconds(began)
 
     async def _substage(self, stage: str, name: str, carry_out: Substage, substage: Any) -> None:
-        began, said = perf_counter(), ""
+        began, trouble = perf_counter(), ""
         try:
             await carry_out(substage, self.cycle)
         except ChangedRunError:
             raise
         except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
-            said = f"{type(error).__name__}: {error}"
-            failure = f"{_place(stage, name)}: {said}"
+            trouble = said(error)
+            failure = f"{_place(stage, name)}: {trouble}"
             self.cycle.failures.append(failure)
             self.error = self.error or failure
             ours = isinstance(error, RedraftError)  # says all there is; of another the place is wanted, too
             agent, number = self.cycle.spec.name, self.cycle.number
             logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not ours)
-        self._tell(stage, name, _milliseconds(began), said)
+        self._tell(stage, name, _milliseconds(began), trouble)
 
     def _tell(
         self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
