@@ -64,9 +64,10 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Keep the sums of each day (in UTC), those of runs inside others apart, and the runs at work."""
+    """Keep the sums of each day (in UTC) and of all, those of runs inside others apart, and runs at work."""
 
     days: dict[tuple[date, bool], Sums] = field(default_factory=lambda: defaultdict(Sums))
+    all_days: dict[bool, Sums] = field(default_factory=lambda: defaultdict(Sums))
     unended: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
     def add(self, entry: Entry) -> None:
@@ -77,9 +78,23 @@ class Spending:
         """Count a run no more."""
         self._count(entry, -1)
 
+    def total(self, since: date = date.min, *, inner: bool = True) -> Sums:
+        """Add up what was used from a day on, with what runs inside others used if `inner`."""
+        days = {key: sums for key, sums in self.days.items() if sums.whole.runs}
+        parts = [(is_inner, sums) for (day, is_inner), sums in days.items() if day >= since]
+        if len(parts) == len(days):
+            # To add up thousands of tasks for each of many days takes a fifth of a second.
+            parts = list(self.all_days.items())
+        total = Sums()
+        for is_inner, sums in parts:
+            if inner or not is_inner:
+                total.add(sums)
+        return total
+
     def _count(self, entry: Entry, sign: int) -> None:
         if entry.process is None:
             self.days[day_of(entry), entry.is_inner].count(entry, sign)
+            self.all_days[entry.is_inner].count(entry, sign)
         elif sign > 0:
             self.unended[entry.run_id] = entry
         else:

@@ -136,6 +136,27 @@ def test_a_run_is_counted_once_whatever_becomes_of_it():
     assert (sums.whole.runs, sums.tasks[ended.task].cost_usd) == (1, 0.01)
     spending.remove(ended)
     assert (sums.whole.runs, sums.whole.cost_usd, sums.whole.requests) == (0, 0.0, 0)
+    assert (spending.total().whole.runs, spending.total().tasks) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("since", "inner", "runs"),
+    [
+        (date.min, True, 3),
+        (date.min, False, 2),
+        (date(2026, 1, 30), True, 3),
+        (date(2026, 1, 31), True, 2),
+        (date(2026, 1, 31), False, 1),
+        (date(2026, 2, 1), True, 0),
+    ],
+)
+def test_a_total_is_of_the_days_that_are_asked_for(since, inner, runs):
+    spending = Spending()
+    spending.add(replace(entry("a"), created_at=datetime(2026, 1, 30, 9, tzinfo=UTC)))
+    spending.add(entry("b"))
+    spending.add(replace(entry("c"), is_inner=True))
+    total = spending.total(since, inner=inner)
+    assert (total.whole.runs, sum(used.runs for used in total.tasks.values())) == (runs, runs)
 
 
 def test_the_ledger_keeps_the_sums_as_runs_end_and_go():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
 from redraft.web.page import Asked, Page
-from redraft.web.spending import Sums, day_of
+from redraft.web.spending import day_of
 from redraft.web.tally import Tally
 from redraft.web.task_words import task_words
 from redraft.web.time_bars import TimeBars, time_bars
@@ -78,10 +78,9 @@ async def spend(asked: Asked) -> SpendView:
     entries = await ledger.entries()
     since = date.min if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
     days = {key: sums for key, sums in ledger.spending.days.items() if key[0] >= since and sums.whole.runs}
-    total, by_day = Sums(), dict[date, Tally]()
+    total, by_day = ledger.spending.total(since, inner=inner), dict[date, Tally]()
     for (day, is_inner), sums in days.items():
         if inner or not is_inner:
-            total.add(sums)
             by_day.setdefault(day, Tally()).add(sums.whole)
     by_month = bool(by_day) and (max(by_day) - min(by_day)).days >= MOST_DAYS
     unended = [one for one in ledger.spending.unended.values() if day_of(one) >= since]
