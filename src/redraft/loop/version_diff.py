@@ -13,7 +13,12 @@ from redraft.loop.addressed import Critique, addressed
 from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
     from redraft.core.version import Output
+
+    WordDiff: TypeAlias = Callable[[str, str], Sequence[tuple[Op, str]]]
 
 # Models like to wrap JSON in Markdown, even where nothing else is asked for.
 _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
@@ -39,14 +44,16 @@ class VersionDiff:
         return not self.fields if self.fields is not None else all(op == "=" for op, _ in self.words)
 
 
-def version_diff(older: ReflectionVersion, newer: ReflectionVersion) -> VersionDiff:
-    """Compare two versions of one run."""
+def version_diff(
+    older: ReflectionVersion, newer: ReflectionVersion, compare: WordDiff = word_diff
+) -> VersionDiff:
+    """Compare two versions of one run, texts by `compare`, which may be one that remembers."""
     before, after = _structure(older.output), _structure(newer.output)
     fields, words = None, ()
     if before is not None and after is not None:
         fields = tuple(field_diff(before, after))
     else:
-        words = tuple(word_diff(as_text(older.output), as_text(newer.output)))
+        words = tuple(compare(as_text(older.output), as_text(newer.output)))
     return VersionDiff(older, newer, fields, words, addressed(older.evaluation, newer.evaluation))
 
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from redraft.core.texts import as_text
 from redraft.core.version import ReflectionVersion
 from redraft.loop.addressed import Critique, addressed
 from redraft.loop.version_diff import field_text, version_diff
-from redraft.text.diff import ABSENT, similarity
+from redraft.text.diff import ABSENT, similarity, word_diff
 from redraft.text.hunks import Line, hunks
 from redraft.web.shown import clipped
+
+if TYPE_CHECKING:
+    from redraft.text.diff import Op
 
 CONTEXT = 2
 ALIKE = 0.4
 """The similarity below which two texts stand side by side: their words would only be mixed up."""
 LARGEST = 200_000
 """Characters of both texts together beyond which they are not compared word by word in a page."""
+SHORT = 20_000
+"""Characters of both texts together up to which it is remembered how they differ."""
+REMEMBERED = 500
+"""Pairs of texts that are remembered: the page of a run at work compares the same ones again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,7 @@ def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison
             before == after,
             whole=(clipped(before), clipped(after)),
         )
-    diff = version_diff(older, newer)
+    diff = version_diff(older, newer, _words)
     if diff.fields is not None:
         fields = tuple(
             Field(
@@ -63,7 +72,23 @@ def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison
             for change in diff.fields
         )
         return Comparison(older, newer, diff.critique, diff.is_same, fields=fields)
-    if similarity(before, after) < ALIKE:
+    if _similarity(before, after) < ALIKE:
         whole = (clipped(before), clipped(after))
         return Comparison(older, newer, diff.critique, diff.is_same, whole=whole)
     return Comparison(older, newer, diff.critique, diff.is_same, hunks=tuple(hunks(diff.words, CONTEXT)))
+
+
+_kept_words = lru_cache(REMEMBERED)(word_diff)
+_kept_similarity = lru_cache(REMEMBERED)(similarity)
+
+
+def _words(before: str, after: str) -> list[tuple[Op, str]]:
+    return (_kept_words if _is_short(before, after) else word_diff)(before, after)
+
+
+def _similarity(before: str, after: str) -> float:
+    return (_kept_similarity if _is_short(before, after) else similarity)(before, after)
+
+
+def _is_short(before: str, after: str) -> bool:
+    return len(before) + len(after) <= SHORT
