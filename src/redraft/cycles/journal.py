@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal"
 """The kind of the record of a journal, and its key: each cycle writes over that of the one before."""
-REPEATABLE = frozenset({"sense"})
-"""The steps that only look at the world."""
-SOON = 0.02
-"""Seconds within which those are written."""
+QUICK = 0.02
+"""Seconds: within so many a quick look or thought is written."""
 
 
 class CycleJournal(Journalled):
     """Record the steps of one cycle, and replay those that are there already.
 
-    What cost money or changed the world, a model call or an action, is written before the next step begins,
-    with all before it. To look at the world is written within 20 ms, with what comes next or alone: a cycle
-    that was killed before then looks again. Where the store is out of reach (`is_away`, or nothing comes of a
-    write within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
+    What cost money, took time or changed the world, a model call or an action, is written before the next
+    step begins, with all before it. To look at the world, or to think for less time than a write takes, is
+    written within 20 ms, with what comes next or alone: a cycle that was killed before then does it again.
+    Where the store is out of reach (`is_away`, or nothing comes of a write within `patience` seconds) the
+    cycle goes on without a journal; who keeps the memory says so.
     """
 
     def __init__(
@@ -83,10 +82,10 @@ class CycleJournal(Journalled):
         if self._is_broken or self._is_away():
             return record, True
         self._steps[place] = data
-        if data["name"] not in REPEATABLE:
+        if not _is_repeatable(place, data):
             await self.written()
         elif self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(SOON, self._write)
+            self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
         return record, True
 
     def _write(self) -> None:
@@ -106,3 +105,11 @@ class CycleJournal(Journalled):
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
+
+
+def _is_repeatable(place: str, data: dict[str, Any]) -> bool:
+    """Say of a step whether it may be done again: not a call inside another one, not an action."""
+    if data["name"] == "sense":
+        return True
+    is_call, is_action = "/" in place, data["name"].count("/") > 1
+    return not is_call and not is_action and data["elapsed"] - data["began"] < QUICK
