@@ -66,7 +66,8 @@ class Entry:
     @property
     def cost_usd(self) -> float | None:
         """What it cost; None where a part of that is not known, or nothing was written down."""
-        return sum(self.usage.values(), NOTHING_USED).cost_usd if self.usage else None
+        known = [used.cost_usd for used in self.usage.values() if used.cost_usd is not None]
+        return sum(known) if known and len(known) == len(self.usage) else None
 
 
 def entry_of(record: Record) -> Entry:

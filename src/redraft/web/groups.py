@@ -13,12 +13,16 @@ from redraft.web.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
 
+    Found: TypeAlias = "dict[tuple[str, str, str, tuple[str, ...]], list[Group]]"
 
 LATEST = 200
 """Runs of a group that are compared: the newest."""
 NEWEST = 50
 """Single runs that are looked at: each is a group of its own."""
+REMEMBERED = 16
+"""Ways of putting the same runs into groups that are remembered."""
 WITH, WITHOUT = "with notes or lessons", "without"
 
 
@@ -62,6 +66,27 @@ class Group:
     def tasks(self) -> set[str]:
         """The tasks of the newest runs."""
         return {entry.task for entry in self.newest}
+
+
+@dataclass(slots=True)
+class Grouped:
+    """Remember how runs fall into groups until the ledger has other ones: to go through all takes a while."""
+
+    _known: tuple[tuple[Entry, ...], Found] | None = None
+
+    def groups(
+        self, entries: tuple[Entry, ...], by: str, *, name: str = "", task: str = "", of: tuple[str, ...] = ()
+    ) -> list[Group]:
+        """Return what `groups_of` does; from any thread."""
+        known = self._known
+        if known is None or known[0] is not entries or len(known[1]) >= REMEMBERED:
+            nothing: Found = {}
+            self._known = known = (entries, nothing)
+        found = known[1]
+        wanted = (by, name, task, of if by == "run" else ())  # no other groups depend on the ids
+        if wanted not in found:
+            found[wanted] = groups_of(entries, by, name=name, task=task, of=of)
+        return found[wanted]
 
 
 def groups_of(

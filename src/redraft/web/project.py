@@ -17,6 +17,7 @@ from redraft.redact.redactor import Redactor
 from redraft.stores.base import Store
 from redraft.stores.place import project_place
 from redraft.web.agents_seen import AgentsSeen
+from redraft.web.groups import Grouped
 from redraft.web.ledger import Ledger
 from redraft.web.lesson_files import LessonFiles
 from redraft.web.lesson_uses import LessonUses
@@ -49,6 +50,7 @@ class Project:
     place: str
     redactor: Redactor = field(default_factory=redactor_of_environment)
     ledger: Ledger = field(init=False)
+    grouped: Grouped = field(default_factory=Grouped)
     moving: Moving = field(init=False)
     note_uses: NoteUses = field(init=False)
     lesson_uses: LessonUses = field(init=False)

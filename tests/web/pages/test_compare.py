@@ -12,7 +12,7 @@ from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web.contrast import Contrast, Sample
 from redraft.web.entry import entry_of, task_key
-from redraft.web.groups import BY, LATEST, groups_of
+from redraft.web.groups import BY, LATEST, REMEMBERED, Grouped, groups_of
 from redraft.web.intervals import intervals
 from redraft.web.pages.compare import MOST
 from versions import version
@@ -174,6 +174,20 @@ def test_only_the_newest_of_a_group_and_the_first_groups_are_looked_at():
     assert (group.runs, group.newest) == (LATEST + 5, entries[:LATEST])
     told = read(*(run(f"r{number:02}") for number in range(MOST + 3)), query="?by=run")
     assert (len(told["groups"]), told["others"]) == (MOST, 3)
+
+
+def test_groups_are_remembered_until_there_are_other_runs():
+    entry = entry_of(Record("run", "a", json.loads(json.dumps(_stored(run("a")).data))))
+    entries, grouped = (entry, replace(entry, run_id="b", name="other")), Grouped()
+    found = grouped.groups(entries, "agent")
+    assert grouped.groups(entries, "agent", of=("b",)) is found
+    assert [group.key for group in grouped.groups(entries, "agent", name="other")] == ["other"]
+    assert [group.key for group in grouped.groups(entries, "run", of=("b",))] == ["b"]
+    assert [group.key for group in grouped.groups(entries, "run")] == ["a", "b"]
+    for number in range(REMEMBERED):
+        grouped.groups(entries, "agent", name=f"{number}")
+    assert grouped.groups(entries, "agent") == found
+    assert len(grouped.groups((*entries, replace(entry, run_id="c", name="third")), "agent")) == 3
 
 
 @pytest.mark.parametrize("text", HOSTILE)

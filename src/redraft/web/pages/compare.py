@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
+from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.effect import FEWEST
 from redraft.web.contrast import Contrast, Sample
 from redraft.web.entry import task_key
-from redraft.web.groups import BY, IN_TIME, LATEST, WITHOUT, Group, groups_of
+from redraft.web.groups import BY, IN_TIME, LATEST, WITHOUT, Group
 from redraft.web.intervals import Intervals, intervals
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.task_words import task_words
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from redraft.web.contrast import Unit
     from redraft.web.entry import Entry
     from redraft.web.project import Project
+    from redraft.web.tally import Tally
 
 MOST = 12
 """Groups that are shown; more than these can't be told apart."""
@@ -125,7 +126,7 @@ async def compare(asked: Asked) -> CompareView:
     entries = await ledger.entries()
     # In threads: to go through 100,000 runs, and to draw resamples, takes tens of milliseconds.
     found = await asyncio.to_thread(
-        groups_of, entries, wanted.by, name=wanted.name, task=wanted.task, of=wanted.of
+        project.grouped.groups, entries, wanted.by, name=wanted.name, task=wanted.task, of=wanted.of
     )
     groups = [group for group in found if wanted.admits(group)]
     baseline, against = _pair(groups, wanted)
@@ -138,8 +139,8 @@ async def compare(asked: Asked) -> CompareView:
         names = _criteria(baseline, against)
         words = dict(zip(names, await project.shown(names), strict=True))
         detail = await asyncio.to_thread(_detail, by_group[id(baseline)], by_group[id(against)], words)
-    agents = Counter(map(attrgetter("name"), entries)).most_common(CHOICES)
-    shown_agents = await project.shown([name for name, _ in agents if name])
+    ended = ledger.spending.total()
+    shown_agents = await project.shown([name for name in _commonest(ended.names) if name])
     return CompareView(
         wanted,
         rows,
@@ -148,7 +149,7 @@ async def compare(asked: Asked) -> CompareView:
         by_group.get(id(against)),
         detail,
         tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *shown_agents])),
-        await _tasks(project, wanted.task, entries),
+        await _tasks(project, wanted.task, ended.tasks),
         None if ledger.is_whole else len(entries),
     )
 
@@ -263,18 +264,16 @@ def _score(entry: Entry, name: str, *, first: bool) -> float | None:
     return scores[entry.criteria.index(name)] if name in entry.criteria else None
 
 
-async def _tasks(project: Project, task: str, entries: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+async def _tasks(project: Project, task: str, tallies: Mapping[str, Tally]) -> tuple[tuple[str, str], ...]:
     """Return the tasks with the most runs, and the one that was chosen, with their words."""
-    counted = Counter(map(attrgetter("task"), entries)).most_common(CHOICES)
-    wanted = dict.fromkeys(([task] if task else []) + [key for key, runs in counted if runs > 1])
-    latest: dict[str, str] = {}
-    for entry in entries:
-        if entry.task in wanted and entry.task not in latest:
-            latest[entry.task] = entry.run_id
-            if len(latest) == len(wanted):
-                break
+    often = [key for key in _commonest(tallies) if tallies[key].runs > 1]
+    latest = {key: tallies[key].latest for key in dict.fromkeys([task, *often]) if key in tallies}
     words = await task_words(project, latest.values())
-    return tuple((key, words.get(latest[key], key)) for key in wanted if key in latest)
+    return tuple((key, words.get(run_id, key)) for key, run_id in latest.items())
+
+
+def _commonest(tallies: Mapping[str, Tally]) -> list[str]:
+    return nlargest(CHOICES, tallies, key=lambda key: tallies[key].runs)
 
 
 def _document(view: CompareView) -> dict[str, Any]:
