@@ -122,6 +122,8 @@ def test_runs_are_told_apart_by_each_of_what_is_offered(by):
         ("?by=run&of=b-00,a-00", "b-00", "a-00"),
         (f"?by=run&task={task_key('Another.')}", "c-00", "c-01"),
         ("?name=high&by=run", "b-00", "b-01"),
+        ("?by=run&like=c-01", "c-01", "c-00"),
+        ("?by=run&like=a-02&of=a-01,a-00", "a-01", "a-00"),
     ],
 )
 def test_what_is_compared_with_what(query, baseline, group):
@@ -174,6 +176,23 @@ def test_only_the_newest_of_a_group_and_the_first_groups_are_looked_at():
     assert (group.runs, group.newest) == (LATEST + 5, entries[:LATEST])
     told = read(*(run(f"r{number:02}") for number in range(MOST + 3)), query="?by=run")
     assert (len(told["groups"]), told["others"]) == (MOST, 3)
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs/a"])
+def test_runs_lead_to_their_comparison(path):
+    site = client(
+        run("a"), run("b"), run("c", task=Task("Another.")), run("d", reason=None, status="running")
+    )
+    (link,) = [one for one in Seen(site.get(path).text).links if one.startswith("/compare?")]
+    told = site.get(link.replace("/compare?", "/compare.json?")).json()
+    names = [row["name"] for row in told["groups"]]
+    assert (told["baseline"], names) == ("a", ["c", "b", "a"] if path == "/runs" else ["b", "a"])
+
+
+def test_a_run_at_work_or_unknown_leads_to_none():
+    site = client(run("d", reason=None, status="running"))
+    assert "/compare?" not in site.get("/runs/d").text + site.get("/runs").text
+    assert site.get("/compare.json?by=run&like=unknown").status_code == 404
 
 
 def test_groups_are_remembered_until_there_are_other_runs():

@@ -15,6 +15,7 @@ from redraft.web.groups import BY, IN_TIME, LATEST, WITHOUT, Group
 from redraft.web.intervals import Intervals, intervals
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.task_words import task_words
+from redraft.web.wanted_groups import WantedGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,36 +29,6 @@ MOST = 12
 """Groups that are shown; more than these can't be told apart."""
 CHOICES = 20
 """Agents and tasks that the form offers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Say what is compared: groups by what, of which agent and task, of which keys, against which."""
-
-    by: str
-    name: str
-    task: str
-    of: tuple[str, ...]
-    baseline: str
-    against: str
-
-    @classmethod
-    def of_query(cls, asked: Asked) -> Wanted:
-        """Return what the query says."""
-        query = asked.query
-        keys = tuple(key.strip() for key in query.get("of", "").split(",") if key.strip())
-        name, task = query.get("name", "").strip(), query.get("task", "")
-        return cls(
-            query.get("by", "agent"), name, task, keys, query.get("baseline", ""), query.get("with", "")
-        )
-
-    def admits(self, group: Group) -> bool:
-        """Say whether a group is one of those that are wanted."""
-        return not self.of or any(self.is_named(group, of) for of in self.of)
-
-    def is_named(self, group: Group, of: str) -> bool:
-        """Say whether a group is meant by a name; of a run's id the beginning is enough."""
-        return group.key == of or (self.by == "run" and group.key.startswith(of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +66,7 @@ class Detail:
 class CompareView:
     """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
 
-    wanted: Wanted
+    wanted: WantedGroups
     rows: tuple[GroupRow, ...]
     others: int
     baseline: GroupRow | None
@@ -122,7 +93,7 @@ class CompareView:
 
 async def compare(asked: Asked) -> CompareView:
     """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
-    wanted, ledger, project = Wanted.of_query(asked), asked.project.ledger, asked.project
+    wanted, ledger, project = await WantedGroups.of_query(asked), asked.project.ledger, asked.project
     entries = await ledger.entries()
     # In threads: to go through 100,000 runs, and to draw resamples, takes tens of milliseconds.
     found = await asyncio.to_thread(
@@ -154,7 +125,7 @@ async def compare(asked: Asked) -> CompareView:
     )
 
 
-def _pair(groups: Sequence[Group], wanted: Wanted) -> tuple[Group | None, Group | None]:
+def _pair(groups: Sequence[Group], wanted: WantedGroups) -> tuple[Group | None, Group | None]:
     """Return the baseline and the group to look at beside it: those asked for, else what is natural."""
     if not groups:
         return None, None
@@ -166,10 +137,12 @@ def _pair(groups: Sequence[Group], wanted: Wanted) -> tuple[Group | None, Group 
     return baseline, against
 
 
-def _usual(groups: Sequence[Group], wanted: Wanted) -> Group:
+def _usual(groups: Sequence[Group], wanted: WantedGroups) -> Group:
     """Return what the others are best compared with: what was named first, what was before, the largest."""
     if wanted.of:
         return next(group for of in wanted.of for group in groups if wanted.is_named(group, of))
+    if wanted.by == "run" and any(group.key == wanted.like for group in groups):
+        return _named(groups, wanted.like)
     if wanted.by == "advice":
         return next((group for group in groups if group.value == WITHOUT), groups[0])
     # The groups of days and single runs come the newest first: that one is what is compared.

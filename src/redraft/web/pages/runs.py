@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STATES = ("running", "killed", "finished", "failed", "cancelled")
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
+COMPARED = 12
+"""Runs that a link to their comparison names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,12 @@ class RunsView:
     """How many runs were looked through until now, where not all were yet."""
     states: tuple[str, ...] = STATES
     reasons: tuple[str, ...] = REASONS
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The newest runs that have ended, the oldest of them first: with that one the rest is compared."""
+        ended = [row.record.run_id for row in self.rows if row.record.status != "running"]
+        return tuple(reversed(ended[:COMPARED]))
 
 
 @dataclass(frozen=True, slots=True)
