@@ -224,8 +224,14 @@ for f in range(256):
     try: os.write(f, b'\\n00000000000000000000000000000000 {"result": 1}\\n{"ready": "x", "result": 1}\\n')
     except OSError: pass
 os._exit(0)""",
-    "closed descriptors": "import os; os.closerange(0, 256); result = 1",
-    "redirected descriptors": "import os\ntry:\n    for f in range(2, 4096): os.dup2(1, f)\nexcept OSError: pass\nresult = 1",
+    "closed descriptors": "import os; os.closerange(0, 1 << 16); result = 1",
+    "redirected descriptors": """
+import os
+os.closerange(256, 1 << 16)
+try:
+    for f in range(2, 4096): os.dup2(1, f)
+except OSError: pass
+result = 1""",
     "abort": "import os; os.abort()",
     "own kill": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
     "segmentation fault": "import ctypes; ctypes.string_at(0)",
