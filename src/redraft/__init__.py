@@ -5,9 +5,7 @@ from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriteri
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from redraft.redact.log import withhold_in_log
+from redraft.core.lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
@@ -205,23 +203,5 @@ _PLACES = {
     "stores.sqlite": ("SqliteStore",),
     "workflow.workflow": ("Workflow",),
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
-
-__all__ = sorted(_PLACE_OF)  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
-
-# Here, since whatever part of the library logs, this was imported before.
-withhold_in_log()
-
-
-def __getattr__(name: str) -> object:
-    # Loaded on first use, so that importing one name does not pay for all.
-    if name not in _PLACE_OF:
-        raise AttributeError(f"module 'redraft' has no attribute {name!r}")
-    value = getattr(import_module(f"redraft.{_PLACE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_PLACE_OF)
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
@@ -38,13 +37,13 @@ class CycleProgress:
         self._warnings = Warnings(console)
 
     def __enter__(self) -> Self:
-        logging.getLogger("redraft").addHandler(self._warnings)
+        self._warnings.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        logging.getLogger("redraft").removeHandler(self._warnings)
+        self._warnings.__exit__(kind, error, trace)
 
     @property
     def went_well(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rich.text import Text
@@ -40,13 +39,13 @@ class WorkflowProgress:
 
     def __enter__(self) -> Self:
         self._inside.__enter__()
-        logging.getLogger("redraft").addHandler(self._warnings)
+        self._warnings.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        logging.getLogger("redraft").removeHandler(self._warnings)
+        self._warnings.__exit__(kind, error, trace)
         self._inside.__exit__(kind, error, trace)
 
     def __call__(self, event: WorkflowEvent) -> None:

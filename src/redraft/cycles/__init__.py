@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from redraft.core.lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
@@ -40,19 +40,5 @@ _PLACES = {
     "result": ("CycleResult",),
     "spec": ("AgentSpec",),
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
-__all__ = sorted(_PLACE_OF)  # noqa: PLE0605 # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
-
-
-def __getattr__(name: str) -> object:
-    # Loaded on first use: whoever needs one module of this folder does not pay for all.
-    if name not in _PLACE_OF:
-        raise AttributeError(f"module 'redraft.cycles' has no attribute {name!r}")
-    value = getattr(import_module(f"redraft.cycles.{_PLACE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_PLACE_OF)
+__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +15,7 @@ from redraft.cycles.feedback import Feedback
 from redraft.cycles.mail import FEEDBACK, PENDING, Post, pending
 from redraft.cycles.message import AgentMessage
 from redraft.cycles.places import all_places
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -37,8 +37,6 @@ MOST = 1_000
 
 LOOKED_FOR = 5.0
 """Seconds after which it is looked again which other agents there are."""
-
-logger = logging.getLogger("redraft")
 
 
 class AgentBus:

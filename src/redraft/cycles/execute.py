@@ -19,6 +19,7 @@ from redraft.cycles.rendering import outward_scopes, render_text, scopes_of
 from redraft.cycles.sense import http_call
 from redraft.cycles.spec_actuate import AlertAction, AnyAction, ApiCallAction, Execute, FunctionAction
 from redraft.cycles.stamp import stamp_of
+from redraft.redact.log import logger
 from redraft.text.templates import TemplateError
 from redraft.text.visible import visible
 
@@ -33,8 +34,6 @@ KEY_HEADER = "Idempotency-Key"
 LONGEST_LINE = 2_000
 LONGEST_RESULT = 20_000
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
-
-logger = logging.getLogger("redraft")
 
 
 async def execute(substage: Execute, cycle: Cycle) -> None:

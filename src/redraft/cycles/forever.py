@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from contextlib import contextmanager
 from threading import current_thread, main_thread
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.errors import ConfigError
 from redraft.cycles.spec import ManualTrigger
 from redraft.cycles.triggers import Triggers
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MANUAL = "manual"
 ENDING = (signal.SIGTERM, signal.SIGINT)
-
-logger = logging.getLogger("redraft")
 
 
 class Ending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
 from redraft.cycles.record import CYCLE, cycle_key
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from redraft.cycles.record import CycleRecord
 
 AT_ONCE = 100
-
-logger = logging.getLogger("redraft")
 
 
 class AgentHome:

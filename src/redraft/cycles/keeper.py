@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles.keeping import MEMORY
+from redraft.redact.log import logger
 from redraft.stores.row import row_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ FIRST_WAIT = 3.0
 """Seconds that the first cycle waits for its memory."""
 SHORTEST, LONGEST = 0.05, 1.0
 """Seconds between two tries, at first and at most."""
-
-logger = logging.getLogger("redraft")
 
 
 def first_number(moment: datetime) -> int:

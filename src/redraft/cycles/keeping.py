@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from redraft.core.errors import StoreError
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 MEMORY = ("memory", "memory")
 """The kind and key of the record of an agent's memory."""
-
-logger = logging.getLogger("redraft")
 
 
 class Keeping(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -21,8 +20,7 @@ from redraft.cycles.learn import learn
 from redraft.cycles.plan import plan
 from redraft.cycles.sense import sense
 from redraft.cycles.update_state import update_state
-
-logger = logging.getLogger("redraft")
+from redraft.redact.log import logger
 
 Substage: TypeAlias = Callable[[Any, Cycle], Awaitable[None]]
 

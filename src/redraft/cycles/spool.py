@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.errors import LeaseError, StoreError
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ Batch: TypeAlias = dict[tuple[str, str], Record]
 
 LARGEST = 16_000_000
 """Bytes of the file beyond which it is written anew, without what later lines say again."""
-
-logger = logging.getLogger("redraft")
 
 
 class Spool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from redraft.lessons.content import Content, Decision, Failure, Partial, is_empt
 from redraft.lessons.playbook import Playbook
 from redraft.lessons.query import Found
 from redraft.lessons.rule import Rule
+from redraft.redact.log import logger
 from redraft.text.fence import fenced
 from redraft.text.invisible import without_invisible
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SEPARATOR_TOKENS = 2
 """What stands before a piece of advice in a prompt."""
-
-logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)

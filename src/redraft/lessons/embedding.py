@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ModelError, OutputError, StoreError
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 
@@ -23,8 +23,6 @@ QUESTIONS = 256
 """Vectors of questions that are remembered."""
 REST = 60.0
 """Seconds for which a store that could not be used is not asked again."""
-
-logger = logging.getLogger("redraft")
 
 
 class Embedding:

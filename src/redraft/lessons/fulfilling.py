@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ModelError, OutputError, StoreError
 from redraft.lessons.writing import FORMS
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from redraft.lessons.learning import Learning
     from redraft.lessons.memory import Memory
     from redraft.lessons.outcome import Outcome
-
-logger = logging.getLogger("redraft")
 
 
 class Fulfilling:

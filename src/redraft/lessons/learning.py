@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from redraft.lessons.lesson import Lesson
 from redraft.lessons.playbook import Playbook
 from redraft.lessons.trust import LONGEST
 from redraft.lessons.writing import FORMS, Written, write_content
+from redraft.redact.log import logger
 from redraft.text.middle import without_middle
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ _MOST = 1_000
 """Characters of the task and of the error that a lesson is found by."""
 EMBEDDED = 32
 """Lessons that are embedded in one go, after something was learnt."""
-
-logger = logging.getLogger("redraft")
 
 
 class Learning:

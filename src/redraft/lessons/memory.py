@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from redraft.lessons.index import LessonIndex
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.waiting import WaitingRoom
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from datetime import date
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from redraft.lessons.rule import Rule
     from redraft.models.embed import NamedEmbedder
     from redraft.stores.base import Store
-
-logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -15,13 +14,12 @@ from redraft.core.task import Task
 from redraft.lessons.calling import Calling
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.tried import Tried, told, verdict_of
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from redraft.lessons.lesson import Lesson
-
-logger = logging.getLogger("redraft")
 
 MAX_RETRIES = 3
 """Reflexion Protocol, section 7."""

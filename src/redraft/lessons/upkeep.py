@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ from redraft.lessons.filing import NEARLY, overlap, words_of
 from redraft.lessons.folder import RULES
 from redraft.lessons.playbooks import PLAYBOOKS, Playbooks
 from redraft.lessons.rules import Rules
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from redraft.lessons.learning import Learning
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.memory import Memory
-
-logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Self, TextIO
 from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError
 from redraft.redact.environment import redactor_of_environment
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from redraft.core.events import Event
     from redraft.redact.redactor import Redactor
-
-logger = logging.getLogger("redraft")
 
 
 class EventLog:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from redraft.core.callbacks import ReflectionDecision
@@ -10,6 +9,7 @@ from redraft.core.calls import awaited
 from redraft.core.errors import ChangedRunError, ReflectionDueError
 from redraft.core.protocols import FailureObserver
 from redraft.core.task import Advice
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Advisor, Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
-
-logger = logging.getLogger("redraft")
 
 
 async def call_back(

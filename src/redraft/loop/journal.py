@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -12,6 +11,7 @@ from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.failures import failure_from_json, failure_to_json
 from redraft.core.steps import inner_step
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ STEP = "step"
 VOID = "void"
 """The kind of those that a later try has replaced: paid for, to be looked at, not replayed."""
 LONGEST_ID = 200
-
-logger = logging.getLogger("redraft")
 
 
 class Journalled:

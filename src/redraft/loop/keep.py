@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import UTC, datetime
 from hashlib import sha256
 from os import urandom
@@ -18,6 +17,7 @@ from redraft.loop.journal import Inside, Journalled
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
 from redraft.loop.tell import emitter
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.place import project_store
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Parts
     from redraft.stores.base import Store
-
-logger = logging.getLogger("redraft")
 
 
 def new_run_id() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.reflection_prompt import reflection_turns, shortened
 from redraft.loop.tell import nobody
 from redraft.loop.triggers import NO_TRIGGERS, Triggers
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from redraft.core.context import RunContext
     from redraft.core.events import Listener
     from redraft.core.protocols import ChatModel, Step
-
-logger = logging.getLogger("redraft")
 
 
 class LiveRun:

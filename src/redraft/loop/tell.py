@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft.core.events import StepFailed
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from redraft.loop.budget import Tally
 
 E = TypeVar("E")
-
-logger = logging.getLogger("redraft")
 
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 

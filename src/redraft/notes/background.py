@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redraft.redact.log import logger
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
-
-logger = logging.getLogger("redraft")
 
 
 class Background:

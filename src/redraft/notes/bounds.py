@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from redraft.core.errors import OutputError
 from redraft.core.tokens import BYTES_PER_TOKEN, estimate_tokens
 from redraft.notes.placeholders import placeholders_of
 from redraft.notes.plain import plain
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from redraft.core.task import Task
     from redraft.notes.reflection import TaskReflection
     from redraft.notes.strategy import ReflectionInput
-
-logger = logging.getLogger("redraft")
 
 FEWEST_WORDS = 30
 """How many words a text must have for the loss of some to count."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from redraft.notes.identity import TaskIdentity
 from redraft.notes.injection import note_block, tokens_of
 from redraft.notes.note import Arm
 from redraft.notes.trial import arm_of
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from redraft.notes.config import ReflectionConfig
     from redraft.notes.notebook import Notebook
     from redraft.notes.task import Task
-
-logger = logging.getLogger("redraft")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from redraft.core.steps import direct
 from redraft.core.task import Task as Asked
 from redraft.loop.journal import Journalled
 from redraft.loop.keep import kept_step, new_run_id
+from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Step
 
 R = TypeVar("R")
-
-logger = logging.getLogger("redraft")
 
 DONE = "ensemble_step"
 """The kind of the records of what was done around the runs of an ensemble's tasks."""

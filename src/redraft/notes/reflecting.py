@@ -25,11 +25,10 @@ from redraft.notes.reflection import TaskReflection
 from redraft.notes.storable import storable
 from redraft.notes.strategy import ReflectionInput, ReflectionStrategy
 from redraft.notes.task import Task
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from redraft.core.task import Task as Asked
-
-logger = logging.getLogger("redraft")
 
 NO_MODEL = (
     "there is no model for it: give ReflectionConfig.model, Task.model, or the ensemble's model (or set "

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import traceback
 
+logger = logging.getLogger("redraft")
+"""The one logger of the library: whoever logs, logs here, and no secret gets past it."""
+
 LOST = "What was to be logged here can't be shown."
 
 
 def withhold_in_log() -> None:
     """Let no secret get into what the logger `redraft` hands to anybody; doing it again changes nothing."""
-    logging.getLogger("redraft").addFilter(_WITHHOLDING)
+    logger.addFilter(_WITHHOLDING)
 
 
 class _Withholding(logging.Filter):
@@ -36,3 +39,5 @@ class _Withholding(logging.Filter):
 
 
 _WITHHOLDING = _Withholding()
+
+withhold_in_log()

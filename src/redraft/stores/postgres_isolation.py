@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors
 
+from redraft.redact.log import logger
 from redraft.stores.postgres_database import Database, SpaceConnection
 
 ROLE = "redraft_agents"
@@ -23,8 +23,6 @@ FROM pg_class WHERE oid = 'redraft_agent_records'::regclass AND NOT (
     has_schema_privilege('{ROLE}', relnamespace, 'USAGE')
     AND has_table_privilege('{ROLE}', oid, 'SELECT') AND has_table_privilege('{ROLE}', oid, 'INSERT')
     AND has_table_privilege('{ROLE}', oid, 'UPDATE') AND has_table_privilege('{ROLE}', oid, 'DELETE'))"""  # noqa: S608 (made of a constant)
-
-logger = logging.getLogger("redraft")
 
 
 class IsolatedDatabase(Database):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.core.usage import NOTHING_USED
+from redraft.redact.log import logger
 from redraft.text.json_reply import json_of
 from redraft.workflow.code import make
 from redraft.workflow.made import Made
@@ -18,8 +18,6 @@ from redraft.workflow.spec import Corrector, CorrectParams, Maker
 if TYPE_CHECKING:
     from redraft.workflow.bench import Bench
     from redraft.workflow.scope import Scope
-
-logger = logging.getLogger("redraft")
 
 WRAPPERS = ("corrected_output", "reflection_output", "output")
 """Keys under which code may return the whole candidate."""

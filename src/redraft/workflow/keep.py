@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from redraft.core.task import Task
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.loop.journal import Journalled
 from redraft.loop.keep import kept_step
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.workflow.result import WorkflowResult
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from redraft.core.protocols import Step
     from redraft.stores.base import Store
-
-logger = logging.getLogger("redraft")
 
 WORKFLOW = "workflow"
 """The kind of the records of workflows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from redraft.core.errors import (
 from redraft.core.protocols import Step
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.loop.journal import Journalled
+from redraft.redact.log import logger
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
@@ -33,8 +33,6 @@ from redraft.workflow.spec import Jump, WorkflowSpec
 
 if TYPE_CHECKING:
     from redraft.workflow.spec import Node
-
-logger = logging.getLogger("redraft")
 
 PASSED_ON = (ChangedRunError, StoreError)
 """What `on_error` is no answer to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from redraft.loop.acting.outcome import ToolOutcome, outcome_of
 from redraft.loop.acting.transcript import news, steps_in, transcript
 from redraft.loop.reflection_prompt import note
 from redraft.models.provider import model_error, usage_of
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from redraft.core.context import RunContext
     from redraft.core.reflection import Reflection
     from redraft.loop.live import LiveRun
-
-logger = logging.getLogger("redraft")
 
 # What a tool raises to steer the agent, and what is wrong with the call rather than with the tool.
 STEERING = (
