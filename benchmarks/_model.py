@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from redraft import Cassette, ChatReply, ChatRequest, ConfigError
 from redraft.core.protocols import ChatModel
 from redraft.models.local import LocalModel
 from redraft.models.names import model_named
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
 MAX_TOKENS = 400
 
@@ -43,3 +48,19 @@ def benchmark_model(name: str | None, threads: int, cassette: str | None, record
     kind, _, place = name.partition(":")
     model = LocalModel(place, threads=threads) if kind == "local" else model_named(name)
     return Bounded(Cassette(record, record=model) if record else model)
+
+
+def model_options(parser: ArgumentParser) -> None:
+    """Let the command line say which model answers."""
+    parser.add_argument("--model", help="such as local:qwen2.5-coder-1.5b")
+    parser.add_argument("--threads", type=int, default=2, help="of a local model")
+    parser.add_argument("--cassette", help="answer from this recording instead of a model")
+    parser.add_argument("--record", help="record the model's calls to this file")
+
+
+def model_given(given: Namespace) -> Bounded:
+    """Return the model that the command line says; ends the program, and says why, where there is none."""
+    try:
+        return benchmark_model(given.model, given.threads, given.cassette, given.record)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from contextlib import contextmanager
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from _measure import PROJECT, options, publish, table, verdict
+from _measure import options, publish, table, verdict
+from _postgres import server
 
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.long_term import LongTermStorage
 from redraft.cycles.spec import AgentSpec
 from redraft.stores.sqlite import SqliteStore
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 CYCLES = 600
 WARM = 100
@@ -119,28 +114,6 @@ async def measured(folder: str, url: str | None) -> dict[str, list[float]]:
         await storage.aclose()
 
 
-@contextmanager
-def server() -> Generator[str | None]:
-    """Give the URL of REDRAFT_TEST_POSTGRES, or of a server that waits for its disk; None without."""
-    if given := os.environ.get("REDRAFT_TEST_POSTGRES"):
-        yield given
-        return
-    sys.path.insert(0, str(PROJECT / "tests"))
-    from postgres_server import CannotRunError, Server
-
-    try:
-        started = Server(durable=True)
-        started.start()
-    except CannotRunError as error:
-        print(f"No PostgreSQL server can run here: {error}.", file=sys.stderr)
-        yield None
-        return
-    try:
-        yield started.url()
-    finally:
-        started.remove()
-
-
 def row(name: str, found: list[float]) -> tuple[object, ...]:
     target = TARGETS[name]
     said = "" if target is None else f"{target:g} {verdict(median(found), target)}"
@@ -149,7 +122,7 @@ def row(name: str, found: list[float]) -> tuple[object, ...]:
 
 def main() -> None:
     given = options(__doc__).parse_args()
-    with TemporaryDirectory() as folder, server() as url:
+    with TemporaryDirectory() as folder, server(durable=True) as url:
         found = asyncio.run(measured(folder, url))
     rows = [row(name, times) for name, times in found.items()]
     head = ("milliseconds a cycle", "least", "median", "95 of 100 within", "target")

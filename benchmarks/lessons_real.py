@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from _measure import PROJECT, options, publish, table
-from _model import benchmark_model
+from _model import model_given, model_options
 from _trials import FILE, Trial, failed_trials
 
-from redraft import ConfigError
 from redraft.lessons.content import Failure
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import Lesson
@@ -114,20 +112,13 @@ def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {FILE}")
     parser.add_argument("--limit", type=int, default=TRIALS, help="trials for a model")
-    parser.add_argument("--model", help="such as local:qwen2.5-coder-0.5b")
-    parser.add_argument("--threads", type=int, default=2, help="of a local model")
-    parser.add_argument("--cassette", help="answer from this recording instead of a model")
-    parser.add_argument("--record", help="record the model's calls to this file")
+    model_options(parser)
     return parser.parse_args()
 
 
 def main() -> None:
     given = parsed()
-    try:
-        wanted = given.model or given.cassette
-        model = benchmark_model(given.model, given.threads, given.cassette, given.record) if wanted else None
-    except ConfigError as error:
-        sys.exit(str(error))
+    model = model_given(given) if given.model or given.cassette else None
     if not (given.data / FILE).is_file():
         print(f"SKIPPED: there is no {given.data / FILE}; name its folder with --data.")
         return

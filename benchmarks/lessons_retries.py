@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 from _extractions import EXTRACTIONS
 from _functions import FUNCTIONS
 from _measure import options, publish, table
-from _model import benchmark_model
+from _model import model_given, model_options
 from _retries import RETRIES, Pair, pair_of
 from _writings import WRITINGS
-
-from redraft import ConfigError
 
 if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
@@ -83,15 +81,9 @@ def _only(pairs: list[Pair]) -> str:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--limit", type=int, default=len(TASKS), help="only so many tasks, of all kinds")
-    parser.add_argument("--model", help="such as local:qwen2.5-coder-1.5b")
-    parser.add_argument("--threads", type=int, default=2, help="of a local model")
-    parser.add_argument("--cassette", help="answer from this recording instead of a model")
-    parser.add_argument("--record", help="record the model's calls to this file")
+    model_options(parser)
     given = parser.parse_args()
-    try:
-        model = benchmark_model(given.model, given.threads, given.cassette, given.record)
-    except ConfigError as error:
-        sys.exit(str(error))
+    model = model_given(given)
     publish("lessons_retries", pairs_table(asyncio.run(pairs_of(model, given.limit))), write=given.write)
 
 

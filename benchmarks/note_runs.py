@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from _measure import options, publish, table
-from _model import benchmark_model
+from _model import model_given, model_options
 from _orders import MESSAGES
 
-from redraft import ConfigError, Ensemble, InMemoryReflectionStore, QualityCriterion, Task, TaskIdentity
+from redraft import Ensemble, InMemoryReflectionStore, QualityCriterion, Task, TaskIdentity
 
 if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
@@ -89,15 +89,9 @@ async def run(model: ChatModel) -> str:
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--model", help="such as local:qwen2.5-coder-1.5b")
-    parser.add_argument("--threads", type=int, default=2, help="of a local model")
-    parser.add_argument("--cassette", help="answer from this recording instead of a model")
-    parser.add_argument("--record", help="record the model's calls to this file")
+    model_options(parser)
     given = parser.parse_args()
-    try:
-        model = benchmark_model(given.model, given.threads, given.cassette, given.record)
-    except ConfigError as error:
-        sys.exit(str(error))
+    model = model_given(given)
     publish("note-runs", asyncio.run(run(model)), write=given.write)
 
 

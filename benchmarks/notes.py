@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from _measure import PROJECT, options, publish, table, verdict
+from _measure import options, publish, table, verdict
+from _postgres import server
 
 from redraft.core.task import Task as Asked
 from redraft.notes.config import MAX_TOKENS, ReflectionConfig
@@ -24,7 +22,7 @@ from redraft.notes.sqlite import SqliteReflectionStore
 from redraft.notes.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from redraft.notes.note_store import NoteStore
 
@@ -72,28 +70,6 @@ async def waits(stores: Mapping[str, NoteStore]) -> dict[str, list[float]]:
     for notes in stores.values():
         await notes.aclose()
     return found
-
-
-@contextmanager
-def server() -> Generator[str | None]:
-    """Give the URL of REDRAFT_TEST_POSTGRES, or of a server that the tests' package starts; None without."""
-    if given := os.environ.get("REDRAFT_TEST_POSTGRES"):
-        yield given
-        return
-    sys.path.insert(0, str(PROJECT / "tests"))
-    from postgres_server import CannotRunError, Server
-
-    try:
-        started = Server()
-        started.start()
-    except CannotRunError as error:
-        print(f"No PostgreSQL server can run here: {error}.", file=sys.stderr)
-        yield None
-        return
-    try:
-        yield started.url()
-    finally:
-        started.remove()
 
 
 def row(name: str, found: list[float]) -> tuple[object, ...]:

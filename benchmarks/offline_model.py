@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 from _arms import ARMS, Outcome, outcome_from, outcomes_of
 from _figures import arms_table, criteria_table, pairs_table
 from _measure import PROJECT, options, publish
-from _model import benchmark_model
+from _model import model_given, model_options
 from humaneval import FILE, humaneval_tasks
 from small_tasks import TASKS
-
-from redraft import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -96,10 +94,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, default=PROJECT.parent / "shared" / "data", help="HumanEval's folder"
     )
-    parser.add_argument("--model", help="such as local:qwen2.5-coder-1.5b")
-    parser.add_argument("--threads", type=int, default=2, help="of a local model")
-    parser.add_argument("--cassette", help="answer from this recording instead of a model")
-    parser.add_argument("--record", help="record the model's calls to this file")
+    model_options(parser)
     parser.add_argument("--out", type=Path, help="write outcomes to this file, and go on from what is there")
     return parser.parse_args()
 
@@ -117,13 +112,8 @@ def main() -> None:
     done = outcomes_in(given.out) if given.out else []
     names = {task.name for task in tasks}
     done = [outcome for outcome in done if outcome.task in names and outcome.arm in arms]
-    try:
-        complete = len(done) == len(tasks) * len(arms)
-        model = (
-            None if complete else benchmark_model(given.model, given.threads, given.cassette, given.record)
-        )
-    except ConfigError as error:
-        sys.exit(str(error))
+    complete = len(done) == len(tasks) * len(arms)
+    model = None if complete else model_given(given)
     if model is None:
         outcomes = done
     else:
