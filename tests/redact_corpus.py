@@ -418,7 +418,7 @@ AS_TOLD = (
     "ngrok config add-authtoken {t}",
     "cargo login {t}",
     "npm set //registry.npmjs.org/:_authToken {t}",
-    "pip install --index-url https://__token__:{t}@pkgs.test/simple x",
+    "pip install git+https://__token__:{t}@code.test/x.git",
     "docker run -e DB_PASS={p} -e X=1 app",
     "docker-compose: POSTGRES_PASSWORD: {p}",
     "keytool -storepass {p} -alias x",
