@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dashboards import chromium, described, inaccessible, is_within, put, served, windows
+from dashboards import described, inaccessible, is_within, put
 from kept import ran
 from redraft.stores.sqlite import SqliteStore
 
@@ -56,25 +56,6 @@ def project(tmp_path_factory):
     ran(("one", (0.3, "too short")), ("two", 0.6), ("three of them", 0.9), store=store, run_id="of-the-loop")
     asyncio.run(store.aclose())
     return folder
-
-
-@pytest.fixture(scope="module")
-def place(project):
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def browser(place):  # when the runs are made: inside, no other event loop can run
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, place):
-    """Open pages, with a key, in windows whose console must stay empty."""
-    with windows(browser, place) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 
 from agents import World
-from dashboards import TOKEN, chromium, served
 from kept_agents import went_round
 
 TESTS = Path(__file__).parents[1]
@@ -52,42 +51,9 @@ def project(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def place(project):
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def browser(place):  # when the agents went round: inside, no other event loop can run
-    with chromium() as found:
-        yield found
-
-
 @pytest.fixture
-def opened(browser, place):
-    """Open pages, with a key, in windows whose console must stay empty."""
-    contexts, complaints = [], []
-
-    def opened(path, scheme="light"):
-        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
-        contexts.append(context)
-        page = context.new_page()
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
-        )
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.goto(f"{place}?token={TOKEN}")
-        page.goto(f"{place}{path}")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    # That a change was refused is no complaint about the page, which says why.
-    assert [one for one in complaints if "400" not in one] == []
+def expected():
+    return ("400",)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboards import chromium, inaccessible, is_within, served, windows
+from dashboards import inaccessible, is_within
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.rules import Rules
 from redraft.notes.note_store import NoteStore
@@ -87,12 +87,6 @@ def project(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def place(project):
-    with served(project) as url:
-        yield url
-
-
 def in_force(project):
     """Which note on the task is in force, with its identity and how many there are, as the store has it."""
 
@@ -111,18 +105,6 @@ def the_lesson(project, agent):
     """The one lesson of an agent, as its file has it."""
     folder = LessonFolder(project / "memory", agent)
     return folder.read_entry(next(folder.entries()))
-
-
-@pytest.fixture(scope="module")
-def browser(place):
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, place):
-    with windows(browser, place) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dashboards import chromium, inaccessible, is_within, served, windows
+from dashboards import inaccessible, is_within
 from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.stores.sqlite import SqliteStore
 
@@ -40,24 +40,6 @@ def project(tmp_path_factory):
 
     asyncio.run(main())
     return folder
-
-
-@pytest.fixture(scope="module")
-def place(project):
-    with served(project) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def browser(place):  # when the runs are made: inside, no other event loop can run
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, place):
-    with windows(browser, place) as found:
-        yield found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,14 +13,6 @@ from redraft.web.rendering import digest
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.fixture
-def memory(tmp_path, monkeypatch):
-    """The folder of all agents' lessons, in a project of its own."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "redraft.toml").touch()
-    return tmp_path / "memory"
-
-
 def read(of, store=None, ending=""):
     answer = pages(store or MemoryStore()).get(f"/lessons/{of.id}{ending}")
     assert answer.status_code == 200, answer.text

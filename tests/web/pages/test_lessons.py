@@ -10,14 +10,6 @@ from redraft.web.pages.lessons import MOST
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.fixture
-def memory(tmp_path, monkeypatch):
-    """The folder of all agents' lessons, in a project of its own."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "redraft.toml").touch()
-    return tmp_path / "memory"
-
-
 def read(path="/lessons", store=None):
     answer = pages(store or MemoryStore()).get(path)
     assert answer.status_code == 200, answer.text
