@@ -10,8 +10,10 @@ def script_workflows(monkeypatch, *replies):
     """
     one = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
     model = ScriptedModel(one)
+
+    def model_of(given, _settings=None):
+        return model if isinstance(given, str | None) else given
+
     for place in ("redraft.workflow.bench", "redraft.cli.run_ready"):
-        monkeypatch.setattr(
-            f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
-        )
+        monkeypatch.setattr(f"{place}.model_of", model_of)
     return model

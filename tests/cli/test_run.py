@@ -274,8 +274,8 @@ env: [HOME, NO_SUCH_VARIABLE]
 
 def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
     asked = []
-    monkeypatch.setattr("redraft.cli.run_ready.model_of", lambda given, _settings: asked.append(given))
-    monkeypatch.setattr("redraft.workflow.bench.model_of", lambda given, _settings: asked.append(given))
+    monkeypatch.setattr("redraft.cli.run_ready.model_of", lambda given, _settings=None: asked.append(given))
+    monkeypatch.setattr("redraft.workflow.bench.model_of", lambda given, _settings=None: asked.append(given))
     text = (
         PROFILE.replace("FAILURE", "raise")
         + "  - {name: x, uses: llm.call, with: {prompt: x, model: gpt-5}}\n"

@@ -101,7 +101,7 @@ def test_what_an_operator_says_changes_the_next_decision(folder, line):
 
 def test_a_batch_is_held_once_where_an_operator_agrees(folder, line, monkeypatch):
     model = ScriptedModel(answer)
-    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda name, settings: model)
+    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: model)
     text = (folder / "agent.yaml").read_text().replace("20000, default: reject", "1, default: approve")
     (folder / "agent.yaml").write_text(text)
     ran = redraft("cycle", "run", "agent.yaml", "--cycles", 2, "--json")
@@ -115,7 +115,7 @@ def test_a_batch_is_held_once_where_an_operator_agrees(folder, line, monkeypatch
 def test_a_line_that_is_silent_is_an_error_in_the_data(folder, monkeypatch):
     monkeypatch.setenv("LINE_URL", "http://127.0.0.1:9")
     model = ScriptedModel(answer)
-    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda name, settings: model)
+    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: model)
     ran = redraft("cycle", "run", "agent.yaml", "--cycles", 1, "--json")
     [cycle] = document(ran)["cycles"]
     assert cycle["environmental_data"]["errors"][0]["source"] == "line"

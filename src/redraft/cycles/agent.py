@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.errors import ChangedRunError, StoreError
-from redraft.core.settings import Settings, load_settings
+from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
 from redraft.cycles.bell import ring
 from redraft.cycles.capture_metrics import metrics_of, tracked
@@ -31,7 +31,7 @@ from redraft.cycles.stamp import moment_after
 from redraft.cycles.state import CycleState
 from redraft.cycles.withheld import withholding
 from redraft.loop.tell import emitter
-from redraft.models.names import model_of
+from redraft.models.names import meant, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -335,13 +335,6 @@ class CycleAgent:
     def _model_for(self, name: str | None) -> ChatModel:
         """Return the model of a name in the file, None for the agent's own; raises `ConfigError` for none."""
         if name not in self._ready:
-            chosen: str | ChatModel | None = name or self.spec.model or load_settings().model
-            seen: set[str] = set()
-            while isinstance(chosen, str) and chosen in self._models and chosen not in seen:
-                seen.add(chosen)
-                chosen = self._models[chosen]
-            # A model that was given needs no settings, and reading them looks at the disk.
-            self._ready[name] = model_of(
-                chosen, load_settings() if isinstance(chosen, str | None) else Settings()
-            )
+            chosen = name or self.spec.model or load_settings().model
+            self._ready[name] = model_of(meant(chosen, self._models))
         return self._ready[name]

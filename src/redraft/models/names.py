@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError
+from redraft.core.settings import load_settings
 from redraft.models.nearest import EXTRAS, nearest
 from redraft.models.weights import PACKAGED
 
@@ -57,12 +58,16 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     return ProviderModel(full)
 
 
-def model_of(model: str | ChatModel | None, settings: Settings) -> ChatModel:
-    """Return the model that was given, or else the one of the settings; raises `ConfigError` for neither."""
+def model_of(model: str | ChatModel | None, settings: Settings | None = None) -> ChatModel:
+    """Return the model that was given, or else the one of the settings; raises `ConfigError` for neither.
+
+    The settings are read where they are not given, and needed.
+    """
     if model is not None and not isinstance(model, str):
         if not callable(model):
             raise ConfigError(f"model must be the name of a model or a ChatModel, got {model!r}.")
         return model
+    settings = settings or load_settings()
     name = model or settings.model
     if not name:
         raise ConfigError(
@@ -70,6 +75,15 @@ def model_of(model: str | ChatModel | None, settings: Settings) -> ChatModel:
             "example to 'openai:gpt-5-mini' or 'local:qwen2.5-coder-0.5b'."
         )
     return model_named(name, settings.models)
+
+
+def meant(name: str | ChatModel | None, models: Mapping[str, str | ChatModel]) -> str | ChatModel | None:
+    """Return what a name in a file stands for, None for the model of the settings, by the file's `models`."""
+    chosen, seen = name, set[str]()
+    while isinstance(chosen, str) and chosen in models and chosen not in seen:
+        seen.add(chosen)
+        chosen = models[chosen]
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from redraft.core.errors import ConfigError, WorkflowError
 from redraft.core.events import Listener
 from redraft.core.nearest import nearest
 from redraft.core.protocols import ChatModel, ScriptRunner
-from redraft.core.settings import Settings, load_settings
+from redraft.core.settings import load_settings
 from redraft.core.usage import NOT_REPORTED
-from redraft.models.names import model_of
+from redraft.models.names import meant, model_of
 from redraft.sandbox.scripts import script_runner
 from redraft.stores.base import Store
 from redraft.text.schema import Schema
@@ -57,13 +57,7 @@ class Bench:
         Raises `ConfigError` where none can be had.
         """
         chosen: str | ChatModel | None = name or scope.state.get("model") or self.model
-        chosen = chosen or load_settings().model
-        seen: set[str] = set()
-        while isinstance(chosen, str) and chosen in self.models and chosen not in seen:
-            seen.add(chosen)
-            chosen = self.models[chosen]
-        # A model that was given needs no settings, and reading them looks at the disk.
-        return model_of(chosen, load_settings() if isinstance(chosen, str | None) else Settings())
+        return model_of(meant(chosen or load_settings().model, self.models))
 
     def schema(self, given: Any) -> Schema:
         """Return a JSON Schema, compiled once; raises `ConfigError` for one that can't be used."""
