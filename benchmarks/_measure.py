@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import sys
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from time import process_time
+from timeit import timeit
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,6 +86,10 @@ def _with_section(readme: str, section: str, body: str) -> str:
 
 
 def _machine() -> str:
-    import os
+    python = f"Python {platform.python_version()}, a million additions in {_speed():.0f} ms"
+    return f"{os.cpu_count()} shared cores, {platform.system()}, {python}"
 
-    return f"{os.cpu_count()} shared cores, {platform.system()}, Python {platform.python_version()}"
+
+def _speed() -> float:
+    """Return the milliseconds of a million additions: interpreters of one version differ by half and more."""
+    return min(timeit("x += 1", "x = 0", number=1_000_000) for _ in range(5)) * 1e3
