@@ -1,4 +1,4 @@
-"""Kept workflows: which command began one, and how it is taken up again."""
+"""Kept workflows, as a command begins them and takes them up again."""
 
 from __future__ import annotations
 
@@ -6,50 +6,18 @@ import asyncio
 import os
 import sys
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from redraft.core.codec import from_record, to_record
-from redraft.core.errors import ConfigError, StoreError
+from redraft.core.codec import to_record
+from redraft.core.errors import StoreError
 from redraft.loop.keep import new_run_id
-from redraft.loop.record import RUN, Process
-from redraft.loop.runs import KILLED, LAST
+from redraft.loop.record import Process
 from redraft.stores.base import Record
 from redraft.stores.place import project_store
-from redraft.workflow.keep import WORKFLOW, WorkflowRecord
+from redraft.workflow.kept_workflow import BEGAN, Began, KeptWorkflow, found_workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redraft.stores.base import Scalar, Store
-
-BEGAN = "workflow command"
-"""The kind of the records that say which command began a workflow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """Say which command began a workflow, in which folder, and which process is at work on it."""
-
-    arguments: tuple[str, ...]
-    folder: str
-    process: Process
-
-
-@dataclass(frozen=True, slots=True)
-class KeptWorkflow:
-    """Hold a kept workflow; `began` is None where a program began it."""
-
-    record: WorkflowRecord
-    began: Began | None
-
-    @property
-    def state(self) -> str:
-        """How it stands now: its status, or `killed` for a running one whose process is gone."""
-        gone = self.began is not None and self.began.process.is_gone()
-        return KILLED if self.record.status == "running" and gone else self.record.status
-
+    from redraft.stores.base import Store
 
 taken_up: ContextVar[KeptWorkflow | None] = ContextVar("taken_up", default=None)
 """The workflow that a command carries out again: with the values that it was given then."""
@@ -76,10 +44,9 @@ async def begin(store: Store, again: KeptWorkflow | None) -> str | None:
 
 
 def kept_workflow(run: str) -> KeptWorkflow | None:
-    """Return the workflow that an id means: its own, how it begins, that of a loop in it, or `last`.
+    """Return the workflow that an id means, or that of a loop in it; None where it means none.
 
-    None where it means none: it may be a run, which is looked for elsewhere. Raises `ConfigError` for the
-    beginning of several.
+    Raises `ConfigError` for the beginning of several.
     """
     store = project_store()
     return None if store is None else asyncio.run(_found(store, run))
@@ -90,63 +57,3 @@ async def _found(store: Store, run: str) -> KeptWorkflow | None:
         return await found_workflow(store, run, or_of_loop=True)
     finally:
         await store.aclose()
-
-
-async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) -> KeptWorkflow | None:
-    """Find the workflow that an id means, with `or_of_loop` also by the id of a loop in it."""
-    found = await (_last(store) if run == LAST else _named(store, run, or_of_loop=or_of_loop))
-    return None if found is None else await _read(store, found)
-
-
-async def kept_workflows(
-    store: Store, status: str | None, name: str | None, limit: int
-) -> list[KeptWorkflow]:
-    """Return the newest workflows first, of a status (`killed` is one), of a name."""
-    where: dict[str, Scalar] = {} if name is None else {"name": name}
-    if status is not None:
-        where["status"] = "running" if status == KILLED else status
-    # Which of those that have not ended were killed shows only when one looks for their processes.
-    most = None if where.get("status") == "running" else limit
-    found = await store.find(WORKFLOW, where=where, newest_first=True, limit=most)
-    kept = [await _read(store, record) for record in found]
-    return [one for one in kept if status in (None, one.state)][:limit]
-
-
-async def _read(store: Store, found: Record) -> KeptWorkflow:
-    began = await store.get(BEGAN, found.key)
-    record = from_record(WorkflowRecord, found.data)
-    return KeptWorkflow(record, None if began is None else from_record(Began, began.data))
-
-
-async def _last(store: Store) -> Record | None:
-    """Return the workflow that began last, unless a run outside of it began later."""
-    workflows = await store.find(WORKFLOW, newest_first=True, limit=1)
-    runs = await store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
-    if not workflows or not runs or _is_inside(runs[0], workflows[0]):
-        return workflows[0] if workflows else None
-    return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None
-
-
-async def _named(store: Store, run: str, *, or_of_loop: bool) -> Record | None:
-    if record := await store.get(WORKFLOW, run):
-        return record
-    if (inner := await store.get(RUN, run)) is not None:
-        return await store.get(WORKFLOW, str(inner.data.get("parent") or "")) if or_of_loop else None
-    workflows = await store.find(WORKFLOW, prefix=run, limit=3)
-    runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
-    if len(workflows) > 1 or (workflows and runs):
-        names = ", ".join(record.key for record in (*workflows, *runs[:3]))
-        raise ConfigError(f"Several runs begin with {run!r}: {names}; give more of the one you mean.")
-    return workflows[0] if workflows else None
-
-
-def _is_inside(run: Record, workflow: Record) -> bool:
-    return run.key.startswith(f"{workflow.key}.")
-
-
-def _is_in_any(run: Record, workflows: Sequence[Record]) -> bool:
-    return any(_is_inside(run, workflow) for workflow in workflows)
-
-
-def _age(record: Record) -> datetime:
-    return record.created_at or datetime.now(UTC)

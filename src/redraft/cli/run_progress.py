@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.text import Text
 
 from redraft.cli.progress import Progress
 from redraft.cli.show import BAD, GOOD, QUIET
 from redraft.cli.warned import Warnings
-from redraft.core.summary import render_score
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowFinished
+from redraft.workflow.node_outcome import NodeOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from redraft.cli.console import CalmConsole
@@ -78,12 +78,6 @@ class WorkflowProgress:
 
 def node_outcome(result: Any) -> Text:
     """Say how a node ended: of a loop or a judgement, what it came to."""
-    if not isinstance(result, dict) or "valid" not in result:
-        return Text("done")
-    values = cast("Mapping[str, Any]", result)
-    valid = Text("valid", GOOD) if values["valid"] is True else Text("not valid", BAD)
-    if not isinstance(attempts := values.get("reflection_iteration"), int):
-        return valid
-    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    score = render_score(values.get("reflection_best_score"))
-    return Text.assemble(valid, f" after {times}, best score {score}")
+    outcome = NodeOutcome.of(result)
+    style = "" if outcome.valid is None else GOOD if outcome.valid else BAD
+    return Text.assemble((outcome.verdict, style), f" {outcome.detail}".rstrip())

@@ -13,8 +13,8 @@ from redraft.cli.run_outcome import deliver_workflow, workflow_ending
 from redraft.workflow.result import WorkflowResult
 
 if TYPE_CHECKING:
-    from redraft.cli.run_kept import KeptWorkflow
     from redraft.workflow.keep import WorkflowRecord
+    from redraft.workflow.kept_workflow import KeptWorkflow
 
 
 def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool) -> int:

@@ -21,9 +21,9 @@ from redraft.text.visible import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.cli.run_history import WorkflowRow
     from redraft.core.usage import TokenUsage
     from redraft.loop.record import RunRecord
+    from redraft.workflow.history import WorkflowRow
 
 WIDE = 110
 """The columns of a terminal from which all that is known of a run fits into a line."""

@@ -31,9 +31,10 @@ def runs(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_runs import place, read_runs
-        from redraft.cli.run_history import WorkflowRow, read_workflows
+        from redraft.cli.run_history import read_workflows
         from redraft.cli.run_rows import check_filters, no_runs, row_of, row_of_workflow, run_rows
         from redraft.loop.run_document import row_document
+        from redraft.workflow.history import WorkflowRow
 
         check_filters(status, reason)
         found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)

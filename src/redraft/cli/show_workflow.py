@@ -20,7 +20,7 @@ from redraft.text.visible import visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from redraft.cli.run_history import NodeRun, WorkflowHistory
+    from redraft.workflow.history import NodeRun, WorkflowHistory
 
 LONGEST_VALUE = 200
 INDENT = (0, 0, 0, 2)
