@@ -12,6 +12,7 @@ import pytest
 from dashboards import described, inaccessible, is_within, put
 from kept import ran
 from redraft.stores.sqlite import SqliteStore
+from workflows_kept import kept
 
 SCHEMES = ("light", "dark")
 PAGES = {
@@ -21,6 +22,7 @@ PAGES = {
     "a run of the loop": "runs/of-the-loop",
     "a diff": "runs/described/diff?a=1&b=4",
     "a diff side by side": "runs/described/diff?a=1&b=4&view=side",
+    "a workflow": "workflows/a-workflow",
     "not found": "runs/unknown",
 }
 SLOW = """
@@ -54,6 +56,7 @@ def project(tmp_path_factory):
     store = SqliteStore(folder / ".redraft" / "redraft.db")
     put(store, described("described"))
     ran(("one", (0.3, "too short")), ("two", 0.6), ("three of them", 0.9), store=store, run_id="of-the-loop")
+    kept("a-workflow", given={"who": "Ada"}, store=store)
     asyncio.run(store.aclose())
     return folder
 
@@ -96,9 +99,19 @@ def test_filters_are_in_the_address(opened):
     page.get_by_label("Stopped by").select_option("quality_met")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**reason=quality_met**")
-    assert page.locator("tbody tr").count() == 1
+    assert page.locator("tbody tr").count() == 2
     page.get_by_role("link", name="All runs").click()
     page.wait_for_url("**/runs")
+
+
+def test_a_workflow_leads_to_its_loops_and_back(opened):
+    page = opened("runs")
+    page.get_by_role("link", name="Workflow two nodes").click()
+    page.get_by_role("heading", name="How it went").wait_for()
+    page.get_by_role("region", name="Nodes").get_by_role("link").click()
+    page.get_by_role("heading", name="Why it stopped: quality_met").wait_for()
+    page.get_by_role("link", name="a-workflow", exact=True).click()
+    page.get_by_role("heading", name="Workflow two nodes").wait_for()
 
 
 @contextmanager
@@ -135,7 +148,7 @@ def test_what_is_open_and_focused_stays_so_while_a_run_moves(opened, project):
         page = opened("runs")
         page.locator("tbody tr", has_text="moving").wait_for(timeout=15_000)
         page.goto(page.url + "/moving")
-        page.get_by_role("heading", name="Version 1").wait_for(timeout=15_000)
+        page.get_by_role("heading", name="Version 1").first.wait_for(timeout=15_000)
         page.locator("article summary", has_text="Output").first.click()
         opened_before = page.locator("article details").first.evaluate("fold => fold.open")
         page.get_by_role("heading", name="Version 2").wait_for(timeout=15_000)
@@ -147,7 +160,7 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
         page = opened("runs")
         page.locator("tbody tr", has_text="to-be-killed").get_by_text("running").wait_for(timeout=15_000)
         page = opened("runs/to-be-killed")
-        page.get_by_role("heading", name="Version 1").wait_for(timeout=15_000)
+        page.get_by_role("heading", name="Version 1").first.wait_for(timeout=15_000)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         page.get_by_role("heading", name="How it stands: interrupted").wait_for(timeout=15_000)

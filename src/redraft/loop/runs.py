@@ -101,7 +101,7 @@ class Runs:
         if before is not None and after is None:
             raise ConfigError(f"There is no run {before!r} here, before which others could be.")
         found = await self._store.find(RUN, where=where, newest_first=True, after=after, limit=most)
-        runs = [await self._read(record) for record in found]
+        runs = [await self.read(record) for record in found]
         return [run for run in runs if status in (None, run.state)][:limit]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
@@ -124,7 +124,7 @@ class Runs:
         if len(found) > 1:
             names = ", ".join(record.key for record in found)
             raise ConfigError(f"Several runs begin with {run_id!r}: {names}; give more of the one you mean.")
-        return await self._read(found[0])
+        return await self.read(found[0])
 
     async def steps(self, run_id: str) -> list[KeptStep]:
         """Return the steps of a run in the order in which they ended, those within steps included.
@@ -135,8 +135,8 @@ class Runs:
         records = await self._store.find(STEP, prefix=prefix) + await self._store.find(VOID, prefix=prefix)
         return sorted(map(_step, records), key=lambda step: (step.at, not step.is_inner, step.place))
 
-    async def _read(self, record: Record) -> RunRecord:
-        """Read a run; one that has not ended has the versions that its journal has so far."""
+    async def read(self, record: Record) -> RunRecord:
+        """Read a run of its record; one that has not ended has the versions that its journal has so far."""
         # The classes of outputs are the program's that ran: who only looks does not have them.
         run = from_record(RunRecord, untagged(record.data))
         if run.status == "running":

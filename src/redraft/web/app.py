@@ -202,7 +202,7 @@ def _html(page: Page, view: Any, frame: dict[str, Any]) -> str:
 
 def _is_within(page: Page | None, other: Page) -> bool:
     """Say whether a page is another one, or leads on from it."""
-    return page is not None and f"{page.path}/".startswith(f"{other.path}/")
+    return page is not None and f"{page.within or page.path}/".startswith(f"{other.path}/")
 
 
 def _json(page: Page, view: Any) -> str:

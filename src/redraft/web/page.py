@@ -31,7 +31,8 @@ class Page:
 
     `view` is what `template` gets as `page`; all that it holds went through `Project.shown`. It raises
     `NotFoundError` for what is not there, `ConfigError` for what can't be asked. `document` makes the view
-    plain data. `nav` is its word in the navigation, if it stands there. A page with a `mark` is live: when
+    plain data. `nav` is its word in the navigation, if it stands there; else `within` may be the path of the
+    page there that leads to it, where its own path does not say. A page with a `mark` is live: when
     that text changes, an open page reads itself again and exchanges its parts marked `data-live`; an empty
     mark says that nothing will change any more. Each open page asks for it each second: it must be cheap.
     `arrange` works out of the view what the template gets, where that takes long: it runs in a thread.
@@ -42,6 +43,7 @@ class Page:
     view: Callable[[Asked], Awaitable[Any]]
     document: Callable[[Any], Any] = to_json
     nav: str = ""
+    within: str = ""
     mark: Callable[[Asked], Awaitable[str]] | None = None
     arrange: Callable[[Any], Any] = _as_it_is
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.core.codec import from_json
 from redraft.core.usage import NOTHING_USED, TokenUsage
@@ -58,10 +58,11 @@ class WorkflowRow:
     nodes: int
     usage: TokenUsage
     execution_time: float
+    kind: ClassVar[str] = WORKFLOW
 
     def document(self) -> dict[str, Any]:
         """Describe it as plain data."""
-        return {"kind": WORKFLOW, **{name: getattr(self, name) for name in self.__slots__}}
+        return {"kind": self.kind, **{name: getattr(self, name) for name in self.__slots__}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.web.pages import agent, agents, compare, diff, lesson, lessons, run, runs, spend, task, tasks
+from redraft.web.pages import (
+    agent,
+    agents,
+    compare,
+    diff,
+    lesson,
+    lessons,
+    run,
+    runs,
+    spend,
+    task,
+    tasks,
+    workflow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +43,7 @@ PAGES: Sequence[Page] = (
     runs.PAGE,
     run.PAGE,
     diff.PAGE,
+    workflow.PAGE,
     tasks.PAGE,
     task.PAGE,
     lessons.PAGE,
