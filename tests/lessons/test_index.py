@@ -263,7 +263,7 @@ def test_the_index_is_for_its_owner_and_not_for_git(tmp_path):
     run(tmp_path, refresh)
     folder = tmp_path / ".index"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / "lessons-1-1.db").stat().st_mode & 0o777 == 0o600
+    assert (folder / "lessons-2-1.db").stat().st_mode & 0o777 == 0o600
     assert "*" in (folder / ".gitignore").read_text("utf-8").split()
 
 
@@ -322,7 +322,7 @@ def of_another_version(path):
 def test_an_index_that_can_not_be_used_is_made_anew(tmp_path, spoil):
     file(tmp_path, *(lesson(procedure(f"{n} " * 20 + "x" * n), summary=f"n {n}") for n in range(40)))
     run(tmp_path, refresh)
-    spoil(tmp_path / ".index" / "lessons-1-1.db")
+    spoil(tmp_path / ".index" / "lessons-2-1.db")
     found, refreshed, again = run(tmp_path, search("Fetch the price list"), refresh, search("Fetch"))
     assert len(found) == len(again) == 3
     assert refreshed == Refreshed()

@@ -46,7 +46,7 @@ def write_over(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Generator[None]:
+def naming(path: Path | str) -> Generator[None]:
     """Raise what the system says about a path as a `StoreError` that names it."""
     try:
         yield

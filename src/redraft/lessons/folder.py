@@ -98,13 +98,13 @@ class LessonFolder:
         if entry.size > MOST_BYTES:
             raise LessonFileError(f"{entry.size:,} bytes are no lesson.", file=entry.id)
         try:
-            with naming(entry.path):
-                mode = entry.path.lstat().st_mode
+            with naming(entry.file):
+                mode = os.lstat(entry.file).st_mode
             if stat.S_ISLNK(mode):  # it may lead anywhere
                 raise LessonFileError("It is a link, which is not followed.", file=entry.id)
             if not stat.S_ISREG(mode):  # a pipe would be read for ever
                 raise LessonFileError("It is no file.", file=entry.id)
-            with naming(entry.path):
+            with naming(entry.file):
                 return entry.path.read_bytes().decode()
         except UnicodeDecodeError as error:
             raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=entry.id) from error
@@ -130,26 +130,28 @@ class LessonFolder:
 
     def path_of(self, lesson_id: str) -> Path:
         """Return where the file of an id is; raises `LessonFileError` where there is none."""
+        return self.entry_of(lesson_id).path
+
+    def entry_of(self, lesson_id: str) -> Entry:
+        """Return the file of an id as it is now; raises `LessonFileError` where there is none."""
         folder, _, stem = lesson_id.partition("/")
         if not _is_name(stem):
             wanted = "expected <agent>/<name of the file without .md>"
             raise LessonFileError(f"This is not the id of a lesson; {wanted}.", file=f"{lesson_id!r:.100}")
         if folder != self.name:
             raise LessonFileError(f"This is a lesson of {folder!r}, not of {self.agent!r}.", file=lesson_id)
-        for path in (self._folder / f"{stem}{ENDING}", self._archived(stem)):
-            if path.is_file() and not path.is_symlink():
-                return path
-        for archive in () if _DATED.match(stem) else self.folders()[1:]:
-            if (path := archive / f"{stem}{ENDING}").is_file() and not path.is_symlink():
-                return path
+        for place in self._places(stem):
+            if found := _state_of(file := f"{place}/{stem}{ENDING}"):
+                return Entry(lesson_id, file, found.st_mtime_ns, found.st_size)
         raise LessonFileError("There is no such lesson (any more).", file=lesson_id)
 
-    def entry_of(self, lesson_id: str) -> Entry:
-        """Return the file of an id as it is now; raises `LessonFileError` where there is none."""
-        path = self.path_of(lesson_id)
-        with naming(path):
-            found = path.lstat()
-        return Entry(lesson_id, str(path), found.st_mtime_ns, found.st_size)
+    def _places(self, stem: str) -> Iterator[Path | str]:
+        """Yield the folders where a lesson may be."""
+        yield self._folder
+        if _DATED.match(stem):
+            yield f"{self._folder}/{ARCHIVE}/{stem[:4]}"
+        else:
+            yield from self.folders()[1:]
 
     def archive(self, keep: int = KEPT) -> list[str]:
         """Move the oldest lessons to the archive of their year, and return their ids; nothing is deleted.
@@ -201,6 +203,15 @@ def _files(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
             if stem and dot + ending == ENDING and one.name != RULES and not stem.startswith("."):
                 with suppress(FileNotFoundError):  # it was moved or deleted just now
                     yield one.name, stem, one.stat(follow_symlinks=False)
+
+
+def _state_of(file: str) -> os.stat_result | None:
+    """Return the state of a file; None where there is none, or something else."""
+    # As texts, not as a `Path`, which takes ten times as long: a search asks for each file that it finds.
+    with naming(file), suppress(FileNotFoundError, NotADirectoryError, ValueError):  # no name of a file
+        found = os.lstat(file)
+        return found if stat.S_ISREG(found.st_mode) else None
+    return None
 
 
 def _is_name(stem: str) -> bool:

@@ -23,6 +23,9 @@ NAME_WEIGHT = 2.0
 MOST_WORDS = 48
 """Words of a question that are looked up; names come first."""
 
+_LAST = 2**63 - 1
+"""The largest number that SQLite knows."""
+
 # A name: has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
 _NAME = re.compile(r"(?<!\w)(?:--\w[\w-]*|[./~]*\w+(?:[./:\\-]+\w+)*)")
 _TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
@@ -68,30 +71,31 @@ def words_in(text: str) -> list[str]:
 
 
 class FullText:
-    """Search the words of active lessons, by their numbers; one thread's connection at a time.
+    """Search the words of active lessons: those of all agents, or those whose numbers are `among` two.
 
     SQLite's own `bm25()` counts each word in all documents for every search, which takes 25 ms and more for a
     common word of 100,000 lessons. So a word's weight comes of the lessons that are searched alone, and that
-    a lesson has a word counts, not how often: lessons are short.
+    a lesson has a word counts, not how often: lessons are short. The words that tell nothing are remembered.
+    For one thread's connection at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, among: tuple[int, int] | None = None) -> None:
+        self._among = among or (0, _LAST)
+        self._most = -1 if among else COMMON + 1
         self._common: set[str] = set()
 
-    def scores(
-        self, connection: Connection, text: str, among: tuple[int, int] | None, count: int
-    ) -> dict[int, float]:
+    def scores(self, connection: Connection, text: str, count: int) -> dict[int, float]:
         """Return the lessons that have words of a text, each with the sum of the words' weights.
 
-        `among` are the first and the last number of those to be searched, `count` is how many there are. What
-        has none of the rarer words is found if nothing has, and it has all the common ones.
+        `count` is how many are searched. What has none of the rarer words is found if nothing has, and it has
+        all the common ones.
         """
         found: dict[int, float] = {}
         common: list[str] = []
         names = {folded(name)[0] for name in names_in(text) if not name.isdecimal()}
-        often = COMMON if among is None else max(FEW, count * OFTEN)
+        often = COMMON if self._most > 0 else max(FEW, int(count * OFTEN))
         for word in words_in(text):
-            numbers = [] if word in self._common else self._having(connection, word, among)
+            numbers = [] if word in self._common else self._having(connection, word, often + 1)
             if word in self._common or len(numbers) > often:
                 common.append(word)
                 continue
@@ -100,25 +104,18 @@ class FullText:
                 weight *= NAME_WEIGHT
             for number in numbers:
                 found[number] = found.get(number, 0.0) + weight
-        if among is None:
-            self._common.update(common)
+        self._common.update(common)
         if not found and common:
-            found = dict.fromkeys(self._having(connection, '" AND "'.join(common), among), 1.0)
+            found = dict.fromkeys(self._having(connection, '" AND "'.join(common), self._most), 1.0)
         return found
 
-    def having(self, connection: Connection, name: str, among: tuple[int, int]) -> set[int]:
+    def having(self, connection: Connection, name: str) -> set[int]:
         """Return the lessons that hold a name as a whole."""
-        words = folded(name)[:1]
-        return {number for word in words for number in self._having(connection, word, among)}
+        return {number for word in folded(name)[:1] for number in self._having(connection, word, self._most)}
 
-    def _having(self, connection: Connection, words: str, among: tuple[int, int] | None) -> list[int]:
-        if among is None:
-            rows = connection.execute(
-                "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", (f'"{words}"', COMMON + 1)
-            )
-        else:
-            rows = connection.execute(
-                "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?",
-                (f'"{words}"', *among),
-            )
+    def _having(self, connection: Connection, words: str, most: int) -> list[int]:
+        rows = connection.execute(
+            "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?",
+            (f'"{words}"', *self._among, most),
+        )
         return [number for (number,) in rows]

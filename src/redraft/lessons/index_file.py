@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redraft.stores.worker import Job
 
-VERSION = 1
+VERSION = 2
 """Raise it with each change of what is kept: an older index is left alone, and another one made."""
 WAIT = 300.0
 """Seconds to wait for another process, which may be making the whole index."""
@@ -46,7 +46,8 @@ CREATE TABLE vectors (
 );
 CREATE TABLE shelves (
     place INTEGER NOT NULL, embedder TEXT NOT NULL, revision INTEGER NOT NULL, numbers BLOB NOT NULL,
-    rows BLOB NOT NULL, signs BLOB NOT NULL, vectors BLOB NOT NULL, PRIMARY KEY (place, embedder)
+    rows BLOB NOT NULL, ranked BLOB NOT NULL, signs BLOB NOT NULL, vectors BLOB NOT NULL,
+    PRIMARY KEY (place, embedder)
 );
 """
 # It is derived from the files: what a crash of the machine takes is found to be missing, and read again.

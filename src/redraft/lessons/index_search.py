@@ -6,17 +6,16 @@ from collections import OrderedDict
 from functools import lru_cache
 from heapq import nlargest
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.core.errors import StoreError
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.fulltext import FullText, folded, names_in
 from redraft.lessons.index_row import digest_of, same
-from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.query import Found
 from redraft.lessons.ranking import NEAR, Candidate, Ranking, Said, reason_of, without_alike
-from redraft.lessons.shelf import Shelf, Shelves, placed, vectors_of
+from redraft.lessons.shelf import Shelf, Shelves, listed, placed, vectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,14 @@ SHELVES = 32
 _parsed = lru_cache(512)(parse)
 
 
+class _Kept(NamedTuple):
+    """What the index holds of a lesson that was chosen."""
+
+    id: str
+    file_hash: bytes
+    searched: str
+
+
 class StaleError(Exception):
     """Say that a file is not what the index holds of it."""
 
@@ -59,37 +66,36 @@ class Search:
     def __init__(self, path: Path, embedder: str) -> None:
         self._path = path
         self._embedder = embedder
-        self._fulltext = FullText()
+        self._words = FullText()
         self._shelf_of: OrderedDict[int, Shelf] = OrderedDict()
         self._shelves = Shelves(embedder)
+        self._folders: dict[str, LessonFolder] = {}
 
     def of_agent(
         self, connection: Connection, query: Query, vector: Sequence[float] | None, agent: AgentRow
     ) -> list[Found]:
         """Return an agent's lessons that are relevant, best first."""
         shelf = self._shelf(connection, agent)
-        among = numbers_of(agent.place)
-        similar = shelf.similarities(vector)
         ranking = Ranking(has_names=bool(names_in(query.text)), embedded=vector is not None)
         texts: Mapping[int, float] = {}
-        if ranking.has_names or len(similar) < len(shelf.lessons):
-            texts = _shares(
-                self._fulltext.scores(connection, query.text, among, len(shelf.lessons)), shelf.lessons
-            )
+        if ranking.has_names or vector is None or not shelf.is_embedded:
+            scores = shelf.words.scores(connection, query.text, len(shelf.lessons))
+            texts = _shares(scores, shelf.lessons)
         typed = shelf.of_type(same(query.task_type))
         tools: dict[int, tuple[str, ...]] = {}
         for tool in dict.fromkeys(query.tools):
-            for number in shelf.with_tool(same(tool)) | self._fulltext.having(connection, tool, among):
+            for number in shelf.with_tool(same(tool)) | shelf.words.having(connection, tool):
                 tools[number] = (*tools.get(number, ()), tool)
 
-        def groups() -> Iterator[Iterable[int]]:
-            yield typed & tools.keys()
-            yield typed - tools.keys()
-            yield tools.keys() - typed
-            scores = {number: similar.get(number, 0.0) + texts.get(number, 0.0) for number in shelf.lessons}
-            nearest = set(nlargest(NEAREST, scores.keys() - typed - tools.keys(), key=scores.__getitem__))
-            yield nearest
-            yield scores.keys() - typed - tools.keys() - nearest
+        def groups() -> Iterator[tuple[set[int], Mapping[int, float]]]:
+            for group in (typed & tools.keys(), typed - tools.keys(), tools.keys() - typed):
+                yield group, shelf.cosines(vector, group)
+            others = shelf.lessons.keys() - typed - tools.keys()
+            similar = shelf.cosines(vector, others)
+            scores = {number: similar.get(number, 0.0) + texts.get(number, 0.0) for number in others}
+            nearest = set(nlargest(NEAREST, scores, key=scores.__getitem__))
+            yield nearest, similar
+            yield others - nearest, similar
 
         # The later groups are looked at only if the earlier ones are not enough.
         ordered = chain.from_iterable(
@@ -105,7 +111,7 @@ class Search:
                 for number in group
                 if query.kinds is None or shelf.lessons[number].kind in query.kinds
             )
-            for group in groups()
+            for group, similar in groups()
         )
         return self._found(connection, query, ranking, ordered)
 
@@ -123,16 +129,16 @@ class Search:
             self._shelves.update(connection, agents)
         scores: dict[int, float] = {}
         if ranking.has_names or vector is None or len(self._shelves) < count:
-            scores = self._fulltext.scores(connection, query.text, None, count)
+            scores = self._words.scores(connection, query.text, count)
         found: list[Found] = []
         for depth, most in ((DEPTH, NEAREST), (len(self._shelves), FLOOD)):
-            named = _by_number(connection, nlargest(most, scores, key=scores.__getitem__))
+            named = self._placed(connection, nlargest(most, scores, key=scores.__getitem__))
             texts = _shares(scores, named)
             near = {} if vector is None else self._shelves.nearest(connection, vector, depth, most)
             similar = near
             if vector is not None and (missing := named.keys() - near.keys()):
                 similar = near | self._shelves.cosines(connection, vector, missing)
-            lessons = named | _by_number(connection, list(near.keys() - named.keys()))
+            lessons = named | self._placed(connection, near.keys() - named.keys())
             candidates = (
                 Candidate(number, one.day, similarity=similar.get(number), text=texts.get(number, 0.0))
                 for number, one in lessons.items()
@@ -144,6 +150,12 @@ class Search:
             if len(found) >= query.k or not (more_near or more_named):
                 break
         return found
+
+    def _placed(self, connection: Connection, numbers: Collection[int]) -> dict[int, Placed]:
+        """Return the active ones of some lessons, by their numbers: from memory, as far as they are there."""
+        found = self._shelves.placed(numbers)
+        missing = [number for number in numbers if number not in found]
+        return found | placed(connection, missing) if missing else found
 
     def _shelf(self, connection: Connection, agent: AgentRow) -> Shelf:
         shelf = self._shelf_of.get(agent.place)
@@ -160,49 +172,52 @@ class Search:
         """Return the best as their files have them now; raises `StaleError` for one that has changed."""
 
         def said_by(some: Sequence[Candidate]) -> list[Said]:
-            texts = _texts(connection, "said", some)
-            vectors = vectors_of(connection, self._embedder, [one.number for one in some])
-            return [Said(texts.get(one.number, ""), vectors.get(one.number, b"")) for one in some]
+            numbers = [one.number for one in some]
+            texts = _said(connection, numbers)
+            vectors = vectors_of(connection, self._embedder, numbers)
+            return [Said(texts.get(number, ""), vectors.get(number, b"")) for number in numbers]
 
         chosen = list(islice(without_alike(ordered, said_by), query.k))
-        searched = _texts(connection, "searched", chosen)
+        rows = connection.execute(
+            "SELECT number, lessons.id, file_hash, searched FROM json_each(?) "
+            "CROSS JOIN lessons ON number = value CROSS JOIN texts USING (number)",
+            (listed(one.number for one in chosen),),
+        )
+        kept = {number: _Kept(*rest) for number, *rest in rows}
         names = names_in(query.text)
         return [
             Found(
-                self._read(connection, one.number),
+                self._read(kept[one.number]),
                 ranking.score(one),
-                reason_of(one, query.task_type, _shared(names, searched.get(one.number, ""))),
+                reason_of(one, query.task_type, _shared(names, kept[one.number].searched)),
             )
             for one in chosen
         ]
 
-    def _read(self, connection: Connection, number: int) -> Lesson:
-        found, file_hash = connection.execute(
-            "SELECT id, file_hash FROM lessons WHERE number = ?", (number,)
-        ).fetchone()
-        folder = LessonFolder(self._path, found.partition("/")[0])
+    def _read(self, kept: _Kept) -> Lesson:
+        agent = kept.id.partition("/")[0]
+        folder = self._folders.get(agent) or self._folders.setdefault(agent, LessonFolder(self._path, agent))
         try:
-            entry = folder.entry_of(found)
+            entry = folder.entry_of(kept.id)
             text = folder.text_of(entry)
-            if digest_of(text) != file_hash:
-                raise StaleError(folder.name)
-            return _parsed(text, found, folder.agent, entry.day)
+            if digest_of(text) != kept.file_hash:
+                raise StaleError(agent)
+            return _parsed(text, kept.id, folder.agent, entry.day)
         except StoreError as error:
-            raise StaleError(folder.name) from error
+            raise StaleError(agent) from error
 
 
-def _texts(connection: Connection, column: str, some: Sequence[Candidate]) -> dict[int, str]:
-    marks = ", ".join(str(one.number) for one in some)
-    return dict(connection.execute(f"SELECT number, {column} FROM texts WHERE number IN ({marks})"))  # noqa: S608 (ours)
+def _said(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
+    return dict(
+        connection.execute(
+            "SELECT number, said FROM json_each(?) CROSS JOIN texts ON number = value", (listed(numbers),)
+        ).fetchall()
+    )
 
 
 def _shared(names: Sequence[str], searched: str) -> list[str]:
     words = set(searched.lower().split())
     return [name for name in names if words.intersection(folded(name)[:1])]
-
-
-def _by_number(connection: Connection, numbers: Sequence[int]) -> dict[int, Placed]:
-    return {one.number: one for one in placed(connection, numbers)}
 
 
 def _shares(scores: Mapping[int, float], lessons: Mapping[int, Placed]) -> dict[int, float]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_left
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from redraft.lessons.content import KINDS
+from redraft.lessons.fulltext import FullText
 from redraft.lessons.index_scan import numbers_of
 from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from sqlite3 import Connection
 
-_COLUMNS = "number, kind, day, task_type, tools, length"
+_RANKED = "number, kind, day, length"
+_KINDS = tuple(KINDS)
 # A cross join keeps SQLite from going through all vectors of the embedder instead of a few lessons.
 _WITH_VECTORS = "FROM lessons CROSS JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest"
 
@@ -33,44 +37,50 @@ class Placed(NamedTuple):
     number: int
     kind: str
     day: int
-    task_type: str
-    tools: str
     length: int
 
 
 class Part(NamedTuple):
     """Hold the packed vectors of an agent's active lessons, one after the other, and the lessons' numbers.
 
-    `rows` are the numbers of the vectors themselves, by which a few are read without the others.
+    `rows` are the numbers of the vectors themselves, by which a few are read without the others. `ranked` is
+    what else a lesson is ranked by, three numbers each: the kind's place, the day and the length.
     """
 
     revision: int
     numbers: bytes
     rows: bytes
+    ranked: bytes
     signs: bytes
     vectors: bytes
 
 
-def placed(connection: Connection, numbers: Sequence[int]) -> list[Placed]:
-    """Return the active ones of some lessons."""
-    marks = ", ".join(map(str, numbers))
+def placed(connection: Connection, numbers: Iterable[int]) -> dict[int, Placed]:
+    """Return the active ones of some lessons, by their numbers."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM lessons WHERE number IN ({marks}) AND status = 'active'"  # noqa: S608 (numbers)
+        f"SELECT {_RANKED} FROM json_each(?) CROSS JOIN lessons ON number = value WHERE status = 'active'",  # noqa: S608 (columns)
+        (listed(numbers),),
     )
-    return [Placed(*row) for row in rows]
+    return {row[0]: Placed(*row) for row in rows}
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return numbers as what `json_each` makes a table of: a statement without them in it is read once."""
+    return f"[{', '.join(map(str, numbers))}]"
 
 
 def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vectors: bool = True) -> Part:
     """Return the vectors of an agent's lessons, put together anew unless they are since its last change."""
     vectors = "vectors" if with_vectors else "x''"
     row = connection.execute(
-        f"SELECT revision, numbers, rows, signs, {vectors} FROM shelves WHERE place = ? AND embedder = ?",  # noqa: S608 (a column)
+        f"SELECT revision, numbers, rows, ranked, signs, {vectors} FROM shelves "  # noqa: S608 (a column)
+        "WHERE place = ? AND embedder = ?",
         (agent.place, embedder),
     ).fetchone()
     if row is not None and row[0] == agent.revision:
         return Part(*row)
     rows = connection.execute(
-        f"SELECT lessons.number, vectors.number, signs, vector {_WITH_VECTORS} "
+        f"SELECT lessons.number, vectors.number, kind, day, length, signs, vector {_WITH_VECTORS} "
         "WHERE lessons.number BETWEEN ? AND ? AND status = 'active'",
         (embedder, *numbers_of(agent.place)),
     ).fetchall()
@@ -78,21 +88,22 @@ def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vect
         agent.revision,
         array("q", [number for number, *_ in rows]).tobytes(),
         array("q", [vector for _, vector, *_ in rows]).tobytes(),
+        array("i", chain.from_iterable((_KINDS.index(one[2]), *one[3:5]) for one in rows)).tobytes(),
         b"".join(signs for *_, signs, _ in rows),
         b"".join(vector for *_, vector in rows),
     )
     connection.execute(
-        "INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, ?, ?, ?, ?)", (agent.place, embedder, *part)
+        "INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (agent.place, embedder, *part)
     )
     return part
 
 
-def vectors_of(connection: Connection, embedder: str, numbers: Sequence[int]) -> dict[int, bytes]:
+def vectors_of(connection: Connection, embedder: str, numbers: Iterable[int]) -> dict[int, bytes]:
     """Return the packed vectors of some lessons, by the lessons' numbers."""
-    marks = ", ".join(map(str, numbers))
     rows = connection.execute(
-        f"SELECT lessons.number, vector {_WITH_VECTORS} WHERE lessons.number IN ({marks})",
-        (embedder,),
+        "SELECT lessons.number, vector FROM json_each(?) CROSS JOIN lessons ON lessons.number = value "
+        "CROSS JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest",
+        (listed(numbers), embedder),
     )
     return dict(rows.fetchall())
 
@@ -113,20 +124,30 @@ class Shelf:
 
     def __init__(self, connection: Connection, agent: AgentRow, embedder: str) -> None:
         self.revision = agent.revision
-        rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM lessons WHERE number BETWEEN ? AND ? AND status = 'active'",  # noqa: S608 (no value in it)
-            numbers_of(agent.place),
-        )
-        self.lessons = {row[0]: Placed(*row) for row in rows}
+        self.words = FullText(numbers_of(agent.place))
+        self.lessons: dict[int, Placed] = {}
         self._types: dict[str, set[int]] = {}
         self._tools: dict[str, set[int]] = {}
-        for one in self.lessons.values():
-            self._types.setdefault(one.task_type, set()).add(one.number)
-            for tool in json.loads(one.tools):
+        rows = connection.execute(
+            f"SELECT task_type, tools, {_RANKED} FROM lessons "  # noqa: S608 (columns)
+            "WHERE number BETWEEN ? AND ? AND status = 'active'",
+            numbers_of(agent.place),
+        )
+        for task_type, tools, *ranked in rows:
+            one = Placed(*ranked)
+            self.lessons[one.number] = one
+            self._types.setdefault(task_type, set()).add(one.number)
+            for tool in json.loads(tools):
                 self._tools.setdefault(tool, set()).add(one.number)
-        part = part_of(connection, embedder, agent) if embedder else Part(0, b"", b"", b"", b"")
-        self._numbers = array("q", part.numbers)
-        self._vectors = _vectors([part], len(self._numbers))
+        part = part_of(connection, embedder, agent) if embedder else Part(0, *[b""] * 5)
+        numbers = array("q", part.numbers)
+        self._places = {number: place for place, number in enumerate(numbers)}
+        self._vectors = Vectors([part.vectors], len(part.vectors) // len(numbers)) if numbers else None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether each lesson has a vector."""
+        return len(self._places) == len(self.lessons)
 
     def of_type(self, task_type: str) -> set[int]:
         """Return the lessons about a type of task."""
@@ -136,11 +157,13 @@ class Shelf:
         """Return the lessons that name a tool as theirs."""
         return self._tools.get(tool, set())
 
-    def similarities(self, question: Sequence[float] | None) -> dict[int, float]:
-        """Return the cosine of each lesson that has a vector, by its number."""
+    def cosines(self, question: Sequence[float] | None, numbers: Collection[int]) -> dict[int, float]:
+        """Return the cosine of each of some lessons that has a vector, by its number."""
         if question is None or self._vectors is None:
             return {}
-        return dict(zip(self._numbers, self._vectors.cosines(question), strict=True))
+        having = [number for number in numbers if number in self._places]
+        places = [self._places[number] for number in having]
+        return dict(zip(having, self._vectors.cosines(question, places), strict=True))
 
 
 class Shelves:
@@ -157,6 +180,7 @@ class Shelves:
         self._parts: dict[int, Part] = {}
         self._numbers = array("q")
         self._rows = array("q")
+        self._ranked = array("i")
         self._signs: Signs | None = None
         self._vectors: Vectors | None = None
         self._was_asked = False
@@ -179,6 +203,7 @@ class Shelves:
         filled = [part for part in parts.values() if part.numbers]
         self._numbers = array("q", b"".join(part.numbers for part in filled))
         self._rows = array("q", b"".join(part.rows for part in filled))
+        self._ranked = array("i", b"".join(part.ranked for part in filled))
         codes = [part.signs for part in filled]
         self._signs = Signs(codes, sum(map(len, codes)) // len(self._numbers)) if filled else None
 
@@ -211,6 +236,15 @@ class Shelves:
             found = zip(places, self._vectors.cosines(question, places), strict=True)
         return {self._numbers[place]: cosine for place, cosine in found}
 
+    def placed(self, numbers: Iterable[int]) -> dict[int, Placed]:
+        """Return those of some lessons that have vectors, by their numbers."""
+        found: dict[int, Placed] = {}
+        for number in numbers:
+            if (place := self._place(number)) is not None:
+                kind, day, length = self._ranked[3 * place : 3 * place + 3]
+                found[number] = Placed(number, _KINDS[kind], day, length)
+        return found
+
     def _place(self, number: int) -> int | None:
         place = bisect_left(self._numbers, number)
         return place if place < len(self) and self._numbers[place] == number else None
@@ -219,8 +253,12 @@ class Shelves:
         self, connection: Connection, question: Sequence[float], places: Sequence[int], most: int
     ) -> list[tuple[int, float]]:
         """Do what `Vectors.nearest` does, and read no more vectors than that takes."""
-        marks = ", ".join(str(self._rows[place]) for place in places)
-        found = dict(connection.execute(f"SELECT number, vector FROM vectors WHERE number IN ({marks})"))  # noqa: S608 (numbers)
+        found = dict(
+            connection.execute(
+                "SELECT number, vector FROM json_each(?) CROSS JOIN vectors ON number = value",
+                (listed(self._rows[place] for place in places),),
+            ).fetchall()
+        )
         still_there = [int(place) for place in places if self._rows[place] in found]
         vectors = Vectors([found[self._rows[place]] for place in still_there], len(question))
         nearest = vectors.nearest(question, range(len(still_there)), most)
@@ -239,8 +277,3 @@ class Shelves:
                 self._parts[place] = part._replace(vectors=row[0])
         blobs = [part.vectors for part in self._parts.values()]
         return Vectors(blobs, sum(map(len, blobs)) // len(self._numbers))
-
-
-def _vectors(parts: Sequence[Part], count: int) -> Vectors | None:
-    blobs = [part.vectors for part in parts]
-    return Vectors(blobs, sum(map(len, blobs)) // count) if count else None
