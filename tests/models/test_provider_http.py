@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,12 @@ def test_a_call_over_http(server):
     assert body["messages"] == [{"role": "user", "content": "hi"}]
     assert body["response_format"]["json_schema"]["schema"]["properties"]["a"] == {"type": "integer"}
     assert "max_tokens" not in body
+
+
+def test_half_a_character_costs_nobody_a_run(server):
+    server.answers = [(200, {}, completion("tea \ud83c"))]
+    assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked("\udf75?"))).text == "tea \ufffd"
+    assert server.asked[0][1]["messages"] == [{"role": "user", "content": "\ufffd?"}]
 
 
 @pytest.mark.parametrize(("model", "cost"), [("gpt-4o", 0.0007), ("a-model-of-next-year", None)])
@@ -163,6 +170,25 @@ def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
         None if retry_after is None else pytest.approx(retry_after, abs=600 if retry_after == FAR else 0)
     )
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, {"error": {"message": "Wrong key"}}, " failed with status 401: Wrong key."),
+        (401, {"error": {"code": 7}}, " failed: status_code: 401"),
+        (503, "<html>busy</html>", " failed: status_code: 503"),
+        (
+            404,
+            {"error": {"message": "There is no gpt-6-lunar.", "code": "model_not_found"}},
+            " failed with status 404: There is no gpt-6-lunar. Did you mean 'openai:gpt-6-luna'?",
+        ),
+    ],
+)
+def test_a_failed_call_says_what_the_provider_said(server, status, body, says):
+    server.answers = [(status, {}, body)]
+    with pytest.raises(ModelError, match=re.escape(f"openai-chat:gpt-6-lunar{says}")):
+        run_sync(ProviderModel("openai-chat:gpt-6-lunar")(asked()))
 
 
 @pytest.mark.parametrize("body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}])

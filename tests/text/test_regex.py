@@ -29,6 +29,7 @@ from redraft.text.regex import TIMEOUT, compile_pattern
         (r"\d", "", "٣", [(0, 1)]),
         ("end$", "", "the end\n", [(4, 7)]),
         ("ü", "", "aüü", [(1, 2), (2, 3)]),
+        ("tea", "", "a half \ud83c of tea", [(12, 15)]),
         (r"a{1500}", "", "a" * 1500, [(0, 1500)]),
     ],
 )

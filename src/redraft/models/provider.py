@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft.core.chat import ChatReply
@@ -12,11 +12,12 @@ from redraft.core.errors import ConfigError, MissingExtraError, ModelError
 from redraft.core.usage import TokenUsage
 from redraft.models.nearest import EXTRAS, nearest
 from redraft.models.parse import alternatives_of, parsed_of
+from redraft.text.well_formed import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from pydantic_ai.exceptions import AgentRunError
+    from pydantic_ai.exceptions import AgentRunError, ModelAPIError
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.openai import OpenAIChatModelSettings
@@ -103,7 +104,7 @@ class ProviderModel:
         return settings
 
     def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
-        text = response.text or ""
+        text = well_formed(response.text or "")
         reason = response.finish_reason
         return ChatReply(
             text,
@@ -141,8 +142,22 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
         passing = False
     return ModelError(
-        f"{name} failed: {error}", status=status, retryable=passing, retry_after=error.retry_after
+        f"{name} failed{_told(error)}", status=status, retryable=passing, retry_after=error.retry_after
     )
+
+
+def _told(error: ModelAPIError) -> str:
+    """Return what the provider said, without what is around it where that can be told apart."""
+    from pydantic_ai.exceptions import ModelHTTPError  # noqa: PLC0415 (loaded by now)
+
+    said: Any = error.body
+    for key in ("error", "message"):  # some clients have opened the outer one
+        said = cast("dict[str, Any]", said).get(key, said) if isinstance(said, dict) else None
+    if not isinstance(error, ModelHTTPError) or not isinstance(said, str) or not said.strip():
+        return f": {error}"
+    meant = f"Did you mean {error.suggested_model_id!r}?" if error.suggested_model_id else ""
+    sentences = (said.strip().rstrip(".") + ".", meant, error.hint)
+    return f" with status {error.status_code}: {' '.join(filter(None, sentences))}"
 
 
 class _Open(NamedTuple):
@@ -221,10 +236,11 @@ def _messages(request: ChatRequest) -> list[ModelMessage]:
 
     history: list[ModelMessage] = []
     for message in request.messages:
+        content = well_formed(message.content)  # what is sent is UTF-8
         if message.role == "assistant":
-            history.append(m.ModelResponse([m.TextPart(message.content)]))
+            history.append(m.ModelResponse([m.TextPart(content)]))
             continue
-        part = (m.SystemPromptPart if message.role == "system" else m.UserPromptPart)(message.content)
+        part = (m.SystemPromptPart if message.role == "system" else m.UserPromptPart)(content)
         history.append(m.ModelRequest([part]))
     return history
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from redraft.core.errors import ConfigError
+from redraft.text.well_formed import is_well_formed
 
 MAX_LENGTH = 2_000
 MAX_SIZE = 10_000
@@ -37,11 +38,11 @@ class Pattern:
         """Say whether matching `text` takes linear time."""
         if self.linear is None:
             return False
-        # RE2 knows only ASCII letters, digits and spaces, and its `$` is not met before a final newline.
-        differs = ("$" in self.source and text.endswith("\n")) or (
-            not text.isascii() and _UNICODE_CLASS.search(self.source) is not None
-        )
-        return not differs
+        # RE2 knows only ASCII letters, digits and spaces, and its `$` is not met before a final newline; it
+        # takes UTF-8, which holds no half of a character.
+        if "$" in self.source and text.endswith("\n"):
+            return False
+        return text.isascii() or (_UNICODE_CLASS.search(self.source) is None and is_well_formed(text))
 
     def spans(self, text: str, limit: int = 1) -> list[Span]:
         """Return the first `limit` matches as (start, end); raises `TimeoutError` after half a second."""
