@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from redraft.stores.private import make_file
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _files: set[int] = set()
@@ -28,23 +27,22 @@ class FileLock:
     def __init__(self, path: Path, wait: float) -> None:
         self._path = path
         self._wait = wait
-        self._held = False
+        self._depth = 0
         self._file: int | None = None
 
-    @contextmanager
-    def held(self) -> Generator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Hold the lock; within itself at once. Raises `TimeoutError`, and `OSError` of the lock's file."""
-        if self._held:
-            yield
-            return
-        self._acquire()
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            if self._file is not None:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+        return self
+
+    def __enter__(self) -> None:
+        if self._depth == 0:
+            self._acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Let go of the file, and of the lock with it."""

@@ -63,10 +63,10 @@ def _put(space: str, row: Row, now: int, connection: Connection) -> Row:
 def put_if_absent(space: str, row: Row, connection: Connection) -> tuple[Row, bool]:
     """Store a row unless there is one; return the one that is stored, and whether it is this."""
     now = _now()
-    if connection.execute(_PUT_IF_ABSENT, (space, *row[:5], now, now)).rowcount:
-        return Row(*row[:5], 1, now, now), True
-    (row,) = _rows(connection, _GET, (space, row.kind, row.key))
-    return row, False
+    while not connection.execute(_PUT_IF_ABSENT, (space, *row[:5], now, now)).rowcount:
+        if stored := _rows(connection, _GET, (space, row.kind, row.key)):
+            return stored[0], False  # else another program has deleted it in between
+    return Row(*row[:5], 1, now, now), True
 
 
 def replace(space: str, row: Row, connection: Connection) -> Row | None:

@@ -79,9 +79,12 @@ class Writer:
     def _commit(self, jobs: Sequence[Job[Any]]) -> None:
         connection = self._file.connection()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            _run_in_transaction(connection, jobs)
-            connection.execute("COMMIT")
+            if len(jobs) == 1:  # what it does is a transaction of its own, without two statements more
+                jobs[0].run(connection)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                _run_in_transaction(connection, jobs)
+                connection.execute("COMMIT")
         except BaseException:
             self._file.drop()
             raise
