@@ -46,10 +46,12 @@ def judging(scores, usage=USED, issues=(), suggestions=(), confidence=0.9):
         ([checked("a", 1.0), checked("b", 0.7)], 0.85, True),
         ([checked("a", 1.0), checked("b", 0.6)], 0.8, False),  # b is below its own threshold
         ([checked("a", 1.0), checked("b", 0.6, threshold=0.6)], 0.8, True),
+        ([checked("a", 1.0), checked("b", ReflectionEvaluation(0.6, satisfactory=True))], 0.8, False),
         ([checked("a", 0.7), checked("b", 0.7)], 0.7, False),  # overall is below
         ([checked("a", 1.0, weight=3), checked("b", 0.5, weight=1, threshold=0)], 0.875, True),
         ([checked("a", 1.0), checked("b", 0.0, weight=0, threshold=0)], 1.0, True),
         ([checked("a", 1.0), checked("b", 0.0, weight=0)], 1.0, False),
+        ([checked("a", 1.0, weight=4), checked("b", False, threshold=0)], 0.8, True),  # a wish
         ([checked("a", 1.0), checked("b", None)], 1.0, False),
         ([checked("a", None)], None, False),
         ([checked("a", None), checked("b", 1.0, weight=0)], None, False),
@@ -62,6 +64,12 @@ def judging(scores, usage=USED, issues=(), suggestions=(), confidence=0.9):
 def test_overall_is_the_weighted_mean_and_every_criterion_has_its_say(criteria, overall, satisfactory):
     evaluation = evaluate(panel(criteria), "x")
     assert (evaluation.overall_score, evaluation.satisfactory) == (overall, satisfactory)
+
+
+def test_what_a_model_judges_has_thresholds_of_its_own_too():
+    criteria = [QualityCriterion("clarity"), QualityCriterion("tone")]
+    evaluation = evaluate(panel(criteria, model=judging({"clarity": 1.0, "tone": 0.6})), "x")
+    assert (evaluation.overall_score, evaluation.satisfactory) == (0.8, False)
 
 
 def test_the_threshold_is_that_of_the_panel():

@@ -159,6 +159,23 @@ def test_the_quality_threshold_decides(threshold, reason):
     assert result.convergence_reason == reason
 
 
+@pytest.mark.parametrize(("threshold", "met"), [(0.5, True), (0.6, False)])
+def test_the_quality_threshold_decides_over_criteria_too(threshold, met):
+    wish = QualityCriterion("milk", threshold=0, evaluator="regex", evaluator_config={"pattern": "milk"})
+    pattern = ReflectionPattern(quality_criteria=[TEA, wish], quality_threshold=threshold, max_iterations=0)
+    result = reflect_sync("W.", generate=lambda p: "tea", pattern=pattern)
+    assert (result.final_evaluation.overall_score, result.success) == (0.5, met)
+
+
+@pytest.mark.parametrize("task", ["W.", Task("W.", task_type="writing")])
+def test_the_task_type_chooses_the_criteria_of_plain_functions(task):
+    judge = judging(0.9)
+    of_pattern = "writing" if isinstance(task, str) else "analysis"
+    pattern = ReflectionPattern(reflection_model=judge, task_type=of_pattern)
+    result = reflect_sync(task, generate=lambda p: "x", pattern=pattern)
+    assert list(result.final_evaluation.criteria_scores) == ["clarity", "coherence", "completeness", "tone"]
+
+
 # --- rules, callbacks, listeners, advisors -----------------------------------------------------------------
 
 
@@ -308,26 +325,25 @@ def test_advisors_hear_also_of_a_run_that_failed_and_before_the_last_event():
 
 @pytest.mark.parametrize("callback", ["on_generation", "on_revision"])
 def test_what_was_paid_is_kept_when_a_callback_is_cancelled(callback):
-    async def wait(*_):
-        await asyncio.sleep(60)
-
-    callbacks = type("Slow", (), {callback: lambda self, *args: wait()})()
-    pattern = ReflectionPattern(callbacks=callbacks)
-
     async def main():
-        drafts = iter(["one", "two"])
-        async with asyncio.timeout(0.1):
-            await reflect(
-                "W.",
-                generate=lambda p: next(drafts),
-                evaluate=lambda o: 0.1,
-                pattern=pattern,
-                revise=lambda o, e: "two",
-            )
+        reached = asyncio.Event()
 
-    with pytest.raises(TimeoutError):
-        run_sync(main())
-    outputs = [version.output for version in pattern.get_history().versions]
+        async def wait(*_):
+            reached.set()
+            await asyncio.sleep(60)
+
+        callbacks = type("Slow", (), {callback: staticmethod(wait)})()
+        pattern = ReflectionPattern(callbacks=callbacks, on_event=events.append)
+        drafts = {"generate": lambda p: "one", "revise": lambda o, e: "two", "evaluate": lambda o: 0.1}
+        run = asyncio.create_task(reflect("W.", pattern=pattern, **drafts))
+        await reached.wait()
+        run.cancel()
+        await asyncio.wait([run])
+        assert run.cancelled()
+
+    events = []
+    run_sync(main())
+    outputs = [version.output for version in events[-1].result.history.versions]
     assert outputs == (["one"] if callback == "on_generation" else ["one", "two"])
 
 

@@ -404,8 +404,15 @@ def test_a_verdict_that_can_not_be_used_is_an_unknown(verdict):
     assert "unjudged" in result.diagnostics
 
 
+async def draft_x(prompt):  # in no thread, so that it is there before any timeout
+    return "x"
+
+
 def test_cancellation_keeps_what_was_made():
     finished = []
+
+    async def evaluate(output):
+        return 0.1
 
     async def revise(output, evaluation):
         await asyncio.sleep(60)
@@ -415,9 +422,7 @@ def test_cancellation_keeps_what_was_made():
     async def main():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await reflect(
-                    "W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern
-                )
+                await reflect("W.", generate=draft_x, evaluate=evaluate, revise=revise, pattern=pattern)
         return pattern.get_history()
 
     history = asyncio.run(main())
@@ -435,7 +440,7 @@ def test_cancelled_while_judging_keeps_the_draft():
     async def main():
         async with asyncio.timeout(0.05):
             pattern = ReflectionPattern(on_event=events.append)
-            await reflect("W.", generate=lambda p: "x", evaluate=evaluate, pattern=pattern)
+            await reflect("W.", generate=draft_x, evaluate=evaluate, pattern=pattern)
 
     with pytest.raises(TimeoutError):
         asyncio.run(main())

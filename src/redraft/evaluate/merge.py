@@ -26,8 +26,8 @@ def merge(
     """Merge the evaluations of single criteria and the judge's one of all its criteria.
 
     A criterion that does not apply is left out; one that nobody could judge is None. A criterion is met when
-    its score reaches its threshold, unless its own evaluator says that it is not. The judge's spread counts
-    as much as its criteria weigh.
+    its score reaches its threshold, unless its own evaluator says that it is not; with a threshold of 0 it is
+    wished for, and never required. The judge's spread counts as much as its criteria weigh.
     """
     scores: dict[str, float | None] = {}
     unmet: list[QualityCriterion] = []
@@ -43,7 +43,7 @@ def merge(
         scores[criterion.name] = score
         if score is None:
             all_met = False
-        elif score < criterion.threshold or not agreed:
+        elif score < criterion.threshold or not (agreed or criterion.threshold == 0):
             unmet.append(criterion)
     overall = weighted_mean(criteria, scores)
     parts = (*found.values(), judged) if judged else found.values()
