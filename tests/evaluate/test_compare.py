@@ -168,6 +168,8 @@ def test_similarity_is_free(output, score, message):
     [
         ({}, "either 'reference' or 'against'"),
         ({"reference": "x", "against": "best"}, "either 'reference' or 'against'"),
+        ({"reference": ""}, "the reference is ''; give the output"),
+        ({"reference": None}, "the reference is None; give the output"),
         ({"against": "bset"}, "unknown against 'bset'; did you mean 'best'"),
         ({"against": None}, "unknown against None"),
         ({"against": ["best"]}, "unknown against"),

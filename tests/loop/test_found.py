@@ -215,6 +215,7 @@ async def never(versions):
         {"quality_criteria": "Under 80 words"},
         {"quality_criteria": TEA},
         {"reflection_prompt": "{ouput}"},
+        {"reflection_prompt": 3},
         {"judge": "probability", "judge_samples": 3},
     ],
 )
@@ -224,7 +225,18 @@ def test_options_of_the_wrong_kind_are_refused_at_once(options):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"name": None}, {"weight": "2"}, {"threshold": None}, {"threshold": True}]
+    "fields",
+    [
+        {"name": None},
+        {"description": None},
+        {"weight": "2"},
+        {"threshold": None},
+        {"threshold": True},
+        {"evaluator": 3},
+        {"evaluator_config": None},
+        {"evaluator_config": ["pattern"]},
+        {"gate": "yes"},
+    ],
 )
 def test_criteria_of_the_wrong_kind_are_refused_at_once(fields):
     with pytest.raises(ConfigError):

@@ -19,7 +19,8 @@ class QualityCriterion:
     `compare`, `command`, and `evaluator_config` is what that evaluator needs. With `gate=True` a failure of
     a criterion that no model judges spares the judge: the criteria that it would have judged are then None.
 
-    Raises `ConfigError` for an empty name or a number out of its range. Specification 2.4.2.
+    Raises `ConfigError` for an empty name, a number out of its range and a value of the wrong kind.
+    Specification 2.4.2.
     """
 
     name: str
@@ -33,6 +34,15 @@ class QualityCriterion:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
             raise ConfigError(f"A criterion needs a name; got {self.name!r}.")
+        given: tuple[tuple[str, object, type, str], ...] = (
+            ("description", self.description, str, "a text"),
+            ("evaluator", self.evaluator, str, "a text"),
+            ("evaluator_config", self.evaluator_config, Mapping, "a mapping"),
+            ("gate", self.gate, bool, "True or False"),
+        )
+        for field_name, value, kind, expected in given:
+            if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+                raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
         if not is_number(self.weight) or self.weight < 0:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)

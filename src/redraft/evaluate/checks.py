@@ -35,15 +35,15 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     criterion unknown. Raises `ConfigError` for anything that is not valid.
     """
     check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches")
-    given = criterion.evaluator_config
+    source, flags = required(criterion, "pattern"), criterion.evaluator_config.get("flags", "")
     try:
-        pattern = compile_pattern(required(criterion, "pattern"), given.get("flags", ""))
+        pattern = compile_pattern(source, flags)
     except ConfigError as error:
         raise wrong(criterion, str(error)) from error
     least, most = _bounds(criterion)
     limit = least if most is None else most + 1
     wanted = f": {criterion.description}" if criterion.description else ""
-    shown = given["pattern"]
+    shown = repr(source).replace("\\\\", "\\")  # as it was written, on one line
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         text = as_text(output)
@@ -53,15 +53,15 @@ def regex(criterion: QualityCriterion) -> Evaluator:
             else:
                 spans = await asyncio.to_thread(pattern.spans, text, limit)
         except TimeoutError:
-            return unknown(criterion, f"matching {shown!r} took too long")
+            return unknown(criterion, f"matching {shown} took too long")
         if most is not None and len(spans) > most:
             what = f"more than {most} matches of" if most else "forbidden:"
             start, end = spans[most]
-            message = f"Found {what} {shown!r} ({_shorten(text[start:end])!r}){wanted}"
+            message = f"Found {what} {shown} ({_shorten(text[start:end])!r}){wanted}"
             return failed(Issue(message, criterion.name, line=_line(text, spans[most])))
         if len(spans) < least:
             what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
-            return failed(Issue(f"Found {what} of {shown!r}{wanted}", criterion.name))
+            return failed(Issue(f"Found {what} of {shown}{wanted}", criterion.name))
         return PASSED
 
     return check

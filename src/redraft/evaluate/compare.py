@@ -66,6 +66,8 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
     given = criterion.evaluator_config
     if ("reference" in given) == ("against" in given):
         raise wrong(criterion, "compare needs either 'reference' or 'against'.")
+    if "reference" in given and given["reference"] in ("", None):
+        raise wrong(criterion, f"the reference is {given['reference']!r}; give the output to compare with.")
     against: Any = given.get("against", "reference")
     if "against" in given and against not in EARLIER:
         raise wrong(criterion, f"unknown against {against!r}; {nearest(str(against), EARLIER)}")

@@ -49,6 +49,8 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 def check_prompt(prompt: str) -> None:
     """Raise `ConfigError` unless a judge's prompt of the user's has {output} and only known placeholders."""
+    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"reflection_prompt must be a text, got {prompt!r}.")
     for name in _PLACEHOLDER.findall(prompt):
         if name not in PLACEHOLDERS:
             raise ConfigError(

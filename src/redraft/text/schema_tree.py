@@ -166,7 +166,10 @@ def _check_reference(reference: Any) -> None:
     if isinstance(reference, str) and not reference.startswith("#"):
         path = unquote(urlsplit(reference).path).replace("\\", "/")
         if path.startswith("/") or ".." in path.split("/"):
-            raise ConfigError(f"{reference!r} is not fetched; name a file beside the workflow or beneath it")
+            raise ConfigError(
+                f"{reference!r} is not fetched; refer to the schema's own '$defs', or, in a workflow, to a "
+                "file beside it or beneath it"
+            )
 
 
 def _inside(folder: Path, name: str) -> Path:
