@@ -49,7 +49,10 @@ _ITSELF = frozenset({str, int, bool, NoneType})
 
 @lru_cache
 def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 (a case a line)
-    """Return what makes plain data of the values of a class; `plain` does so with what is in them."""
+    """Return what makes plain data of the values of a class; `plain` does so with what is in them.
+
+    What is in them is given to its own form at once: to go there through `plain` is a call more for each.
+    """
     tagged = plain is to_record
     if is_dataclass(kind) and kind.__module__.startswith("redraft."):
         return _form_of_own(kind, plain)
@@ -62,7 +65,9 @@ def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if issubclass(kind, Mapping):
         return partial(_items, plain)
     if issubclass(kind, list | tuple | set | frozenset):
-        return lambda value: [item if item.__class__ in _ITSELF else plain(item) for item in value]
+        return lambda value: [
+            item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item) for item in value
+        ]
     if issubclass(kind, datetime):
         return datetime.isoformat
     if issubclass(kind, type):
@@ -85,7 +90,7 @@ def _form_of_own(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any]
 
     def form(value: Any) -> dict[str, Any]:
         return {
-            name: item if item.__class__ in _ITSELF else plain(item)
+            name: item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item)
             for name, default in own
             if (item := getattr(value, name)) is not default
         }
@@ -105,7 +110,10 @@ def _finite(value: float) -> Any:
 
 
 def _items(plain: Callable[[Any], Any], mapping: Mapping[Any, Any]) -> Any:
-    items = {str(key): item if item.__class__ in _ITSELF else plain(item) for key, item in mapping.items()}
+    items = {
+        str(key): item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item)
+        for key, item in mapping.items()
+    }
     return {TAG: "object", "value": items} if TAG in items and plain is to_record else items
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -189,10 +190,12 @@ SHOWN_OPTIONS = (
 )
 
 
+_shown_of = attrgetter(*SHOWN_OPTIONS)
+
+
 def options_of(
     pattern: ReflectionPattern, criteria: Sequence[QualityCriterion], judge: str = ""
 ) -> dict[str, Any]:
     """Return the choices of a pattern that a reader of a kept run needs, the criteria and who judges."""
-    chosen = {field.name: getattr(pattern, field.name) for field in fields(pattern)}
-    shown = {name: chosen[name] for name in SHOWN_OPTIONS}
-    return shown | {"criteria": to_json(criteria), "judge": judge}
+    shown = zip(SHOWN_OPTIONS, _shown_of(pattern), strict=True)
+    return {**dict(shown), "criteria": to_json(criteria), "judge": judge}

@@ -22,7 +22,8 @@ LONGEST_NAME = 1000
 _record = maker(Record)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = frozenset({str, int, bool, type(None)})
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# That data hold themselves shows in that they have no end.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()
 
 
@@ -52,8 +53,9 @@ class Row(NamedTuple):
             vector = None if self.vector is None else unpacked(self.vector)
         except (ValueError, RecursionError, struct.error) as error:
             raise StoreError(f"The record {self.kind!r} {self.key!r} is damaged: {error}.") from error
-        created = _EPOCH + timedelta(microseconds=self.created_at)
-        updated = _EPOCH + timedelta(microseconds=self.updated_at)
+        created = updated = _EPOCH + timedelta(microseconds=self.created_at)
+        if self.updated_at != self.created_at:
+            updated = _EPOCH + timedelta(microseconds=self.updated_at)
         return _record(
             self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated
         )
