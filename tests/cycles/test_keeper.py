@@ -11,8 +11,11 @@ import pytest
 from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles import keeper as module
 from redraft.cycles.keeper import Keeper, first_number, joined
-from redraft.cycles.keeping import MEMORY
+from redraft.cycles.kept_cycle import stored_cycle
+from redraft.cycles.kept_memory import memory_record, stored_memory
 from redraft.cycles.lease import LEASE, Lease
+from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.record import CycleRecord
 from redraft.cycles.spool import Spool
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -55,21 +58,29 @@ class Database(MemoryStore):
 
 
 def memory(*ids, cycle=1):
-    return Record(*MEMORY, {"cycle": cycle, "items": {"patterns": [{"id": each} for each in ids]}})
+    return memory_record(Memory({"patterns": [{"id": each} for each in ids]}, cycle))
 
 
 def cycle(number, *ids):
     """What a cycle saves: its record, and the memory with so many items."""
-    return [memory(*ids, cycle=number), Record("cycle", f"{number:010d}", {"number": number})]
+    return [memory(*ids, cycle=number), *changing(number)]
+
+
+def changing(number, *new):
+    """What a cycle saves where the memory is not written as a whole: its record, with the items it added."""
+    changes = tuple(MemoryChange("patterns", each, None, {"id": each}) for each in new)
+    return [stored_cycle(CycleRecord(number, datetime.now(UTC), status="finished", changes=changes))]
 
 
 async def kept(store):
     """Return the numbers of the cycles that are kept, and the ids of the memory."""
     cycles = await store.find("cycle")
-    (found,) = await store.find("memory")
-    return [record.data["number"] for record in cycles], [
-        each["id"] for each in found.data["items"]["patterns"]
-    ]
+    found = await stored_memory(store)
+    return [record.data["number"] for record in cycles], ids_of(found)
+
+
+def ids_of(memory):
+    return [each["id"] for each in memory.of("patterns")]
 
 
 async def eventually(holds):
@@ -101,7 +112,7 @@ def test_what_is_saved_is_written_when_it_returns(caplog):
         assert store.writes == [["memory", "0000000001"], ["memory", "0000000002"]]
         await keeper.aclose()
         again = Keeper(store, "a")
-        assert (await again.load()).data["cycle"] == 2
+        assert (await again.load()).cycle == 2
         await again.aclose()
 
     asyncio.run(main())
@@ -199,7 +210,7 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
         await keeper.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
         assert (await kept(store))[1] == ["old", "both", "new", "newer"]
         earlier = keeper.earlier()
-        assert [each["id"] for each in earlier.data["items"]["patterns"]] == ["old", "both"]
+        assert ids_of(earlier) == ["old", "both"]
         assert keeper.earlier() is None
         await keeper.save(cycle(number + 2, "newest"))  # from here on, the agent knows
         assert (await kept(store))[1] == ["newest"]
@@ -210,10 +221,11 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
 
 
 def test_memories_are_joined_by_the_ids_of_their_items():
-    earlier = {"cycle": 3, "items": {"a": [{"id": 1}, {"id": 2, "x": 1}], "b": [{"id": 5}]}}
-    later = {"cycle": 9, "items": {"a": [{"id": 2, "x": 2}, {"id": 3}], "c": [{"id": 6}]}}
+    earlier = Memory({"a": [{"id": 1}, {"id": 2, "x": 1}], "b": [{"id": 5}]}, 3)
+    later = Memory({"a": [{"id": 2, "x": 2}, {"id": 3}], "c": [{"id": 6}]}, 9)
     both = {"a": [{"id": 1}, {"id": 2, "x": 2}, {"id": 3}], "b": [{"id": 5}], "c": [{"id": 6}]}
-    assert joined(earlier, later) == {"cycle": 9, "items": both}
+    assert joined(earlier, later) == Memory(both, 9)
+    assert joined(earlier, Memory()) == earlier
     assert joined(earlier, joined(earlier, later)) == joined(earlier, later)
 
 
@@ -273,12 +285,12 @@ def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
             await keeper.save(cycle(number, str(number)))
         await die(keeper)
         again = Keeper(store, "a", spool())
-        assert (await again.load()).data["cycle"] == 3  # the database is still away
+        assert (await again.load()).cycle == 3  # the database is still away
         await again.save(cycle(4, "4"))
         await die(again)
         store.is_away = False
         last = Keeper(store, "a", spool())
-        assert (await last.load()).data["cycle"] == 4
+        assert (await last.load()).cycle == 4
         assert await kept(store) == ([1, 2, 3, 4], ["4"])
         assert last._spool.path.stat().st_size == 0
         await last.aclose()
@@ -298,9 +310,48 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
         store.is_away = False
         again = Keeper(store, "a", spool())
         found = await again.load()
-        assert [each["id"] for each in found.data["items"]["patterns"]] == ["old", "new"]
+        assert ids_of(found) == ["old", "new"]
         assert again.earlier() is None  # it is in what was loaded
         await again.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_cycles_have_changed_goes_on_from_what_is_stored(spool):
+    async def main():
+        store = Database()
+        keeper = Keeper(store, "a", spool())
+        await keeper.load()
+        await keeper.save(cycle(1, "1"))
+        store.is_away = True
+        await keeper.save(changing(2, "2"))
+        await die(keeper)
+        partial = Keeper(store, "a", spool())
+        assert await partial.load() is None  # nobody can know what was before the second cycle
+        await partial.save(cycle(100, "100"))
+        store.is_away = False
+        await eventually(lambda: not partial.is_away)
+        assert await kept(store) == ([1, 2, 100], ["1", "2", "100"])
+        assert ids_of(partial.earlier()) == ["1", "2"]
+        await partial.save(changing(101, "101"))
+        await partial.aclose()
+        assert await kept(store) == ([1, 2, 100, 101], ["1", "2", "100", "101"])
+
+    asyncio.run(main())
+
+
+def test_a_spooled_memory_goes_on_with_what_later_cycles_have_changed(spool):
+    async def main():
+        store = Database()
+        store.is_away = True
+        keeper = Keeper(store, "a", spool())
+        await keeper.load()
+        await keeper.save(cycle(1, "1"))
+        await keeper.save(changing(2, "2"))
+        await die(keeper)
+        again = Keeper(store, "a", spool())
+        assert ids_of(await again.load()) == ["1", "2"]
+        await die(again)
 
     asyncio.run(main())
 

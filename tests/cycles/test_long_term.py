@@ -195,7 +195,7 @@ from redraft.cycles.long_term import LongTermStorage
 async def main():
     keeper = LongTermStorage(sys.argv[2]).keeper_for("monitor")
     found = await keeper.load()
-    cycle = found.data["cycle"] if found else 0
+    cycle = found.cycle if found else 0
     await keeper.save([Record("memory", "memory", {"cycle": cycle + 1, "items": {}})])
     await keeper.settled()
     print(cycle + 1, flush=True)
@@ -212,7 +212,7 @@ def test_two_live_processes_as_one_agent_are_one_too_many(register, postgres):
             await keeper.load()
 
     async def taken_over(keeper):
-        assert (await keeper.load()).data["cycle"] == 2
+        assert (await keeper.load()).cycle == 2
         await keeper.aclose()
 
     assert run(RUNS, postgres.url, "ends") == "1\n"

@@ -5,7 +5,7 @@ from cycling import NOON
 from properties import given, some
 from redraft.core.errors import ConfigError
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.memory_history import differences, memory_at
+from redraft.cycles.memory_history import differences, memory_after, memory_at
 from redraft.cycles.next_memory import next_memory
 from redraft.cycles.record import CycleRecord
 from redraft.cycles.spec_reflect import Retention
@@ -32,7 +32,7 @@ def lived(learnings, clocks=()):
         moment = at(clocks[number - 1] if clocks else number)
         made = next_memory(cycle, {"patterns": KEPT}, moment)
         memories.append(made.memory)
-        records.append(CycleRecord(number, moment, changes=made.changes))
+        records.append(CycleRecord(number, moment, status="finished", changes=made.changes))
     return memories, records
 
 
@@ -45,6 +45,29 @@ def test_every_memory_that_was_is_found_again(learnings, clocks):
         assert {key: list(items) for key, items in found.items.items() if items} == {
             key: list(items) for key, items in memory.items.items() if items
         }
+
+
+@given(some.lists(LEARNT, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
+def test_every_memory_leads_to_the_last_one(learnings, clocks):
+    memories, records = lived(learnings, clocks)
+    for number, memory in enumerate(memories):
+        found = memory_after(memory, records[number:])
+        assert found.cycle == len(records)
+        assert {key: list(items) for key, items in found.items.items() if items} == {
+            key: list(items) for key, items in memories[-1].items.items() if items
+        }
+
+
+def test_what_is_gone_is_known_wherever_it_stands():
+    memory = Memory({"patterns": [item("old"), item("a"), item("b"), item("a")]}, 7)
+    gone = (
+        MemoryChange("patterns", "b", item("b"), None, 1),  # an earlier memory was joined since: now at 2
+        MemoryChange("patterns", "a", item("a"), None, 3),  # the one of its id that stands there
+        MemoryChange("patterns", "never", item("never"), None, 0),
+    )
+    under_way = CycleRecord(9, NOON)
+    found = memory_after(memory, [CycleRecord(8, NOON, status="finished", changes=gone), under_way])
+    assert found == Memory({"patterns": [item("old"), item("a")]}, 8)
 
 
 @given(some.lists(LEARNT, min_size=1, max_size=6))

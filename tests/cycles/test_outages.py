@@ -11,8 +11,9 @@ import pytest
 
 from postgres_server import Place
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.keeping import MEMORY
+from redraft.cycles.kept_memory import memory_record, stored_memory
 from redraft.cycles.long_term import LongTermStorage, storage_of
+from redraft.cycles.memory import Memory
 from redraft.cycles.spec import AgentSpec
 from redraft.stores.base import Record
 
@@ -49,14 +50,14 @@ class Agent:
     async def open(self):
         found = await self.keeper.load()
         if found is not None:
-            self.number, self.items = found.data["cycle"], found.data["items"]["patterns"]
+            self.number, self.items = found.cycle, list(found.of("patterns"))
 
     async def cycle(self):
         self.number += 1
         item = {"id": f"{self.name}/{self.number}", "cycle": self.number, "text": "x" * 50}
         self.items = [*self.items, item][-KEPT:]
         records = [
-            Record(*MEMORY, {"cycle": self.number, "items": {"patterns": self.items}}),
+            memory_record(Memory({"patterns": self.items}, self.number)),
             Record("cycle", f"{self.number:010d}", {"number": self.number, "changes": [item]}),
         ]
         started = perf_counter()
@@ -76,8 +77,7 @@ async def all_is_there(storage, agents, cycles=CYCLES):
         found = await store.find("cycle", newest_first=True)
         assert [record.data["number"] for record in found] == [*range(cycles, 0, -1)]
         assert [record.data["changes"][0]["cycle"] for record in found] == [*range(cycles, 0, -1)]
-        memory = (await store.get(*MEMORY)).data
-        assert memory == {"cycle": cycles, "items": {"patterns": agent.items}}
+        assert await stored_memory(store) == Memory({"patterns": agent.items}, cycles)
 
 
 def by_agent(caplog, level, text):
@@ -165,11 +165,9 @@ async def cycles_are_there(storage, name):
             else:
                 new.append((change["key"], change["after"]["cycle"]))
         assert new == [("recentActions", number)]
-    memory = (await store.get(*MEMORY)).data
-    assert memory["cycle"] == CYCLES
-    assert [item["cycle"] for item in memory["items"]["recentActions"]] == [
-        *range(CYCLES - KEPT + 1, CYCLES + 1)
-    ]
+    memory = await stored_memory(store)
+    assert memory.cycle == CYCLES
+    assert [item["cycle"] for item in memory.of("recentActions")] == [*range(CYCLES - KEPT + 1, CYCLES + 1)]
 
 
 def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(server, place, caplog):
@@ -263,8 +261,8 @@ def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, 
         await are_back(agents)
         await asyncio.gather(*(agent.keeper.settled() for agent in agents))
         for earlier, agent in zip(before, agents, strict=True):
-            found = await storage.store_for(agent.name).get(*MEMORY)
-            assert found.data["items"]["patterns"] == [*earlier.items, *agent.items]
+            found = await stored_memory(storage.store_for(agent.name))
+            assert found.of("patterns") == [*earlier.items, *agent.items]
             cycles = await storage.store_for(agent.name).find("cycle")
             assert [record.data["number"] for record in cycles] == [1, 2, 3, *range(1001, 1011)]
         await asyncio.gather(*(agent.keeper.aclose() for agent in agents))

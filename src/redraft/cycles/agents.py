@@ -9,9 +9,9 @@ from redraft.core.errors import ConfigError
 from redraft.cycles.bell import ring
 from redraft.cycles.card import AgentCard, card_of
 from redraft.cycles.feedback import Feedback
-from redraft.cycles.home import memory_of, prune
-from redraft.cycles.keeping import MEMORY
+from redraft.cycles.home import prune
 from redraft.cycles.kept_cycle import cycle_of, fit_to_keep
+from redraft.cycles.kept_memory import stored_memory
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Post, pending
 from redraft.cycles.memory_history import differences, memory_at
@@ -86,8 +86,8 @@ class AgentView:
 
     async def memory(self) -> Memory:
         """Return what the agent remembers now."""
-        record = await self._store.get(*MEMORY)
-        return held(self._store) if record is None else memory_of(record)
+        memory = await stored_memory(self._store)
+        return held(self._store) if memory is None else memory
 
     async def memory_at(self, cycle: int) -> Memory:
         """Return the memory as it was after a cycle; raises `ConfigError` for one that is too long ago."""

@@ -6,20 +6,18 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import to_json
 from redraft.core.errors import LeaseError, StoreError
 from redraft.core.steps import direct
 from redraft.cycles.card import card_of
 from redraft.cycles.journal import CycleJournal
 from redraft.cycles.keeper import first_number, joined
-from redraft.cycles.keeping import MEMORY
-from redraft.cycles.kept_cycle import UNFINISHED, cycle_of, fit_to_keep, stored_cycle
+from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, stored_cycle
+from redraft.cycles.kept_memory import EACH, make_whole, memory_record
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
-from redraft.cycles.record import CYCLE, cycle_key
+from redraft.cycles.record import CYCLE, UNFINISHED, cycle_key
 from redraft.redact.log import logger
-from redraft.stores.base import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from redraft.cycles.keeping import Keeping
     from redraft.cycles.places import AgentPlace
     from redraft.cycles.record import CycleRecord
+    from redraft.stores.base import Record
 
 AT_ONCE = 100
 
@@ -63,6 +62,7 @@ class AgentHome:
         self._patience = patience
         self._journal: CycleJournal | None = None
         self._is_new = True
+        self._whole_at: int | None = None
         self._to_delete: list[tuple[str, str]] = []
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -73,8 +73,8 @@ class AgentHome:
         for another reason than an outage of the database.
         """
         store = self.place.store
-        record = await self.keeping.load()
-        self.memory = held(store) if record is None else memory_of(record)
+        memory = await self.keeping.load()
+        self.memory = held(store) if memory is None else memory
         if self.keeping.is_away:
             self.number = first_number(now) - 1
             await self.keeping.save([self.card.record])
@@ -97,8 +97,7 @@ class AgentHome:
         if lease is not None and lease.lost is not None:
             raise LeaseError(*lease.lost.args) from lease.lost
         if (earlier := self.keeping.earlier()) is not None:
-            data = joined(earlier.data, to_json(self.memory))
-            self.memory = Memory(data["items"], data["cycle"])
+            self.memory, self._whole_at = joined(earlier, self.memory), None
 
     def step(self, number: int) -> Step:
         """Return what carries out the effects of a cycle: a journal, where it would outlive the process."""
@@ -125,24 +124,17 @@ class AgentHome:
     async def end(self, cycle: Cycle, record: CycleRecord) -> None:
         """Write down a cycle that has ended: its record, the memory, and what it took, as one."""
         kept = fit_to_keep(record, self._withheld) if self.place.lasts else record
-        records = [stored_cycle(kept)]
         taken: list[Record] = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             self.memory = cycle.next_memory
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
-            if self.place.lasts:
-                records.insert(0, memory_record(self.memory))
-            else:
-                hold(self.place.store, self.memory)
-        self.number, self.unfinished = record.number, None
-        await self.keeping.save([*records, *taken])
-        self._gone(record.number, taken)
+        if not self.place.lasts:
+            hold(self.place.store, self.memory)
+        await self._ended(kept, taken)
 
     async def give_up(self, record: CycleRecord) -> None:
         """Write down a cycle that nobody will go on with."""
-        self.number, self.unfinished = record.number, None
-        await self.keeping.save([stored_cycle(record)])
-        self._gone(record.number, [])
+        await self._ended(record, [])
 
     async def abandon(self, record: CycleRecord) -> None:
         """Write down a cycle that is to go on as the next one, now or at the next start, with all its steps.
@@ -163,6 +155,24 @@ class AgentHome:
         await self.keeping.aclose()
         if self.place.kind == "project":
             await self.place.store.aclose()
+
+    async def _ended(self, record: CycleRecord, taken: list[Record]) -> None:
+        self.number, self.unfinished = record.number, None
+        await self.keeping.save([*self._whole(), stored_cycle(record), *taken])
+        self._gone(record.number, taken)
+
+    def _whole(self) -> list[Record]:
+        """Return the memory as a whole where that is to be written; else what each cycle changes is enough.
+
+        It is at the first cycle of a process and after so many, before the oldest of their changes is gone;
+        and while the store is away, so that the spool knows it without the store.
+        """
+        each = min(EACH, self._cycles)
+        is_due = self._whole_at is None or self.number - self._whole_at >= each or self.keeping.is_away
+        if not self.place.lasts or not is_due:
+            return []
+        self._whole_at = self.number
+        return [memory_record(self.memory)]
 
     def _gone(self, number: int, taken: list[Record]) -> None:
         """Note what nobody needs any more of a cycle, and begin to delete it when it has become much."""
@@ -203,6 +213,7 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
     last = cycle_of(newest[0]) if newest else None
     if last is not None:
         bound = cycle_key(max(0, last.number - cycles))
+        await make_whole(store, last.number - cycles)
         while keys := [
             record.key for record in await store.find(CYCLE, limit=AT_ONCE) if record.key <= bound
         ]:
@@ -213,14 +224,3 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
             counts["mail"] += len(found)
             await asyncio.gather(*(store.delete(kind, record.key) for record in found))
     return counts
-
-
-def memory_record(memory: Memory) -> Record:
-    """Return a memory as the record that keeps it."""
-    # What is remembered is plain JSON data already; to look at each item in each cycle would be most of it.
-    return Record(*MEMORY, {"items": dict(memory.items), "cycle": memory.cycle})
-
-
-def memory_of(record: Record) -> Memory:
-    """Return the memory that a record keeps."""
-    return Memory(record.data["items"], record.data["cycle"])

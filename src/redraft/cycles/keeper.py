@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import LeaseError, StoreError
-from redraft.cycles.keeping import MEMORY
+from redraft.cycles.kept_cycle import cycle_of
+from redraft.cycles.kept_memory import MEMORY, memory_of, memory_record, stored_memory
+from redraft.cycles.memory import Memory
+from redraft.cycles.memory_history import memory_after
+from redraft.cycles.record import CYCLE, cycle_key
 from redraft.redact.log import logger
 from redraft.stores.row import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import datetime
 
     from redraft.cycles.lease import Lease
@@ -40,13 +43,13 @@ def first_number(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a memory that goes on from an earlier one: its items, then those that are new."""
-    items: dict[str, list[Any]] = {key: list(found) for key, found in earlier["items"].items()}
-    for key, found in later["items"].items():
+def joined(earlier: Memory, later: Memory) -> Memory:
+    """Return a memory that goes on from an earlier one: its items, then those that are new."""
+    items = dict(earlier.items)
+    for key, found in later.items.items():
         new = {item["id"] for item in found}
-        items[key] = [*(item for item in items.get(key, []) if item["id"] not in new), *found]
-    return {**later, "items": items}
+        items[key] = [*(item for item in items.get(key, ()) if item["id"] not in new), *found]
+    return Memory(items, max(earlier.cycle, later.cycle))
 
 
 class Keeper:
@@ -70,7 +73,8 @@ class Keeper:
         self._writing: Batch = {}
         self._saved = self._written = 0
         self._is_away = self._is_partial = False
-        self._earlier: Record | None = None
+        self._earlier: Memory | None = None
+        self._spooled: Batch = {}
         self._refused: LeaseError | None = None
         self._writer: asyncio.Task[None] | None = None
         self._news: asyncio.Future[None] | None = None
@@ -81,8 +85,8 @@ class Keeper:
         """Whether the database is known to be out of reach."""
         return self._is_away
 
-    async def load(self) -> Record | None:
-        """Take the lease, write what an earlier process could not, and return the record of the memory.
+    async def load(self) -> Memory | None:
+        """Take the lease, write what an earlier process could not, and return the memory.
 
         Where the database is away, it is what the spool says of the memory, else None: then there may be one
         that nobody can read now, and cycles must be numbered from `first_number`. Raises `LeaseError`, and
@@ -90,6 +94,7 @@ class Keeper:
         """
         if self._spool is not None:
             self._pending, self._is_partial = self._spool.read()
+            self._spooled = dict(self._pending)
         try:
             return await asyncio.wait_for(self._read(), FIRST_WAIT)
         except LeaseError:
@@ -98,10 +103,10 @@ class Keeper:
             self._goes_away(f"it has not answered for {FIRST_WAIT:g} s")
         except StoreError as error:
             self._goes_away(str(error))
-        found = self._pending.get(MEMORY)
-        self._is_partial = self._is_partial or found is None
+        whole = self._pending.get(MEMORY)
+        self._is_partial = self._is_partial or whole is None
         self._begin()
-        return found
+        return None if whole is None else _gone_on(memory_of(whole), self._pending)
 
     async def save(self, records: Sequence[Record], /) -> None:
         """Write records as one, after all that came before; those that can't be written now are later.
@@ -124,7 +129,7 @@ class Keeper:
             self._hold_back(records)
         self._check_lease()
 
-    def earlier(self) -> Record | None:
+    def earlier(self) -> Memory | None:
         """Return, once, the stored memory that could not be read at the start and is known now.
 
         The agent goes on with `joined(earlier, its own)`; what was saved until now is joined already.
@@ -160,14 +165,14 @@ class Keeper:
         if self._spool is not None:
             self._spool.close()
 
-    async def _read(self) -> Record | None:
+    async def _read(self) -> Memory | None:
         if self.lease is not None:
             await self.lease.take()
         if self._pending:
             await self._write(self._pending)
             self._pending, self._earlier = {}, None
             self._done(self._saved, wrote=True)
-        return await self._store.get(*MEMORY)
+        return await stored_memory(self._store)
 
     def _begin(self) -> None:
         if self._writer is None or self._writer.done():
@@ -204,7 +209,8 @@ class Keeper:
         if self._is_away and self.lease is not None:
             await self.lease.take()
         if self._is_partial:
-            self._earlier = await self._store.get(*MEMORY)
+            stored = await stored_memory(self._store)
+            self._earlier = None if stored is None else _gone_on(stored, self._spooled)
             self._is_partial = False
         if self._earlier is not None:
             _join(self._earlier, batch)
@@ -289,7 +295,14 @@ class Keeper:
             await asyncio.wait([self._news], timeout=left)
 
 
-def _join(earlier: Record, batch: Batch) -> None:
+def _gone_on(memory: Memory, batch: Batch) -> Memory:
+    """Return a memory as it is after the later cycles of a batch."""
+    last = CYCLE, cycle_key(memory.cycle)
+    later = [place for place in sorted(batch) if place[0] == CYCLE and place > last]
+    return memory_after(memory, [cycle_of(batch[place]) for place in later])
+
+
+def _join(earlier: Memory, batch: Batch) -> None:
     """Let the memory in a batch go on from an earlier one; to do so again changes nothing."""
     if (memory := batch.get(MEMORY)) is not None:
-        batch[MEMORY] = replace(memory, data=joined(earlier.data, memory.data))
+        batch[MEMORY] = memory_record(joined(earlier, memory_of(memory)))

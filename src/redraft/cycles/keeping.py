@@ -6,16 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from redraft.core.errors import StoreError
+from redraft.cycles.kept_memory import stored_memory
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.cycles.lease import Lease
+    from redraft.cycles.memory import Memory
     from redraft.stores.base import Record, Store
-
-MEMORY = ("memory", "memory")
-"""The kind and key of the record of an agent's memory."""
 
 
 class Keeping(Protocol):
@@ -23,11 +22,11 @@ class Keeping(Protocol):
 
     lease: Lease | None
 
-    async def load(self) -> Record | None:
-        """Take the lease, and return the record of the memory, if there is one; raises `LeaseError`."""
+    async def load(self) -> Memory | None:
+        """Take the lease, and return the memory, if there is one; raises `LeaseError`."""
         ...
 
-    def earlier(self) -> Record | None:
+    def earlier(self) -> Memory | None:
         """Return, once, a memory that could not be read at the start and is known now."""
         ...
 
@@ -60,13 +59,13 @@ class DirectKeeping:
         self._turn = asyncio.Lock()
         self._is_away = False
 
-    async def load(self) -> Record | None:
-        """Take the lease, and return the record of the memory; raises `StoreError` where it can't be read."""
+    async def load(self) -> Memory | None:
+        """Take the lease, and return the memory; raises `StoreError` where it can't be read."""
         if self.lease is not None:
             await self.lease.take()
-        return await self._store.get(*MEMORY)
+        return await stored_memory(self._store)
 
-    def earlier(self) -> Record | None:
+    def earlier(self) -> Memory | None:
         """Return None: what can't be read at the start raises."""
         return None
 

@@ -13,8 +13,6 @@ from redraft.stores.base import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-UNFINISHED = ("running", "waiting", "abandoned")
-"""The statuses of a cycle that goes on when the agent is started again."""
 EXECUTION = "execution"
 MOST_DERIVED = 50_000
 """Characters of JSON that each key of the derived data has in the record of a cycle."""

@@ -1,4 +1,4 @@
-"""The history of a memory: what it was after an earlier cycle, and what differs between two."""
+"""The history of a memory: what it was after an earlier cycle, is after later ones, and what differs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError
 from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.record import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,21 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     return Memory(items, cycle)
 
 
+def memory_after(memory: Memory, records: Iterable[CycleRecord]) -> Memory:
+    """Return the memory as it is after later cycles: do again what they have changed.
+
+    `records` are those of the cycles after it, in their order; one that has not ended has changed nothing.
+    """
+    items: dict[str, Sequence[Item]] = dict(memory.items)
+    cycle = memory.cycle
+    for record in records:
+        if record.status not in UNFINISHED:
+            cycle = record.number
+        for key, changes in _by_key(record.changes).items():
+            items[key] = _redone(items.get(key, ()), changes)
+    return Memory(items, cycle)
+
+
 def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
     """Return what differs between two memories: what is gone, what changed, what is new, key by key."""
     changes: list[MemoryChange] = []
@@ -55,8 +71,33 @@ def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
 
 
 def _undo(items: dict[str, Sequence[Item]], changes: Sequence[MemoryChange]) -> None:
-    for key in dict.fromkeys(change.key for change in changes):
-        items[key] = _undone(items.get(key, ()), [change for change in changes if change.key == key])
+    for key, own in _by_key(changes).items():
+        items[key] = _undone(items.get(key, ()), own)
+
+
+def _by_key(changes: Sequence[MemoryChange]) -> dict[str, list[MemoryChange]]:
+    by_key: dict[str, list[MemoryChange]] = {}
+    for change in changes:
+        by_key.setdefault(change.key, []).append(change)
+    return by_key
+
+
+def _redone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:
+    """Return the items under a key as they became: what is gone goes, what is new stands at the end."""
+    gone = {_place_of(change, items) for change in changes if change.after is None}
+    replaced = {change.id: change.after for change in changes if change.before and change.after}
+    left = [item for at, item in enumerate(items) if at not in gone]
+    if replaced:
+        left = [replaced.get(str(item.get("id")), item) for item in left]
+    return left + [change.after for change in changes if change.before is None and change.after is not None]
+
+
+def _place_of(change: MemoryChange, items: Sequence[Item]) -> int | None:
+    """Return where an item stands that a cycle took away: elsewhere, if an earlier memory was joined."""
+    at = change.at
+    if at is not None and at < len(items) and str(items[at].get("id")) == change.id:
+        return at
+    return next((at for at, item in enumerate(items) if str(item.get("id")) == change.id), None)
 
 
 def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:

@@ -67,6 +67,10 @@ class CycleRecord:
         return cycle_key(self.number)
 
 
+UNFINISHED = ("running", "waiting", "abandoned")
+"""The statuses of a cycle that goes on when the agent is started again."""
+
+
 def cycle_key(number: int) -> str:
     """Return the key of a cycle's record."""
     return f"{number:010d}"
