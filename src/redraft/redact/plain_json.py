@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.redact.kinds import mark
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Redact = Callable[[str], str]
 
 _SCHEMA = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum"})
+_NO_TEXT = frozenset({int, float, bool, NoneType})
 _NAMES = ("name", "key", "Name", "Key")
 _VALUES = ("value", "Value", "val")
 
@@ -37,9 +39,14 @@ def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda 
 
     `other` says what becomes of what is no text, mapping, list or tuple.
     """
-    if isinstance(value, str) and not isinstance(value, Enum):
+    kind = (
+        value.__class__
+    )  # most are of these, and to ask whether one is a mapping takes longer than the rest
+    if kind in _NO_TEXT:
+        return other(value)
+    if kind is str or (isinstance(value, str) and not isinstance(value, Enum)):
         return redact(value)
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", value)
         return {
             redact(key) if isinstance(key, str) else key: _field(key, fields, redact, other) for key in fields
