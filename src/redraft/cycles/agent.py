@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,6 +87,7 @@ class CycleAgent:
         self.spec = spec
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())
+        self._folder = Path(self.file).parent
         self._functions = dict(functions or {})
         self._models: dict[str, str | ChatModel] = {**spec.models, **(models or {})}
         self._ready: dict[str | None, ChatModel] = {}
@@ -98,6 +100,7 @@ class CycleAgent:
         self._tracked = tracked(spec)
         self._door = Door(spec.name, self._open)
         self._record: CycleRecord | None = None
+        self._noting: asyncio.Task[None] | None = None
 
     @classmethod
     def from_file(
@@ -233,7 +236,7 @@ class CycleAgent:
         cycle = await self._begun(at, record)
         record.derived_data = cycle.state.derived_data  # so that who looks meanwhile sees how far it is
         running = Running(cycle, self._emit, lambda: self._seen(at, cycle))
-        noted = asyncio.ensure_future(self._noted_later(at, record))
+        later = asyncio.get_running_loop().call_later(SHOWN_LATER, self._note, at, record)
         try:
             await running.run()
         except ChangedRunError:
@@ -243,7 +246,7 @@ class CycleAgent:
             await at.home.abandon(record)
             raise
         finally:
-            noted.cancel()
+            later.cancel()
         self._ended(record, running)
         at.bus.took(cycle.pending if cycle.next_memory is not None else ())
         await at.home.end(cycle, record)
@@ -267,7 +270,7 @@ class CycleAgent:
                 self._functions,
                 self._model_for,
                 at.bus,
-                Path(self.file).parent,
+                self._folder,
                 self._clock,
                 self._withheld,
             ),
@@ -287,13 +290,14 @@ class CycleAgent:
         memory[FEEDBACK] = [*memory[FEEDBACK], *said]
         cycle.state.memory = memory
 
-    async def _noted_later(self, at: Opened, record: CycleRecord) -> None:
-        """Write down that a cycle runs, if it takes so long that somebody may look."""
-        await asyncio.sleep(SHOWN_LATER)
-        try:
-            await asyncio.shield(at.home.note(record))  # half a write would be tried again
-        except StoreError:  # that another process runs the agent now is said when the cycle ends
-            return
+    def _note(self, at: Opened, record: CycleRecord) -> None:
+        """Write down that a cycle runs, which takes so long that somebody may look."""
+
+        async def note() -> None:
+            with suppress(StoreError):  # that another process runs the agent now is said when the cycle ends
+                await at.home.note(record)
+
+        self._noting = asyncio.ensure_future(note())
 
     async def _waiting(self, number: int, within: float | None, *, is_waiting: bool) -> None:
         if self._record is None or self._door.now is None:

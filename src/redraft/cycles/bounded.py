@@ -39,6 +39,8 @@ class _Room:
 
 
 def _copied(value: Any, room: _Room, depth: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, room)
     if value is None or isinstance(value, bool | int | float):
         room.left -= 8
         return _number(value)
@@ -48,7 +50,7 @@ def _copied(value: Any, room: _Room, depth: int) -> Any:
         return _list(cast("list[Any]", value), room, depth)
     if isinstance(value, Mapping | list | tuple):
         return "..."
-    return _text(value if isinstance(value, str) else str(value), room)
+    return _text(str(value), room)
 
 
 def _number(value: float | None) -> float | None:

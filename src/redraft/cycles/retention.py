@@ -34,6 +34,8 @@ def retained(items: Sequence[Item], retention: Retention | None, now: datetime) 
 
 def _youngest(items: Sequence[Item], most: int) -> list[Item]:
     stamps = [item.get("timestamp", "") for item in items]
+    if stamps == sorted(stamps):  # as they are unless one was renewed
+        return list(items[len(items) - most :])
     by_age = sorted(range(len(items)), key=stamps.__getitem__)
     return [items[position] for position in sorted(by_age[len(items) - most :])]
 

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from redraft.core.errors import ChangedRunError, RedraftError
+from redraft.core.made import maker
 from redraft.cycles.analyze import analyze
 from redraft.cycles.authorize import authorize
 from redraft.cycles.cycle import Cycle
@@ -35,6 +36,9 @@ SUBSTAGES: dict[str, Substage] = {
     "update-state": update_state,
 }
 """What carries out a substage, by its type. `capture-metrics` is none: it counts when all else has ended."""
+
+
+_finished = maker(SubstageFinished)
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class Running:
         self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
     ) -> None:
         agent, number = self.cycle.spec.name, self.cycle.number
-        self.emit(SubstageFinished(agent, number, stage, name, milliseconds, error, skipped))
+        self.emit(_finished(agent, number, stage, name, milliseconds, error, skipped))
 
 
 def _named(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:

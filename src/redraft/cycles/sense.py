@@ -82,6 +82,8 @@ def _merged(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str
 
 async def _looked(substages: Sequence[SenseSubstage], cycle: Cycle) -> SensedAll:
     at = stamp_of(cycle.means.clock())
+    if len(substages) == 1:  # as often; it needs no task of its own
+        return SensedAll(at, {substages[0].name: await _source(substages[0], cycle)})
     found = await asyncio.gather(*(_source(substage, cycle) for substage in substages))
     return SensedAll(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
 
