@@ -86,7 +86,7 @@ FILES = {
     "an unknown trigger": ("name: t\ntriggers: [{type: timer}]\nstages: {}\n", 2, None, None, "triggers.0.type", "unknown type 'timer'"),
     "a trigger without a type": ("name: t\ntriggers: [{intervalMs: 5}]\nstages: {}\n", 2, None, None, "triggers.0.type", "'type' is missing"),
     "an interval of nothing": ("name: t\ntriggers: [{type: interval}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "'intervalMs' is missing"),
-    "an interval of zero": ("name: t\ntriggers: [{type: interval, intervalMs: 0}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "greater than or equal to 1, got 0"),
+    "an interval of zero": ("name: t\ntriggers: [{type: interval, intervalMs: 0}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "at least 1, got 0"),
     "an interval as text": ("name: t\ntriggers: [{type: interval, intervalMs: 5s}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "expected a whole number, got '5s'"),
     "negative tokens": ("name: t\nmemory: {promptTokens: -1}\nstages: {}\n", 2, None, None, "memory.promptTokens", "got -1"),
     # substages

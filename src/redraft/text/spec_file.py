@@ -14,14 +14,14 @@ from redraft.core.nearest import nearest
 from redraft.text.yaml import Way, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 M = TypeVar("M", bound=BaseModel)
 
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
 """What a spec says of every text that may hold templates."""
 
-EXTRA, MISSING = "extra_forbidden", "missing"
+EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
 TAGLESS, MISTAGGED = "union_tag_not_found", "union_tag_invalid"
 EXPECTED = {
     "bool_type": "true or false",
@@ -34,6 +34,7 @@ EXPECTED = {
     "string_type": "a text",
 }
 """What was expected, in the words of a file, by the kind of an error of pydantic's."""
+BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +73,8 @@ class SpecFile(ABC):
         try:
             return kind.model_validate(data)
         except ValidationError as error:
-            # A key that is misspelt explains one that is missing, and the deepest mistake the ones around it.
-            first = max(
-                error.errors(include_url=False),
-                key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING),
-            )
-            inside = first["loc"]
-            missing = inside[-1:] if first["type"] == MISSING else ()
-            if first["type"] in (TAGLESS, MISTAGGED):
-                missing = ("type",)
-            self.fail((*way, *_written(data, inside), *missing), _said(kind, inside, first))
+            place, said = _explained(kind, data, error.errors(include_url=False))
+            self.fail((*way, *place), said)
 
     def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
         """Raise the error that says what is wrong, and where."""
@@ -99,23 +92,41 @@ class SpecFile(ABC):
         return f"{where}: {what.rstrip('.')}{end}"
 
 
-def _said(kind: type[BaseModel], way: Way, error: Any) -> str:
-    what, given = error["type"], _short(error.get("input"))
+def _explained(kind: type[BaseModel], data: object, wrong: Sequence[Any]) -> tuple[Way, str]:
+    """Return the place in the data of its first mistake, and what is wrong there."""
+    # A key that is misspelt explains one that is missing, and the deepest mistake the ones around it.
+    first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
+    way, what, given = first["loc"], first["type"], _short(first["input"])
+    place = _written(data, way)
+    if what == KEY or way[-1:] == ("[key]",):
+        key = "null" if first["input"] is None else str(first["input"]).lower()
+        holder = _written(data, way[:-1] if what == KEY else way[:-2])
+        return (*holder, key), f"the key {key} is no text; put it into quotes"
     if what == EXTRA:
-        return f"unknown key {way[-1]!r}; {nearest(str(way[-1]), _keys_at(kind, way[:-1]))}"
+        return place, f"unknown key {way[-1]!r}; {nearest(str(way[-1]), _keys_at(kind, way[:-1]))}"
     if what == MISSING:
-        return f"{way[-1]!r} is missing"
+        return (*place, way[-1]), f"{way[-1]!r} is missing"
     if what == TAGLESS:
-        return "'type' is missing"
+        return (*place, "type"), "'type' is missing"
     if what == MISTAGGED:
-        tags = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
-        return f"unknown type {error['ctx']['tag']!r}; {nearest(error['ctx']['tag'], tags)}"
-    expected = EXPECTED.get(what) or error["msg"].removeprefix("Input should be ").removesuffix(".")
-    return f"expected {expected}, got {given}"
+        tag = first["ctx"]["tag"]
+        tags = [one.strip(" '") for one in first["ctx"]["expected_tags"].split(",")]
+        return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
+    kinds = [one["type"] for one in wrong if what in EXPECTED and _written(data, one["loc"]) == place]
+    expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
+    return place, f"expected {expected or _expected(first['msg'])}, got {given}"
+
+
+def _expected(message: str) -> str:
+    """Return what was expected by a message of pydantic's."""
+    said = message.removeprefix("Input should be ").removesuffix(".")
+    for bound, plainly in BOUNDS.items():
+        said = said.replace(bound, plainly)
+    return said
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (what fits into a line)
 
 

@@ -28,12 +28,13 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
     try:
         # Events come one by one: what is too large never gets built.
         return Reader(yaml.parse(text, Loader=yaml.CSafeLoader), source).document()
-    except yaml.MarkedYAMLError as error:
-        place = error.problem_mark or error.context_mark
-        line = f", line {place.line + 1}" if place else ""
-        raise ConfigError(f"{source}{line}: {error.problem or error.context}.") from error
-    except yaml.YAMLError as error:
+    except UnicodeEncodeError as error:  # of half a character
         raise ConfigError(f"{source}: {error}.") from error
+    except yaml.YAMLError as error:
+        from redraft.text.yaml_advice import wrong_yaml  # noqa: PLC0415 (likewise)
+
+        line, said = wrong_yaml(error, text)
+        raise ConfigError(f"{source}{f', line {line}' if line else ''}: {said}.") from error
 
 
 def line_of(text: str, way: Way) -> int:
