@@ -78,6 +78,8 @@ class LessonIndex:
         self._lock = lock_of(self._folder)
         self._worker = Worker("redraft-lessons", partial(IndexFile, self._folder))
         self._listed = -1
+        self._rows: dict[str, tuple[AgentRow, int]] = {}
+        self._version: tuple[int, int] | None = None
 
     async def search(self, query: Query) -> list[Found]:
         """Return the `k` most relevant lessons, best first; fewer where no more are relevant.
@@ -159,28 +161,40 @@ class LessonIndex:
 
     def _agents(self, connection: Connection, folder: str | None) -> dict[str, AgentRow]:
         """Return what is known of the agents, or of one, once their folders have been looked at."""
-        known = _agent_rows(connection, folder)
-        folders = f"{self._path / REFLECTIONS}/"
-        stale = [name for name, (_, seen) in known.items() if modified(folders + name) != seen]
+        asked = self._known(connection)
         if folder is not None:
-            stale += [folder] if not known and (self._path / REFLECTIONS / folder).is_dir() else []
+            asked = {folder: asked[folder]} if folder in asked else {}
+        folders = f"{self._path / REFLECTIONS}/"
+        stale = [name for name, (_, seen) in asked.items() if modified(folders + name) != seen]
+        if folder is not None:
+            stale += [folder] if not asked and (self._path / REFLECTIONS / folder).is_dir() else []
         elif modified(self._path / REFLECTIONS) != self._listed:
             listed = settled(self._path / REFLECTIONS)
-            stale += [name for name in agents_in(self._path) if name not in known]
+            stale += [name for name in agents_in(self._path) if name not in asked]
             self._listed = listed
         if stale:
             with self._lock.held():
                 scan = self._scan(connection)
                 for name in stale:
                     scan.agent(name)
-            known = _agent_rows(connection, folder)
-        return {name: row for name, (row, _) in known.items()}
+            asked = self._known(connection)
+        return {name: row for name, (row, _) in asked.items() if folder in {None, name}}
+
+    def _known(self, connection: Connection) -> dict[str, tuple[AgentRow, int]]:
+        """Return what the index holds of the agents, and when their folders were changed when it was made."""
+        (version,) = connection.execute("PRAGMA data_version").fetchone()  # tells what others have written
+        version = version, connection.total_changes
+        if version != self._version:
+            rows = connection.execute("SELECT folder, place, revision, active, seen FROM agents")
+            self._rows = {name: (AgentRow(*row), seen) for name, *row, seen in rows}
+            self._version = version
+        return self._rows
 
     def _memory(self, connection: Connection) -> Search:
         """Return what is remembered of this very database."""
         if self._remembered is not connection:
             self._remembered, self._search = connection, Search(self._path, self._name)
-            self._listed = -1
+            self._listed, self._version = -1, None
             self._lock.close()  # the folder may be another one
         return self._search
 
@@ -241,9 +255,3 @@ class LessonIndex:
             with transaction(connection):
                 connection.execute("DELETE FROM vectors WHERE embedder = ?", (self._name,))
                 connection.execute("UPDATE agents SET revision = revision + 1")
-
-
-def _agent_rows(connection: Connection, folder: str | None) -> dict[str, tuple[AgentRow, int]]:
-    only, values = ("", ()) if folder is None else ("WHERE folder = ?", (folder,))
-    rows = connection.execute(f"SELECT folder, place, revision, active, seen FROM agents {only}", values)  # noqa: S608 (no value in it)
-    return {name: (AgentRow(place, revision, active), seen) for name, place, revision, active, seen in rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
+from functools import cache, lru_cache
 from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,8 +14,8 @@ from redraft.lessons.fulltext import FullText, folded, names_in
 from redraft.lessons.index_row import digest_of, same
 from redraft.lessons.markdown import parse
 from redraft.lessons.query import Found
-from redraft.lessons.ranking import NEAR, Candidate, Ranking, Said, reason_of, without_alike
-from redraft.lessons.shelf import Shelf, Shelves, listed, placed, vectors_of
+from redraft.lessons.ranking import NEAR, Candidate, Ranking, reason_of, without_alike
+from redraft.lessons.shelf import Shelf, Shelves, listed, placed, vector_of_lesson
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -171,13 +171,15 @@ class Search:
     ) -> list[Found]:
         """Return the best as their files have them now; raises `StaleError` for one that has changed."""
 
-        def said_by(some: Sequence[Candidate]) -> list[Said]:
-            numbers = [one.number for one in some]
-            texts = _said(connection, numbers)
-            vectors = vectors_of(connection, self._embedder, numbers)
-            return [Said(texts.get(number, ""), vectors.get(number, b"")) for number in numbers]
+        def said_by(some: Sequence[Candidate]) -> list[str]:
+            texts = _said(connection, [one.number for one in some])
+            return [texts.get(one.number, "") for one in some]
 
-        chosen = list(islice(without_alike(ordered, said_by), query.k))
+        @cache
+        def vector_of(one: Candidate) -> bytes:
+            return vector_of_lesson(connection, self._embedder, one.number)
+
+        chosen = list(islice(without_alike(ordered, said_by, vector_of, 2 * query.k), query.k))
         rows = connection.execute(
             "SELECT number, lessons.id, file_hash, searched FROM json_each(?) "
             "CROSS JOIN lessons ON number = value CROSS JOIN texts USING (number)",

@@ -44,13 +44,6 @@ class Candidate(NamedTuple):
     text: float = 0.0
 
 
-class Said(NamedTuple):
-    """Hold what a lesson says, and its packed vector; empty where it has none."""
-
-    text: str
-    vector: bytes = b""
-
-
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Order lessons by how near they are to a question.
@@ -103,24 +96,36 @@ def reason_of(one: Candidate, task_type: str, names: Sequence[str]) -> str:
 
 
 def without_alike(
-    ordered: Iterable[Candidate], said_by: Callable[[Sequence[Candidate]], Sequence[Said]], batch: int = 12
+    ordered: Iterable[Candidate],
+    said_by: Callable[[Sequence[Candidate]], Sequence[str]],
+    vector_of: Callable[[Candidate], bytes],
+    batch: int = 12,
 ) -> Iterator[Candidate]:
     """Yield each one but those that say nearly what an earlier one says; the best stands for them.
 
-    `said_by` returns what some of them say.
+    `said_by` returns what so many of them say, at most a `batch`; `vector_of` the packed vector of one, empty
+    where it has none.
     """
-    kept: list[tuple[frozenset[str], bytes]] = []
+    kept: list[tuple[Candidate, frozenset[str]]] = []
+
+    def is_said(one: Candidate, words: frozenset[str]) -> bool:
+        for other, others in kept:
+            both = len(words & others)
+            either = len(words) + len(others) - both
+            if both >= ALIKE * either:
+                return True
+            if both >= SHARED * either and _is_same(vector_of(one), vector_of(other)):
+                return True
+        return False
+
     waiting = iter(ordered)
     while some := list(islice(waiting, batch)):
         for one, said in zip(some, said_by(some), strict=True):
-            words = frozenset(_WORD.findall(said.text.lower()))
-            if not any(_alike((words, said.vector), other) for other in kept):
-                kept.append((words, said.vector))
+            words = frozenset(_WORD.findall(said.lower()))
+            if not is_said(one, words):
+                kept.append((one, words))
                 yield one
 
 
-def _alike(one: tuple[frozenset[str], bytes], other: tuple[frozenset[str], bytes]) -> bool:
-    (words, vector), (others, another) = one, other
-    both, least = len(words & others), SHARED if vector and len(vector) == len(another) else ALIKE
-    either = len(words) + len(others) - both
-    return both >= least * either and (both >= ALIKE * either or cosine(vector, another) >= SAME)
+def _is_same(one: bytes, other: bytes) -> bool:
+    return 0 < len(one) == len(other) and cosine(one, other) >= SAME

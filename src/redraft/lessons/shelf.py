@@ -98,14 +98,12 @@ def part_of(connection: Connection, embedder: str, agent: AgentRow, *, with_vect
     return part
 
 
-def vectors_of(connection: Connection, embedder: str, numbers: Iterable[int]) -> dict[int, bytes]:
-    """Return the packed vectors of some lessons, by the lessons' numbers."""
-    rows = connection.execute(
-        "SELECT lessons.number, vector FROM json_each(?) CROSS JOIN lessons ON lessons.number = value "
-        "CROSS JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest",
-        (listed(numbers), embedder),
-    )
-    return dict(rows.fetchall())
+def vector_of_lesson(connection: Connection, embedder: str, number: int) -> bytes:
+    """Return the packed vector of a lesson; empty where it has none."""
+    row = connection.execute(
+        f"SELECT vector {_WITH_VECTORS} WHERE lessons.number = ?", (embedder, number)
+    ).fetchone()
+    return b"" if row is None else row[0]
 
 
 def unembedded(connection: Connection, embedder: str, agent: AgentRow) -> dict[bytes, int]:
