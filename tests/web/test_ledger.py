@@ -1,4 +1,5 @@
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -63,6 +64,21 @@ def test_a_ledger_is_read_in_portions_and_then_only_what_is_new():
     assert entries(ledger)[0].run_id == "9999"
     # All of these runs were begun within the time that is read again.
     assert store.read <= FIRST + MOST + 4
+
+
+def test_the_newest_are_first_whatever_came_and_went_between():
+    rng = random.Random(8)  # noqa: S311 (no secrets here)
+    store = MemoryStore()
+    ledger = Ledger(store)
+    for number in range(60):
+        put(store, run(f"{rng.randrange(30):02}", 0.5, reason=rng.choice(("plateau", None))))
+        if number % 4 == 0:
+            asyncio.run(store.delete(RUN, f"{rng.randrange(30):02}"))
+        found = [entry.run_id for entry in entries(ledger)]
+        kept = [one.key for one in asyncio.run(store.find(RUN, newest_first=True))]
+        # Of those that had ended and were then deleted nothing is heard.
+        assert [run_id for run_id in found if run_id in kept] == kept
+        assert len(found) == len(set(found))
 
 
 def test_what_was_read_a_moment_ago_is_new_enough():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
@@ -24,6 +25,7 @@ OVERLAP = timedelta(minutes=1)
 """How far back is read again: what was begun a little earlier may have been written a little later."""
 SOMETIMES = 30.0
 """Seconds after which runs whose process is gone are read again: one may have been resumed."""
+_age = attrgetter("created_at", "run_id")
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Ledger:
     is_whole: bool = False
     spending: Spending = field(default_factory=Spending)
     _entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    _oldest_first: list[Entry] = field(default_factory=list[Entry])
     _newest_first: tuple[Entry, ...] = ()
     _oldest: Record | None = None
     _read_at: float = float("-inf")
@@ -60,8 +63,7 @@ class Ledger:
             while not self.is_whole and monotonic() < until:
                 changed |= await self._read_older()
             if changed:
-                age = attrgetter("created_at", "run_id")
-                self._newest_first = tuple(sorted(self._entries.values(), key=age, reverse=True))
+                self._newest_first = tuple(reversed(self._oldest_first))
             return self._newest_first
 
     async def _read_new(self) -> bool:
@@ -97,7 +99,7 @@ class Ledger:
             if also_killed or entry.state != KILLED:
                 record = await self.store.get(RUN, entry.run_id)
                 if record is None:
-                    self.spending.remove(self._entries.pop(entry.run_id))
+                    self._forget(entry)
                 changed |= record is None or self._note(record)
         return changed
 
@@ -107,7 +109,13 @@ class Ledger:
         if known == entry:
             return False
         if known is not None:
-            self.spending.remove(known)
-        self.spending.add(entry)
+            self._forget(known)
         self._entries[entry.run_id] = entry
+        insort(self._oldest_first, entry, key=_age)  # to sort all takes a tenth of a second
+        self.spending.add(entry)
         return True
+
+    def _forget(self, known: Entry) -> None:
+        del self._entries[known.run_id]
+        del self._oldest_first[bisect_left(self._oldest_first, _age(known), key=_age)]
+        self.spending.remove(known)

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import random
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
@@ -157,6 +159,36 @@ def test_a_total_is_of_the_days_that_are_asked_for(since, inner, runs):
     spending.add(replace(entry("c"), is_inner=True))
     total = spending.total(since, inner=inner)
     assert (total.whole.runs, sum(used.runs for used in total.tasks.values())) == (runs, runs)
+
+
+def test_a_total_is_right_whatever_came_and_went_between():
+    rng = random.Random(8)  # noqa: S311 (no secrets here)
+    known, spending = [], Spending()
+    made = entry("a")
+    for number in range(400):
+        if known and rng.random() < 0.3:
+            spending.remove(known.pop(rng.randrange(len(known))))
+        else:
+            day = datetime(2026, 1, rng.choice((1, 2, 3, rng.randint(1, 28))), tzinfo=UTC)
+            known.append(
+                replace(
+                    made,
+                    run_id=f"{number}",
+                    created_at=day,
+                    task=f"task {rng.randrange(5)}",
+                    is_inner=rng.random() < 0.3,
+                )
+            )
+            spending.add(known[-1])
+        since, inner = date(2026, 1, rng.randint(1, 28)), rng.random() < 0.5
+        total, asked = spending.total(since, inner=inner), Counter()
+        for one in known:
+            if one.created_at.date() >= since and (inner or not one.is_inner):
+                asked[one.task] += 1
+        assert (total.whole.runs, {key: used.runs for key, used in total.tasks.items()}) == (
+            asked.total(),
+            asked,
+        )
 
 
 def test_the_ledger_keeps_the_sums_as_runs_end_and_go():
