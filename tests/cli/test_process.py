@@ -105,6 +105,50 @@ def test_a_reader_that_has_gone_away_is_no_error(folder):
     os.close(end)
 
 
+@pytest.mark.parametrize(
+    ("closing", "words", "code"),
+    [
+        (">&-", ("check", "d.txt", "-c", "c.yaml", "--json"), 1),
+        ("2>&-", ("check", "no.txt", "-c", "c.yaml"), 2),
+        ("<&- >&-", ("check", "-", "-c", "c.yaml"), 2),
+    ],
+)
+def test_streams_that_are_closed_are_no_defect(folder, closing, words, code):
+    started = ("sh", "-c", f'exec "$0" "$@" {closing}', *REDRAFT, *words)
+    done = subprocess.run(started, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
+@pytest.mark.parametrize("words", [("check", "d.txt", "-c", "c.yaml"), ("doctor", "--json"), ("--help",)])
+def test_a_full_disk_is_no_defect(folder, words):
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 (a device)
+        done = subprocess.run(
+            [*REDRAFT, *words], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    said = "Error: what was made can't be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_an_interrupted_check_says_what_was_not_judged(folder, server):
+    (folder / "c.yaml").write_text("- It is kind.")
+    server.answers = [(None, {}, "")]
+    words = ("check", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
+    process = subprocess.Popen(
+        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    while not server.asked:
+        assert process.poll() is None
+        server.released.wait(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in stderr) == (130, False)
+    assert stdout.splitlines()[2:] == [
+        "  -   It is kind.  not judged",
+        "                   Not judged: CancelledError",
+    ]
+
+
 def test_stdout_is_data_and_stderr_is_progress(folder, server):
     server.answers = [(200, {}, completion("aaa"))]
     words = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini", "--json")

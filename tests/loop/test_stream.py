@@ -51,6 +51,17 @@ def test_a_handle_gives_the_events_and_the_result():
     assert result.reflections == ()
 
 
+def test_a_second_iteration_finds_the_end():
+    async def main():
+        run = Agent(ScriptedModel(["tea"]), pattern=manual()).stream("W.")
+        async with asyncio.timeout(30):
+            return [len([event async for event in run]) for _ in range(3)]
+
+    first, *later = asyncio.run(main())
+    assert first > 0
+    assert later == [0, 0]
+
+
 def test_the_patterns_own_listener_hears_the_same_events():
     heard = []
 

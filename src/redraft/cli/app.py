@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from redraft.cli.cycle import cycle
 from redraft.cli.demo import demo
 from redraft.cli.diff import diff
 from redraft.cli.doctor import doctor
+from redraft.cli.exits import tell_error
 from redraft.cli.export import export
 from redraft.cli.lessons import lessons
 from redraft.cli.notes import notes
@@ -69,7 +71,19 @@ def redraft(
 
 def main() -> None:
     """Run the command line of this process."""
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that can't show a character should not cost anybody a finished run.
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] (true of real streams)
-    app()
+    try:
+        app()
+    except OSError as error:  # the help can't be written: no command was begun that would have told it
+        sys.exit(tell_error(error, debug=False))
+
+
+def _open_missing_streams() -> None:
+    """Let a stream that was closed by whoever started us be empty, or lead nowhere; Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if vars(sys)[name] is None:
+            # The lowest free descriptor is taken: that of the very stream, and no file of ours comes there.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (for good)

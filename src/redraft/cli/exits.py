@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
@@ -65,7 +66,12 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.PROVIDER
     if isinstance(error, AgentFileError | ConfigError | SandboxError | StoreError | WorkflowError):
         return ExitCode.USAGE
-    return ExitCode.DEFECT
+    return ExitCode.USAGE if _is_full(error) else ExitCode.DEFECT
+
+
+def _is_full(error: BaseException) -> TypeGuard[OSError]:
+    """Say whether there is no room left where stdout or a file goes, which is nobody's defect."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -90,6 +96,8 @@ def tell_error(error: Exception, *, debug: bool) -> ExitCode:
         _tell("".join(traceback.format_exception(error)).rstrip("\n"))
     elif isinstance(error, RedraftError):
         _tell(f"Error: {place}{error}")
+    elif _is_full(error):
+        _tell(f"Error: {place}what was made can't be written: {error.strerror}.")
     else:
         _tell(
             f"Defect in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints."

@@ -29,7 +29,11 @@ LONGEST_NAME = 30
 def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
     """Render the judgement of a draft."""
     evaluation = withheld(result.final_evaluation)
-    parts: list[RenderableType] = [_headline(given, evaluation), "", _criteria(given.criteria, evaluation)]
+    parts: list[RenderableType] = [
+        _headline(given, evaluation),
+        "",
+        _criteria(given.criteria, evaluation, "does not apply" if result.error is None else "not judged"),
+    ]
     if evaluation.suggestions:
         parts += [
             "",
@@ -52,14 +56,15 @@ def _headline(given: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
     return Text(f"{render_score(evaluation.overall_score)}  not met{needs}", f"bold {BAD}")
 
 
-def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvaluation) -> Table:
+def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvaluation, without: str) -> Table:
+    """Render each criterion; `without` says why one has no score."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=4)
     table.add_column(max_width=LONGEST_NAME)
     table.add_column()
     for criterion in criteria:
         issues = [issue for issue in evaluation.issues if issue.criterion == criterion.name]
-        table.add_row(*_row(criterion, evaluation, issues))
+        table.add_row(*_row(criterion, evaluation, issues, without))
     named = {criterion.name for criterion in criteria}
     if others := [issue for issue in evaluation.issues if issue.criterion not in named]:
         table.add_row("", "", issue_lines(others, SHOWN_ISSUES))
@@ -67,11 +72,11 @@ def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvalua
 
 
 def _row(
-    criterion: QualityCriterion, evaluation: ReflectionEvaluation, issues: Sequence[Issue]
+    criterion: QualityCriterion, evaluation: ReflectionEvaluation, issues: Sequence[Issue], without: str
 ) -> tuple[Text, Text, Text]:
     name = Text(criterion.name)
     if criterion.name not in evaluation.criteria_scores:
-        return Text("  - ", QUIET), name, Text("does not apply", QUIET)
+        return Text("  - ", QUIET), name, Text(without, QUIET)
     score = evaluation.criteria_scores[criterion.name]
     if score is None:
         return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")

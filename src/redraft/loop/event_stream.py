@@ -33,6 +33,7 @@ class EventStream(Generic[E, R]):
             while (event := await self._events.get()) is not None:
                 self._yielding(event)
                 yield event
+            self._events.put_nowait(None)  # whoever iterates again finds the end, and does not wait for ever
             await run
         finally:
             run.cancel()

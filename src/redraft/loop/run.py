@@ -311,7 +311,7 @@ class _Run:
     def _keep_pending(self, error: BaseException) -> bool:
         """Keep a draft whose judgement was cut short as an unjudged version; say if there is any version."""
         if self.pending is not None:
-            issue = Issue(f"Not judged: {type(error).__name__}: {error}")
+            issue = Issue(f"Not judged: {type(error).__name__}: {error}".removesuffix(": "))
             self._keep(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         return bool(self.versions)
 
