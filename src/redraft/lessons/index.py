@@ -174,9 +174,7 @@ class LessonIndex:
             self._listed = listed
         if stale:
             with self._lock.held():
-                scan = self._scan(connection)
-                for name in stale:
-                    scan.agent(name)
+                self._scan(connection).agents(stale)
             asked = self._known(connection)
         return {name: row for name, (row, _) in asked.items() if folder in {None, name}}
 

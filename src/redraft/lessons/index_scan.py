@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BATCH = 500
 """Files that are written in one transaction."""
+MANY = 10_000
+"""Lessons that are written before the full text is put in order, which takes a second for 100,000."""
 PLACES = 24
 """Bits of a lesson's number that count the lessons of its agent; above them is the agent's place."""
 YOUNG_NS = 100_000_000
@@ -83,10 +85,17 @@ class Scan:
     def all(self) -> Refreshed:
         """Look at the files of all agents."""
         known = [folder for (folder,) in self._connection.execute("SELECT folder FROM agents")]
-        for name in sorted({*agents_in(self._path), *known}):
-            self.agent(name)
+        self.agents(sorted({*agents_in(self._path), *known}))
         rows = self._connection.execute("SELECT id, problem FROM lessons WHERE problem != '' ORDER BY id")
         return Refreshed(**self._counts, broken=tuple(Broken(*row) for row in rows))
+
+    def agents(self, names: Iterable[str]) -> None:
+        """Look at the files of some agents."""
+        for name in names:
+            self.agent(name)
+        if self._counts["added"] + self._counts["changed"] >= MANY:
+            # What was written bit by bit lies in many pieces, and a search would look through each of them.
+            self._connection.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def agent(self, name: str, *, trusting: bool = True) -> None:
         """Look at the files of one agent; unless `trusting`, read them all, whatever their times say."""
