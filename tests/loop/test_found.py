@@ -217,6 +217,16 @@ async def never(versions):
         {"reflection_prompt": "{ouput}"},
         {"reflection_prompt": 3},
         {"judge": "probability", "judge_samples": 3},
+        {"structured_reflection": "no"},
+        {"include_prior_versions": 1},
+        {"include_reflection_history": None},
+        {"diversify": "no"},
+        {"detect_oscillation": 0},
+        {"preserve_all_versions": "all"},
+        {"retry": 3},
+        {"callbacks": print},
+        {"callbacks": ReflectionCallbacks},
+        {"advisors": [3]},
     ],
 )
 def test_options_of_the_wrong_kind_are_refused_at_once(options):

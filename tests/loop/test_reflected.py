@@ -90,6 +90,33 @@ def test_a_function_that_can_not_be_told_is_refused_where_it_is_written():
             return "x"
 
 
+def generated(question, feedback=""):
+    yield "x"
+
+
+async def streamed(question, feedback=""):
+    yield "x"
+
+
+def answer_as_usual(question, feedback=""):
+    return "x"
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (3, "got 3"),
+        (classmethod(answer_as_usual), "below @classmethod"),
+        (staticmethod(answer_as_usual), "below @classmethod and @staticmethod"),
+        (generated, "generated is a generator"),
+        (streamed, "streamed is a generator"),
+    ],
+)
+def test_what_is_no_function_with_an_output_is_refused(fn, says):
+    with pytest.raises(ConfigError, match=says):
+        reflected(evaluate=bool)(fn)
+
+
 def test_bad_criteria_are_refused_where_they_are_written():
     with pytest.raises(ConfigError, match="regexp"):
 

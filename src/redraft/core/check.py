@@ -42,6 +42,12 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ConfigError(f"{name}: there is no {value!r}; {nearest(str(value), choices)}")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False; a text such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False, got {value!r}.")
+
+
 def check_function(name: str, value: Any) -> None:
     """Refuse what is neither None nor a function that answers at once."""
     if value is not None and (not callable(value) or iscoroutinefunction(value)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.calls import awaited
-from redraft.core.errors import ChangedRunError, ReflectionDueError
+from redraft.core.check import check_list
+from redraft.core.errors import ChangedRunError, ConfigError, ReflectionDueError
 from redraft.core.protocols import FailureObserver
 from redraft.core.task import Advice
 from redraft.redact.log import logger
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Advisor, Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
+
+
+CALLBACKS = ("on_generation", "on_reflection", "on_revision")
+
+
+def check_guests(callbacks: Any, advisors: Any) -> None:
+    """Refuse callbacks that would never be called, and advisors that can't advise; raises `ConfigError`.
+
+    Callbacks may be few, and need not be a `ReflectionCallbacks`.
+    """
+    if callbacks is not None and (
+        isinstance(callbacks, type) or not any(hasattr(callbacks, name) for name in CALLBACKS)
+    ):
+        raise ConfigError(f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {callbacks!r}.")
+    check_list("advisors", advisors)
+    for advisor in advisors:
+        if isinstance(advisor, type) or not (hasattr(advisor, "recall") and hasattr(advisor, "observe")):
+            raise ConfigError(f"An advisor has recall(task) and observe(result), got {advisor!r}.")
 
 
 async def call_back(

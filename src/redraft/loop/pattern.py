@@ -7,14 +7,22 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.callbacks import ReflectionCallbacks
-from redraft.core.check import check_choice, check_count, check_function, check_list, check_share
+from redraft.core.check import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_function,
+    check_share,
+)
 from redraft.core.criterion import QualityCriterion
+from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
 from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.judging import Judging
 from redraft.loop.budget import NO_BUDGET, Budget
+from redraft.loop.guests import check_guests
 from redraft.loop.revise import STRATEGIES, RevisionStrategy
 from redraft.loop.run import last_result
 from redraft.loop.select import SELECTIONS, Selection
@@ -122,7 +130,15 @@ class ReflectionPattern:
         check_choice("on_failure", self.on_failure, ("return", "raise"))
         check_function("until", self.until)
         check_function("on_event", self.on_event)
-        check_list("advisors", self.advisors)
+        check_flag("structured_reflection", self.structured_reflection)
+        check_flag("include_prior_versions", self.include_prior_versions)
+        check_flag("include_reflection_history", self.include_reflection_history)
+        check_flag("diversify", self.diversify)
+        check_flag("detect_oscillation", self.detect_oscillation)
+        check_flag("preserve_all_versions", self.preserve_all_versions)
+        check_guests(self.callbacks, self.advisors)
+        if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
         object.__setattr__(self, "stop", self.until or self._rules())
         object.__setattr__(self, "limit", max_iterations(self.max_iterations))
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)

@@ -48,6 +48,7 @@ class Reflected(Generic[P, R]):
         evaluate: Callable[..., Any] | None = None,
         keep: bool | Store = True,
     ) -> None:
+        _check_function(fn)
         update_wrapper(self, fn)
         self._fn = fn
         self._name = getattr(fn, "__qualname__", repr(fn))
@@ -138,6 +139,15 @@ class Reflected(Generic[P, R]):
         what = (inspect.getdoc(self._fn) if inspect.isroutine(self._fn) else "") or self._name
         values = [f"{name}: {as_text(value)}" for name, value in given.items() if name not in self._told]
         return "\n".join([what, *values])
+
+
+def _check_function(fn: Any) -> None:
+    if isinstance(fn, classmethod | staticmethod) or not callable(fn):
+        raise ConfigError(
+            f"@reflected stands around a function, and below @classmethod and @staticmethod; got {fn!r}."
+        )
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigError(f"{fn.__qualname__} is a generator; @reflected needs the whole output returned.")
 
 
 def fn_that_is_never_called(prompt: str) -> str:
