@@ -30,7 +30,7 @@ FILES = {
     "no mapping": ("- a\n", 1, None, None, "a workflow is a mapping with 'name' and 'nodes'"),
     "empty": ("", 1, None, None, "a workflow is a mapping"),
     "no nodes": ("name: t\n", 1, None, "nodes", "'nodes' is missing"),
-    "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "at least 1"),
+    "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "a list that is not empty"),
     "no name": ("nodes:\n- {name: n, run: x}\n", 1, None, "name", "'name' is missing"),
     "unknown key of the file": ("name: t\nnods: []\n", 2, None, "nods", "did you mean 'nodes'"),
     "unknown key of a node": (nodes("- name: n\n  run: x\n  outptu: o"), 5, "n", "outptu", "did you mean 'output'"),
@@ -145,6 +145,15 @@ FILES = {
         params("generator: {action: llm.call, model: gpt-4, prompt: '{{ env.HOME }}'}\n" + EVALUATOR),
         6, "n", "with.generator.prompt", "not listed under 'env'",
     ),
+    "a scope that is none": (
+        params("generator: {action: llm.call, model: gpt-4, prompt: 'On {{ topic }}'}\n" + EVALUATOR),
+        6, "n", "with.generator.prompt", "there is no 'topic'; values are read as in 'state.topic'; known are 'state'",
+    ),
+    "a scope that is misspelt": (nodes("- name: n\n  run: x\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
+    "an action under the key of a node": (
+        params("generator:\n  uses: llm.call\n  prompt: x\n" + EVALUATOR), 7, "n", "with.generator.uses", "stands under 'action'",
+    ),
+    "an output without a name": (nodes("- name: n\n  run: x\n  output: ''"), 5, "n", "output", "a text that is not empty"),
     "own action with a wrong parameter": (
         params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator", "'prompt'",
     ),
@@ -184,7 +193,18 @@ FILES = {
     "bad apply": (
         params(LOOP + "corrector:\n  run: x\n  apply: maybe"), 10, "n", "with.corrector.apply", "'auto', 'replace' or 'feedback'",
     ),
-    "llm.call with both": (params("prompt: a\nmessages: []", "llm.call"), 5, "n", "with", "either 'prompt' or 'messages'"),
+    "llm.call with both": (
+        params("prompt: a\nmessages: [{role: user, content: x}]", "llm.call"), 5, "n", "with", "either 'prompt' or 'messages'",
+    ),
+    "no messages": (params("messages: []", "llm.call"), 6, "n", "with.messages", "expected a list that is not empty"),
+    "a text for messages": (params("messages: hello", "llm.call"), 6, "n", "with.messages", "a list of messages, or a template"),
+    "an unknown role": (
+        params("messages:\n- {role: system, content: x}\n- role: usr\n  content: y", "llm.call"),
+        8, "n", "with.messages.1.role", "expected 'system', 'user' or 'assistant', got 'usr'",
+    ),
+    "a message without content": (
+        params("messages:\n- role: user\n  contents: y", "llm.call"), 8, "n", "with.messages.0.contents", "did you mean 'content'?",
+    ),
     "llm.call with neither": (params("model: gpt-4", "llm_call"), 5, "n", "with", "either 'prompt' or 'messages'"),
     "llm.call without anything": (nodes("- name: n\n  uses: llm.call"), 3, "n", "with", "either 'prompt' or 'messages'"),
     "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),

@@ -269,6 +269,7 @@ def test_one_action_alone():
             [("assistant", "A"), ("user", "Ada")],
         ),
         ({"messages": "{{ state.said }}"}, [("user", "said")]),
+        ({"messages": [{"role": "user", "content": "{{ state.data }}"}]}, [("user", '{"a": 1}')]),
     ],
 )
 def test_llm_call(params, messages):

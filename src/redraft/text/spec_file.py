@@ -14,7 +14,7 @@ from redraft.core.nearest import nearest
 from redraft.text.yaml import Way, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,6 +32,7 @@ EXPECTED = {
     "model_type": "a mapping",
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
+    "too_short": "a list that is not empty",
 }
 """What was expected, in the words of a file, by the kind of an error of pydantic's."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
@@ -73,7 +74,7 @@ class SpecFile(ABC):
         try:
             return kind.model_validate(data)
         except ValidationError as error:
-            place, said = _explained(kind, data, error.errors(include_url=False))
+            place, said = explained(kind, data, error)
             self.fail((*way, *place), said)
 
     def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
@@ -92,8 +93,9 @@ class SpecFile(ABC):
         return f"{where}: {what.rstrip('.')}{end}"
 
 
-def _explained(kind: type[BaseModel], data: object, wrong: Sequence[Any]) -> tuple[Way, str]:
-    """Return the place in the data of its first mistake, and what is wrong there."""
+def explained(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[Way, str]:
+    """Return where in `data`, which is no `kind`, its first mistake is, and what is wrong there."""
+    wrong: list[Any] = list(error.errors(include_url=False))
     # A key that is misspelt explains one that is missing, and the deepest mistake the ones around it.
     first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
     way, what, given = first["loc"], first["type"], _short(first["input"])

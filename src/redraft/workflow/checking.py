@@ -19,7 +19,7 @@ from redraft.workflow.judge import check_evaluator
 from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
 from redraft.workflow.params import SCHEMA
 from redraft.workflow.running import END, ON_ERROR
-from redraft.workflow.scope import Scope
+from redraft.workflow.scope import SCOPES, Scope
 from redraft.workflow.spec import (
     CorrectParams,
     EvaluateParams,
@@ -167,6 +167,8 @@ class _Check:
             self.maker(given.corrector, (*way, "corrector"))
 
     def maker(self, maker: Maker, way: Way, key: str = "action") -> None:
+        if maker.action is None and "uses" in maker.params:
+            self.fail((*way, "uses"), "inside of an action, another one stands under 'action'")
         if (maker.action is None) == (maker.run is None):
             self.fail(way, "give either 'action' or 'run'")
         if maker.run is not None and maker.params:
@@ -192,6 +194,10 @@ class _Check:
         given = self.source.parse(LlmParams, plain, way)
         if (params.get("prompt") is None) == (params.get("messages") is None):
             self.fail(way, "llm.call: give either 'prompt' or 'messages'")
+        if isinstance(given.messages, str):
+            self.fail(
+                (*way, "messages"), f"expected a list of messages, or a template, got {given.messages!r}"
+            )
         if given.schema_ is not None:
             self.schema(given.schema_, way)
         self.model(given.model, way)
@@ -241,6 +247,10 @@ class _Check:
         for path in found.paths:
             if path[0] == "env" and len(path) > 1 and path[1] not in self.spec.env:
                 self.fail(way, f"the variable {path[1]!r} is not listed under 'env'")
+        for name in sorted(str(path[0]) for path in found.required):
+            if name not in SCOPES:
+                known = nearest(name, SCOPES)
+                self.fail(way, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
 
     def cycles(self) -> None:
         """Refuse a cycle in which every goto leads to a node that may be visited without end."""

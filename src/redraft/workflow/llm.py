@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.answer import answer
 from redraft.core.chat import ChatReply, ChatRequest, Message
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from redraft.core.protocols import ChatModel
     from redraft.workflow.bench import Bench
     from redraft.workflow.scope import Scope
-
-ROLES = ("system", "user", "assistant")
 
 
 async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
@@ -54,14 +52,6 @@ def _messages(given: LlmParams) -> tuple[Message, ...]:
     system = (Message("system", given.system),) if given.system else ()
     if given.messages is None:
         return (*system, Message("user", str(given.prompt)))
-    if not isinstance(given.messages, list) or not given.messages:
+    if isinstance(given.messages, str):
         raise ConfigError(f"llm.call: messages must be a list of role and content, got {given.messages!r}.")
-    return (*system, *map(_message, given.messages))
-
-
-def _message(given: Mapping[str, str]) -> Message:
-    if set(given) != {"role", "content"} or given["role"] not in ROLES:
-        raise ConfigError(
-            f"llm.call: a message has a 'role' ({', '.join(ROLES)}) and a 'content', got {dict(given)!r}."
-        )
-    return Message(cast("Any", given["role"]), str(given["content"]))
+    return (*system, *(Message(turn.role, turn.content) for turn in given.messages))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
 from redraft.core.errors import ConfigError
+from redraft.text.spec_file import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,21 +18,29 @@ M = TypeVar("M", bound=BaseModel)
 
 SCHEMA = "schema"
 """The parameter that is never rendered: braces in a schema's patterns are its own."""
-TEXTS = frozenset({"prompt", "system"})
+TEXTS = frozenset({"prompt", "system", "content"})
 """Those that are texts, even where a template is a lone expression with another type."""
+MESSAGES = "messages"
+"""The parameter that is a list of parameters."""
 
 
 def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:
     """Return an action's parameters, all of them rendered; raises `ConfigError` for what is wrong."""
-    rendered = {
-        key: value
-        if key == SCHEMA
-        else scope.text(value)
-        if key in TEXTS and isinstance(value, str)
-        else scope.render(value)
-        for key, value in params.items()
-    }
-    return checked(kind, rendered, action)
+    return checked(kind, _rendered(params, scope), action)
+
+
+def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    return {key: _value(key, value, scope) for key, value in params.items()}
+
+
+def _value(key: str, value: Any, scope: Scope) -> Any:
+    if key == SCHEMA:
+        return value
+    if key in TEXTS and isinstance(value, str):
+        return scope.text(value)
+    if key == MESSAGES and isinstance(value, list):
+        return [_rendered(message, scope) for message in cast("list[Any]", value)]
+    return scope.render(value)
 
 
 def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
@@ -39,6 +48,5 @@ def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
     try:
         return kind.model_validate(dict(params))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{action}: {place}: {first['msg']}, got {first['input']!r}.") from error
+        place, said = explained(kind, dict(params), error)
+        raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {said}.") from error

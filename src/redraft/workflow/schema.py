@@ -57,6 +57,7 @@ JAILED = {
 SAYS = {
     "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
     "apply": "Whether what the corrector gives is the next candidate, or feedback for the generator.",
+    "content": "What is said.",
     "corrector": "What mends an output that is not valid; without it the generator runs again.",
     "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
     "description": "For readers.",
@@ -70,13 +71,14 @@ SAYS = {
     "limits": "Bounds on the code of this file.",
     "max_iterations": "How many attempts at most.",
     "max_tokens": "Of the reply, at most.",
-    "messages": "A conversation, each message with a `role` (system, user, assistant) and a `content`.",
+    "messages": "A conversation, each message with a `role` and a `content`.",
     "model": "`provider:model`, `local:NAME`, or a name of `models`.",
     "name": "Its name.",
     "nodes": "The steps, in the order in which they run.",
     "on_failure": "What a loop without a valid output gives; `raise` ends the workflow.",
     "output": "The judgement.",
     "prompt": "What the model is asked.",
+    "role": "Who says it.",
     "run": "Code; its value is `result`, or what it returns. It sees `state`.",
     "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
     "schema": "JSON Schema that the output has to follow.",
@@ -111,6 +113,7 @@ def _depend(parts: dict[str, Any]) -> None:
         key = "type" if name == "Evaluator" else "evaluator_type"
         default = parts[name]["properties"][key].get("default")
         parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED]
+    parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE
     parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
     parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
     parts["CorrectParams"] |= {

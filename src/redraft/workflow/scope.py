@@ -8,6 +8,9 @@ from typing import Any, cast
 
 from redraft.text.condition import holds, template
 
+SCOPES = ("state", "variables", "env")
+"""What templates read from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -50,4 +53,4 @@ class Scope:
         return {**self._scopes(), **self.names}
 
     def _scopes(self) -> dict[str, Any]:
-        return {"state": self.state, "variables": self.variables, "env": self.env}
+        return dict(zip(SCOPES, (self.state, self.variables, self.env), strict=True))

@@ -126,11 +126,18 @@ class CorrectParams(Code):
     model: str | None = None
 
 
+class Turn(Strict):
+    """Say one thing of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Template
+
+
 class LlmParams(Strict):
     """Parameters of `llm.call`; returns the reply's text, or with `schema` the value that it is."""
 
     prompt: Template | None = None
-    messages: list[dict[str, Template]] | Template | None = None
+    messages: Annotated[list[Turn], Field(min_length=1)] | Template | None = None
     system: Template | None = None
     model: str | None = None
     schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply has to follow.")
@@ -152,7 +159,9 @@ class Node(Code):
     description: str = ""
     uses: str | None = None
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
-    output: str | None = Field(None, description="The key of the state under which the result goes.")
+    output: str | None = Field(
+        None, min_length=1, description="The key of the state under which the result goes."
+    )
     when: Template | bool | None = Field(None, description="The node is skipped unless this is true.")
     goto: str | list[Jump] | None = Field(None, description="The next node, instead of the one below.")
     max_visits: int | None = Field(
