@@ -77,7 +77,7 @@ class Keeper:
         self._spooled: Batch = {}
         self._refused: LeaseError | None = None
         self._writer: asyncio.Task[None] | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._hurry = asyncio.Event()
 
     @property
@@ -221,14 +221,12 @@ class Keeper:
 
     async def _watched(self, writing: Coroutine[Any, Any, None]) -> None:
         """Wait for what is written, and notice when no answer comes; what was sent is not taken back."""
-        task = asyncio.ensure_future(writing)
+        why = f"it has not answered for {SILENCE:g} s"
+        silence = asyncio.get_running_loop().call_later(SILENCE, self._goes_away, why)
         try:
-            await asyncio.wait([task], timeout=SILENCE)
-            if not task.done():
-                self._goes_away(f"it has not answered for {SILENCE:g} s")
-            await task
+            await writing
         finally:
-            task.cancel()
+            silence.cancel()
 
     def _left_out(self) -> bool:
         """Leave out what can't be stored, since what comes after would wait for it; say if there was any."""
@@ -279,8 +277,9 @@ class Keeper:
         return self._writer is None or self._writer.done()
 
     def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        waiting, self._waiting = self._waiting, []
+        for news in waiting:
+            _wake(news)
 
     async def _until(self, holds: Callable[[], bool], within: float | None) -> None:
         """Wait until something holds, or so many seconds."""
@@ -290,9 +289,19 @@ class Keeper:
             left = None if end is None else end - loop.time()
             if left is not None and left <= 0:
                 return
-            if self._news is None or self._news.done():
-                self._news = loop.create_future()
-            await asyncio.wait([self._news], timeout=left)
+            news = loop.create_future()
+            self._waiting.append(news)
+            late = None if left is None else loop.call_later(left, _wake, news)
+            try:
+                await news
+            finally:
+                if late is not None:
+                    late.cancel()
+
+
+def _wake(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)
 
 
 def _gone_on(memory: Memory, batch: Batch) -> Memory:

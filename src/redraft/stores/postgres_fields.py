@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def entry(name: str, text: str) -> str:
     return beginning(name) + _short(text)
 
 
+@lru_cache(maxsize=1024)
 def beginning(name: str) -> str:
     """Return how the entry of a field begins, whatever its value, and how that of no other field does."""
     return f"{_short(json_text(name))}:"
