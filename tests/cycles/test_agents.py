@@ -1,5 +1,6 @@
 import asyncio
-from datetime import UTC, datetime
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -7,8 +8,8 @@ from agents import MONITOR, World, monitor, run
 from redraft.core.errors import ConfigError
 from redraft.cycles import agent_view, known_agents, send_feedback, send_message
 from redraft.cycles.events import CycleWaiting
-from redraft.cycles.kept_cycle import stored_cycle
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.kept_cycle import cycle_of, stored_cycle
+from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
 from redraft.stores.memory import MemoryStore
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -153,6 +154,48 @@ def test_until_when_a_plan_waits_is_known_while_it_does():
     waiting, ended = run(main())
     assert 59 < (waiting.waits_until - waiting.started_at).total_seconds() < 65
     assert ended.waits_until is None
+
+
+@pytest.mark.parametrize(("later", "decision"), [(50, "approved"), (61, "default")])
+@pytest.mark.parametrize("ended", ["cancelled", "killed"])
+def test_a_wait_goes_on_from_when_it_began(later, decision, ended):
+    text = named("patient", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
+    now, store = NOON, MemoryStore()
+
+    async def main():
+        nonlocal now, store
+        waits = asyncio.Event()
+
+        def hear(event):
+            if isinstance(event, CycleWaiting):
+                withins.append(event.within)
+                waits.set()
+
+        withins = []
+        async with monitor(text=text, storage=store, on_event=hear, clock=lambda: now) as agent:
+            going = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            await asyncio.sleep(0.01)
+            left = deepcopy(store._rows)
+            going.cancel()
+            await asyncio.wait([going])
+        if ended == "killed":
+            store = MemoryStore()
+            store._rows = {key: row for key, row in left.items() if key[0] != "lease"}
+        now += timedelta(seconds=later)
+        waits.clear()
+        async with monitor(text=text, storage=store, on_event=hear, clock=lambda: now) as agent:
+            going = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            if decision == "approved":
+                await send_feedback("patient", "approve")
+            result = await asyncio.wait_for(going, 5)
+        assert result.number == 1
+        assert result.state["derivedData"]["governance"]["authority"]["decision"] == decision
+        assert withins == pytest.approx([60, max(0, 60 - later)], abs=0.5)
+        assert cycle_of(await store.get(CYCLE, cycle_key(1))).waits_until is None
+
+    run(main())
 
 
 def test_agents_send_each_other_what_they_listen_to():

@@ -257,7 +257,7 @@ class CycleAgent:
     def _recorded(self, at: Opened, trigger: str) -> CycleRecord:
         """Return the record of the next cycle, or of the one that is to go on."""
         if at.home.unfinished is not None:
-            return replace(at.home.unfinished, status="running", waits_until=None)
+            return replace(at.home.unfinished, status="running")
         return CycleRecord(at.home.number + 1, self._clock(), trigger)
 
     async def _begun(self, at: Opened, record: CycleRecord) -> Cycle:
@@ -277,6 +277,7 @@ class CycleAgent:
             at.home.step(record.number),
             memory=at.home.memory,
             life=at.home.card.id,
+            waits_until=record.waits_until,
         )
         await self._seen(at, cycle)
         return cycle
@@ -311,7 +312,7 @@ class CycleAgent:
     def _ended(self, record: CycleRecord, running: Running) -> None:
         """Write into the record how the cycle went."""
         cycle = running.cycle
-        record.finished_at = self._clock()
+        record.finished_at, record.waits_until = self._clock(), None
         record.status = "failed" if running.error else "finished"
         record.error = running.error
         record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}

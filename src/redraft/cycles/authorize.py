@@ -41,9 +41,10 @@ async def authorize(substage: Authorize, cycle: Cycle) -> None:
     """Write into `derivedData.governance` what stays `approved`, and by whose `authority`.
 
     Autonomous: the agent itself approves. Supervised: a person is waited for, then the default applies to
-    what is undecided. Controlled: a person is waited for as long as it takes. Where `when` does not hold,
-    nobody is asked. A verdict is about the whole plan, or about the one action that it names; what a person
-    modified is held against the constraints again. Raises `TemplateError` for a `when` that can't be judged.
+    what is undecided; a wait goes on where the process begins anew. Controlled: a person is waited for as
+    long as it takes. Where `when` does not hold, nobody is asked. A verdict is about the whole plan, or about
+    the one action that it names; what a person modified is held against the constraints again. Raises
+    `TemplateError` for a `when` that can't be judged.
     """
     admit(cycle)
     config, governance = substage.config, governance_of(cycle)
@@ -67,7 +68,7 @@ async def _heard(actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cyc
     """Wait until all actions are decided on, or the time is over."""
     verdicts: list[Feedback] = []
     undecided = list(actions)
-    end = None if config.mode == CONTROLLED else monotonic() + config.timeout_ms / 1000
+    end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
     while undecided:
         within = None if end is None else max(0.0, end - monotonic())
         verdict = await cycle.means.bus.verdict(cycle.number, within, [one.id for one in verdicts])
@@ -76,6 +77,13 @@ async def _heard(actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cyc
         verdicts.append(verdict)
         undecided = [one for one in undecided if not _is_about(verdict, one)]
     return Heard(tuple(verdicts))
+
+
+def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
+    """Return for how long a person is waited for: a wait that an earlier process began goes on from there."""
+    until, cycle.waits_until = cycle.waits_until, None
+    whole = config.timeout_ms / 1000
+    return whole if until is None else min(whole, max(0.0, (until - cycle.means.clock()).total_seconds()))
 
 
 def _is_about(verdict: Feedback, action: dict[str, Any]) -> bool:

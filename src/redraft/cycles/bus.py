@@ -137,19 +137,23 @@ class AgentBus:
 
         `known` are the ids of what was said before.
         """
-        ends = None if within is None else monotonic() + within
         await self._waiting(cycle, within, is_waiting=True)
-        try:
-            while True:
-                seen = rung(self._place.agent)
-                if (found := await self._said_of(cycle, known)) is not None:
-                    return found
-                left = EVERY if ends is None else min(EVERY, ends - monotonic())
-                if left <= 0:
-                    return None
-                await heard(self._place.agent, seen, left)
-        finally:
-            await self._waiting(cycle, within, is_waiting=False)
+        found = await self._next_said_of(cycle, within, known)
+        await self._waiting(cycle, within, is_waiting=False)  # not if it is cancelled: then it goes on later
+        return found
+
+    async def _next_said_of(
+        self, cycle: int, within: float | None, known: Collection[str]
+    ) -> Feedback | None:
+        ends = None if within is None else monotonic() + within
+        while True:
+            seen = rung(self._place.agent)
+            if (found := await self._said_of(cycle, known)) is not None:
+                return found
+            left = EVERY if ends is None else min(EVERY, ends - monotonic())
+            if left <= 0:
+                return None
+            await heard(self._place.agent, seen, left)
 
     async def _said_of(self, cycle: int, known: Collection[str]) -> Feedback | None:
         try:

@@ -69,6 +69,9 @@ class Cycle:
     `memory` is what was stored before the cycle. `learnt` is what each `learn` gave, and the memory key that
     its new patterns go to. `update-state` makes `next_memory` of it all (None: it did not run, and nothing is
     written) and says in `changes` what differs.
+
+    `waits_until` is until when the cycle that goes on here has waited for a person: the wait does not begin
+    anew.
     """
 
     spec: AgentSpec
@@ -88,3 +91,4 @@ class Cycle:
     next_memory: Memory | None = None
     life: str = ""
     changes: tuple[MemoryChange, ...] = ()
+    waits_until: datetime | None = None

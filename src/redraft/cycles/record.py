@@ -38,8 +38,9 @@ class CycleRecord:
     """Hold one cycle: what it began for, what came out of it, what it changed of the memory.
 
     `waiting` is one that waits for a person, until `waits_until` at the latest (None: as long as it takes). A
-    `running` or `waiting` one whose process is gone is resumed under its number. `derived_data` is redacted,
-    and of a cycle under way what it has come to so far; `stages` says how long each took, in milliseconds.
+    `running`, `waiting` or `abandoned` one whose process is gone is resumed under its number, and waits no
+    longer than that. `derived_data` is redacted, and of a cycle under way what it has come to so far;
+    `stages` says how long each took, in milliseconds.
     """
 
     number: int
