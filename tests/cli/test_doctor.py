@@ -72,3 +72,10 @@ def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
     )
     store = document(redraft("doctor", "--json"))["store"]
     assert (store["answers"], "is no SQLite database" in store["why"]) == (False, True)
+
+
+def test_it_says_where_nothing_can_be_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
+    monkeypatch.setattr("redraft.cli.store_finding.os.access", lambda path, _mode: path != tmp_path)
+    store = document(redraft("doctor", "--json"))["store"]
+    assert (store["answers"], store["why"]) == (False, f"nothing can be kept: {tmp_path} is not writable")

@@ -1,9 +1,11 @@
-"""StoreFinding: whether what is kept here can be read."""
+"""StoreFinding: whether what is kept here can be read, and more can be kept."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,14 @@ def store_finding() -> StoreFinding | None:
         asyncio.run(_read(place))
     except (ConfigError, StoreError) as error:
         return StoreFinding(str(place), answers=False, why=str(error))
+    if isinstance(place.database, Path) and not os.access(there := _nearest(place.database), os.W_OK):
+        return StoreFinding(str(place), answers=False, why=f"nothing can be kept: {there} is not writable")
     return StoreFinding(str(place), answers=True, why=f"answered within {perf_counter() - started:.2f} s")
+
+
+def _nearest(path: Path) -> Path:
+    """Return a path, or as much of it as is there."""
+    return next(one for one in (path, *path.parents) if one.exists())
 
 
 async def _read(place: Place) -> None:
