@@ -53,6 +53,21 @@ def test_of_many_one_gets_it():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("changed", [{"pid": None}, {"until": "soon"}, {"until": 5}, {"id": None}])
+def test_one_of_another_form_is_an_error_that_says_so(changed):
+    async def main():
+        store = MemoryStore()
+        await lease(store).take()
+        held = await store.get(LEASE, LEASE)
+        left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
+        await store.put(Record(LEASE, LEASE, left))
+        said = "is run by" if "id" in changed else "form that this Redraft can't read.*Upgrade redraft"
+        with pytest.raises(LeaseError, match=said):
+            await lease(store).take()
+
+    asyncio.run(main())
+
+
 OTHERS = {
     "another machine": ({"machine": "another"}, True),
     "another machine, expired": ({"machine": "another", "until": -1}, False),

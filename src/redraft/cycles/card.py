@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from redraft.core.codec import from_json, to_json
+from redraft.core.codec import from_record, to_json
 from redraft.cycles.spec import IntervalTrigger, MessageTrigger
 from redraft.cycles.spec_sense import MessagesSense
 from redraft.stores.base import Record
@@ -59,4 +59,4 @@ class AgentCard:
 async def card_of(store: Store) -> AgentCard:
     """Return the card of the agent that a store belongs to; an empty one where it has left none yet."""
     record = await store.get(CARD, CARD)
-    return AgentCard() if record is None else from_json(AgentCard, dict(record.data))
+    return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

@@ -13,7 +13,7 @@ from redraft.cycles.journal import CycleJournal
 from redraft.cycles.keeper import first_number, joined
 from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.kept_memory import EACH, make_whole, memory_record
-from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record
+from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record, thin_out
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
 from redraft.cycles.record import CYCLE, UNFINISHED, cycle_key
@@ -183,8 +183,9 @@ class AgentHome:
         if journal is not None:
             journal.close()
         is_much = len(self._to_delete) >= (AT_ONCE if self.place.lasts else 1)
-        if is_much and (self._sweeping is None or self._sweeping.done()):
-            self._sweeping = asyncio.ensure_future(self._deleted())
+        is_time = number % AT_ONCE == 0
+        if (is_much or is_time) and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.ensure_future(self._deleted(mail=is_time))
 
     async def _sweep(self) -> None:
         """Delete what is left to be deleted."""
@@ -192,19 +193,21 @@ class AgentHome:
             await asyncio.wait([self._sweeping])
         await self._deleted()
 
-    async def _deleted(self) -> None:
+    async def _deleted(self, *, mail: bool = False) -> None:
         await self.keeping.settled()  # what is taken must have been written as taken first
         if self.keeping.is_away:
             return
         gone, self._to_delete = self._to_delete, []
         try:
             await asyncio.gather(*(self.place.store.delete(kind, key) for kind, key in gone))
+            if mail:
+                await thin_out(self.place.store)
         except StoreError as error:  # the next start finds it, too
             logger.info("What %r has no more use for is not deleted yet: %s", self.place.agent, error)
 
 
 async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
-    """Delete what is beyond the bounds: of cycles, and mail that was taken.
+    """Delete what is beyond the bounds: of cycles, and mail that was taken or that too much waits before.
 
     Return how many records of each kind there were.
     """
@@ -223,4 +226,5 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
         while found := await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE):
             counts["mail"] += len(found)
             await asyncio.gather(*(store.delete(kind, record.key) for record in found))
+    counts["mail"] += await thin_out(store)
     return counts

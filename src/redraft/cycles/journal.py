@@ -69,7 +69,7 @@ class CycleJournal(Journalled):
     async def _read(self) -> dict[str, Record]:
         if self._records is None:
             found = await self.store.get(JOURNAL, JOURNAL)
-            if found is not None and found.data["cycle"] == self._number:
+            if found is not None and found.data.get("cycle") == self._number:
                 self._steps = dict(found.data["steps"])
             self._records = {
                 place: Record(STEP, f"{self.run_id}/{place}", data) for place, data in self._steps.items()

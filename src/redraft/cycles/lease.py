@@ -81,7 +81,7 @@ class Lease:
         while True:
             wanted = Record(LEASE, LEASE, self._data())
             there, is_new = (self._held, False) if self._held else await self._store.put_if_absent(wanted)
-            if not is_new and there.data["id"] != self._id and (holder := live_holder(there.data)):
+            if not is_new and there.data.get("id") != self._id and (holder := live_holder(there.data)):
                 raise LeaseError(
                     f"The agent {self._agent!r} is run by {holder}: no second process may run it. Wait until "
                     "that one ends, or end it."
@@ -117,11 +117,22 @@ class Lease:
 
 
 def live_holder(data: Mapping[str, Any]) -> str:
-    """Return who has a lease, for people; empty if nobody has it any more."""
-    process = Process(data["host"], data["pid"], data["started"])
-    is_here = data["machine"] == _machine()
-    is_over = _now() >= datetime.fromisoformat(data["until"])
-    if data["is_free"] or is_over or (is_here and process.is_gone()):
+    """Return who has a lease, for people; empty if nobody has it any more.
+
+    Raises `LeaseError` for one of another form: nobody can know whether the agent is run.
+    """
+    try:
+        process = Process(data["host"], data["pid"], data["started"])
+        is_here = data["machine"] == _machine()
+        is_over = _now() >= datetime.fromisoformat(data["until"])
+        is_free = data["is_free"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LeaseError(
+            f"The record {LEASE!r} {LEASE!r} of an agent has a form that this Redraft can't read "
+            f"({type(error).__name__}: {error}), so it can't know whether a process runs the agent. Upgrade "
+            "redraft if a newer one wrote it, or give the agent another name."
+        ) from error
+    if is_free or is_over or (is_here and process.is_gone()):
         return ""
     is_this = is_here and process == Process.this()
     where = f"{'this process' if is_this else 'process'} ({process.pid} on {process.host})"

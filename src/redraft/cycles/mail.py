@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of these records; the key is the id, and ids sort by time."""
 PENDING, TAKEN = "pending", "taken"
+_WAITS = {"status": PENDING}
+WAITING, PAGE = 1_000, 100
+"""So much feedback, and so many messages, wait for an agent; they are looked through a page at a time."""
 VERDICTS = ("approve", "reject", "modify")
 LONGEST, DATA = 4_000, 100_000
 """Characters that the text of a feedback may have, and the data of a message as JSON."""
@@ -47,6 +51,23 @@ async def pending(store: Store, kind: type[T], most: int, *, topic: str | None =
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
     found = await store.find(name, where=where, newest_first=True, limit=most)
     return [from_record(kind, record.data) for record in reversed(found)]
+
+
+async def thin_out(store: Store) -> int:
+    """Delete what waits behind the newest of its kind, for it may be nobody's to take; return how much."""
+    count = 0
+    for kind in (FEEDBACK, MESSAGE):
+        last: Record | None = None
+        for _ in range(WAITING // PAGE):
+            page = await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE)
+            if len(page) < PAGE:
+                break
+            last = page[-1]
+        else:
+            while old := await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE):
+                await asyncio.gather(*(store.delete(kind, record.key) for record in old))
+                count += len(old)
+    return count
 
 
 @dataclass(frozen=True, slots=True)

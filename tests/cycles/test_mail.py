@@ -1,0 +1,61 @@
+import asyncio
+
+import pytest
+
+from agents import MONITOR, monitor, run
+from redraft.cycles import agent_view, mail
+from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Post, thin_out
+from redraft.stores.memory import MemoryStore
+
+DEAF = MONITOR.replace("      - {type: agent-messages, name: mail, config: {into: mail}}\n", "")
+MOST = 20
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    monkeypatch.setattr(mail, "WAITING", MOST)
+    monkeypatch.setattr(mail, "PAGE", 5)
+
+
+def post(store):
+    return Post(store, lambda data: data)
+
+
+async def waiting(store, kind=MESSAGE):
+    return [record.data for record in await store.find(kind, where={"status": PENDING})]
+
+
+@pytest.mark.parametrize(
+    ("sent", "gone"), [(0, 0), (MOST - 1, 0), (MOST, 0), (MOST + 1, 1), (3 * MOST + 2, 2 * MOST + 2)]
+)
+def test_the_newest_wait_and_no_more(sent, gone):
+    async def main():
+        store = MemoryStore()
+        for number in range(sent):
+            await post(store).message("weather", number)
+        await post(store).feedback("approve")
+        assert await thin_out(store) == gone
+        assert sorted(one["data"] for one in await waiting(store)) == [*range(gone, sent)]
+        assert len(await waiting(store, FEEDBACK)) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("storage", ["process", "given"])
+def test_messages_that_no_agent_takes_do_not_stay_for_ever(storage):
+    async def main():
+        store = None if storage == "process" else MemoryStore()
+        async with monitor(text=DEAF, storage=store) as agent:
+            await agent.run_cycle()
+            view = await agent_view("monitor")
+            for number in range(3 * MOST):
+                await view.send_message("weather", number)
+            for _ in range(99):
+                await agent.run_cycle()
+            await (await agent.opened()).home._sweep()
+            assert len(await waiting(view.place.store)) == MOST
+            await view.send_message("weather", "last")
+            assert (await view.prune(1_000))["mail"] == 1
+            assert "last" in [one["data"] for one in await waiting(view.place.store)]
+
+    run(main())
