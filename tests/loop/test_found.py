@@ -556,6 +556,14 @@ def test_a_pattern_revises_on_its_own(monkeypatch):
     assert model.requests[0].max_tokens == 99
 
 
+def test_a_pattern_that_revises_on_its_own_shows_the_text_however_bad_it_is(monkeypatch):
+    model = ScriptedModel(["a good text"])
+    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings: model)
+    evaluation = ReflectionEvaluation(0.0, issues=(Issue("it is bad"),))
+    assert run_sync(ReflectionPattern().revise("a bad text", evaluation)) == "a good text"
+    assert "a bad text" in [message.content for message in model.requests[0].messages]
+
+
 def test_an_agent_is_what_it_was_made_of():
     agent = Agent(ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[TEA]), system_prompt="You.")
     for name in ("model", "pattern", "system_prompt"):

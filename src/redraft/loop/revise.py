@@ -79,7 +79,8 @@ class ModelReviser:
         strategy = run.attempt.strategy
         if strategy == "hybrid":
             strategy = choose_strategy(output, evaluation)
-            if strategy == "fresh" and run.versions and run.versions[0].strategy == "given":
+            # Outside of a run there are no versions: there, too, the text is a person's own.
+            if strategy == "fresh" and (not run.versions or run.versions[0].strategy == "given"):
                 strategy = "full_rewrite"  # a person's own text is never put aside unseen
         prompt = prompt_of(run.task, run.advice)
         if strategy == "fresh":
