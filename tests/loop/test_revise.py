@@ -219,7 +219,9 @@ def test_temperature_and_token_limit_of_the_attempt_are_passed_on():
 
 def test_hybrid_starts_fresh_where_every_check_failed():
     model = ScriptedModel(["new"])
-    draft = revise(model, "OLD", ReflectionEvaluation(0.0, issues=(Issue("wrong"),)), strategy="hybrid")
+    failed = ReflectionEvaluation(0.0, issues=(Issue("wrong"),))
+    drafted = {"versions": (version(1, 0.0, "OLD"),)}
+    draft = revise(model, "OLD", failed, strategy="hybrid", run=drafted)
     assert draft.strategy == "fresh"
     assert model.requests[0].temperature == 0.7
     assert "OLD" not in str(model.requests[0].messages)
