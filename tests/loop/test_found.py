@@ -260,6 +260,9 @@ def test_criteria_of_the_wrong_kind_are_refused_at_once(fields):
         lambda: reflect({"task": 1}, generate=str, evaluate=bool),
         lambda: reflect("W.", generate=str, evaluate=bool, draft=object()),
         lambda: reflect("W.", generate=str, evaluate=bool, draft=Draft(None)),
+        lambda: reflect("W.", generate=str, evaluate=bool, pattern=ReflectionPattern),
+        lambda: Agent(ScriptedModel([]), pattern={"max_iterations": 1}),
+        lambda: Agent(ScriptedModel([]), system_prompt=3),
     ],
 )
 def test_wrong_calls_are_refused_at_once(call):

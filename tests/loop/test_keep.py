@@ -53,6 +53,12 @@ def writer(keep=True, **options):
     return write
 
 
+@pytest.mark.parametrize("keep", ["redraft.db", None, {}])
+def test_what_is_no_store_is_refused_before_anything_is_called(keep):
+    with pytest.raises(ConfigError, match="keep must be True, False or a Store"):
+        asyncio.run(writer(keep).run("sky"))
+
+
 def test_a_run_is_kept_in_the_project(project):
     result = asyncio.run(writer().run("sky"))
     run = asyncio.run(Runs().get())

@@ -117,6 +117,11 @@ def test_what_is_no_function_with_an_output_is_refused(fn, says):
         reflected(evaluate=bool)(fn)
 
 
+def test_what_is_no_pattern_is_refused():
+    with pytest.raises(ConfigError, match="pattern must be a ReflectionPattern"):
+        reflected(evaluate=bool, pattern=ReflectionPattern)
+
+
 def test_bad_criteria_are_refused_where_they_are_written():
     with pytest.raises(ConfigError, match="regexp"):
 

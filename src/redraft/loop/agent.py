@@ -11,10 +11,17 @@ from redraft.core.protocols import Learner
 from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
 from redraft.loop.keep import kept_step, run_kept
-from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
-from redraft.loop.wire import given_draft, judges_of, live_run, parts_of_model, reflecting, task_of
+from redraft.loop.wire import (
+    chosen_pattern,
+    given_draft,
+    judges_of,
+    live_run,
+    parts_of_model,
+    reflecting,
+    task_of,
+)
 from redraft.models.names import model_of
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from redraft.loop.acting.performer import Performer
     from redraft.loop.live import LiveRun
     from redraft.loop.parts import Judges, Parts
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.wrapped import WrappedAgent
     from redraft.stores.base import Store
 
@@ -66,6 +74,8 @@ class Agent:
         name: str = "agent",
     ) -> None:
         check_list("tools", tools)
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"system_prompt must be a text, got {system_prompt!r}.")
         settings = load_settings()
         self._model: ChatModel | None = model_of(model, settings)
         self._keep: bool | Store = keep
@@ -79,7 +89,7 @@ class Agent:
         if isinstance(lessons, Learner) and self._model is not None:
             lessons = lessons.with_model(self._model)
         self._lessons = lessons
-        self._pattern = pattern or ReflectionPattern()
+        self._pattern = chosen_pattern(pattern)
         self._judges = judges_of(self._pattern, self._model)
         self._live(self._pattern)  # what is wrong with its triggers shows here
 

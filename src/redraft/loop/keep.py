@@ -18,7 +18,7 @@ from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
 from redraft.loop.tell import emitter
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, Store
 from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from redraft.core.version import Draft
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Parts
-    from redraft.stores.base import Store
 
 
 def new_run_id() -> str:
@@ -40,13 +39,15 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
     """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all.
 
     A run inside a step of a kept run has an id that follows from the other's, so that it is found again when
-    that one is resumed. Raises `ConfigError` for an id without a store.
+    that one is resumed. Raises `ConfigError` for an id without a store, and for what is none.
     """
     inside = inner_step.get()
     if isinstance(keep, bool):
         store = None if not keep else inside.journal.store if isinstance(inside, Inside) else project_store()
-    else:
+    elif isinstance(keep, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         store = keep
+    else:
+        raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.")
     if store is None:
         if run_id is not None:
             raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: leave keep=True.")

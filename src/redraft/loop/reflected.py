@@ -16,9 +16,8 @@ from redraft.core.sync import run_sync
 from redraft.core.task import Task, advice_text
 from redraft.core.texts import as_text
 from redraft.loop.keep import kept_step, run_kept
-from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
-from redraft.loop.wire import parts_of_functions
+from redraft.loop.wire import chosen_pattern, parts_of_functions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from redraft.core.result import ReflectionResult
     from redraft.core.version import Draft
     from redraft.loop.parts import Parts
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.stores.base import Store
 
 P = ParamSpec("P")
@@ -177,7 +177,7 @@ def reflected(
     """
     if callable(criteria):
         raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
-    base = pattern or ReflectionPattern()
+    base = chosen_pattern(pattern)
     chosen = replace(
         base,
         quality_criteria=base.quality_criteria if criteria is None else criteria,

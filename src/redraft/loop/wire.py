@@ -20,7 +20,7 @@ from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
 from redraft.loop.parts import Judges, Parts
-from redraft.loop.pattern import DEFAULT_PATTERN, judging_of
+from redraft.loop.pattern import DEFAULT_PATTERN, ReflectionPattern, judging_of
 from redraft.loop.prompts import Memory
 from redraft.loop.reflecting import ReflectingGenerator, ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
@@ -46,10 +46,18 @@ if TYPE_CHECKING:
     from redraft.core.settings import Settings
     from redraft.core.version import Draft, Output
     from redraft.evaluate.panel import Panel
-    from redraft.loop.pattern import ReflectionPattern
 
 
 _task = maker(Task)
+
+
+def chosen_pattern(given: ReflectionPattern | None) -> ReflectionPattern:
+    """Return the pattern that was given, or else the default one; raises `ConfigError` for what is none."""
+    if given is None:
+        return DEFAULT_PATTERN
+    if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.")
+    return given
 
 
 def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
@@ -84,7 +92,7 @@ def run_functions(
     step: Step | None,
 ) -> Awaitable[ReflectionResult]:
     """Begin the run of `reflect`: `hands` are its functions `generate`, `evaluate` and `revise`."""
-    chosen = pattern or DEFAULT_PATTERN
+    chosen = chosen_pattern(pattern)
     if until is not None:
         chosen = replace(chosen, until=until)
     asked = task_of(task, chosen)
