@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -258,10 +259,24 @@ def test_hangs_leak_neither_descriptors_nor_processes(language):
     assert count() == before
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_worker_that_something_else_has_ended_is_replaced(language):
+    assert alive(language)
+    for worker in inline._workers(language)._idle:
+        os.kill(worker._process.pid, signal.SIGKILL)
+        worker._process.wait()
+    assert alive(language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_loops_in_several_threads_share_the_workers(language):
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(alive, [language] * 12))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_starts_workers_of_its_own():
-    assert alive("lua")
-    code = "from scripting import alive; import os, sys\nassert alive('lua')\npid = os.fork()\nif pid == 0:\n    os._exit(0 if alive('lua') else 1)\nassert os.waitpid(pid, 0)[1] == 0\nassert alive('lua')"
+    code = "from scripting import alive; import os\nboth = lambda: alive('lua') and alive('python')\nassert both()\npid = os.fork()\nif pid == 0:\n    os._exit(0 if both() else 1)\nassert os.waitpid(pid, 0)[1] == 0\nassert both()"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
 

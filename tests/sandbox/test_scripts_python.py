@@ -45,6 +45,9 @@ VALUES = {
         {"valid": True, "score": 1.0, "errors": []},
     ),
     "printing": ("print('hello')\nresult = 1", 1),
+    "a name that looks like it, and none": ("results = 2\nif results == 3:\n    result = 1", None),
+    "modules under other names": ("json = 1\nresult = json", 1),
+    "as deep as may be": ("a = []\nfor _ in range(99): a = [a]\nresult = a[0][0] == a[0][0]", True),
 }
 
 
@@ -229,3 +232,52 @@ def test_nothing_is_left_of_the_script_before():
     value_of("python", "left = 2")
     with pytest.raises(ScriptError, match="left"):
         value_of("python", "left")
+
+
+def nested(levels):
+    value = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_the_levels_of_data_are_bounded():
+    names = {"output": nested(100)}
+    assert value_of("python", "result = output", names=names) == nested(100)
+    assert value_of("python", "output", names=names) == nested(100)
+    for source in ("result = [output]", "[output]"):
+        with pytest.raises(ScriptError, match="too deep: 100 levels"):
+            value_of("python", source, names=names)
+    with pytest.raises(ScriptError, match="was given data that it cannot read"):
+        value_of("python", "1", names={"output": nested(300)})
+
+
+@pytest.mark.parametrize(
+    ("names", "source", "value"),
+    [
+        ({}, "1", 1),
+        ({"json": 1, "x": 2}, "[json.loads('3'), x]", [3, 2]),
+        ({"class": 1, "x": 2}, "x", 2),
+        ({"result": 7}, "x = 1", 7),
+        ({"n": 2**70, "f": -0.0, "t": "\ud800", "e": ""}, "[n, f, t, e]", [2**70, -0.0, "?", ""]),
+        ({"text": "[1]\n\x00\u2028'\"\\"}, "text", "[1]\n\x00\u2028'\"\\"),
+    ],
+)
+def test_names_are_what_they_were(names, source, value):
+    assert value_of("python", source, names=names) == value
+
+
+def test_a_result_is_not_there_before_it_is_assigned():
+    with pytest.raises(ScriptError, match="'result' is not defined"):
+        value_of("python", "x = result\nresult = x")
+
+
+def test_names_that_are_not_there_are_errors_that_a_script_may_catch():
+    source = "try:\n    gone\nexcept NameError:\n    pass\ntry:\n    lost(1, a=[2])\nexcept NameError:\n    result = 'caught'"
+    assert value_of("python", source) == "caught"
+
+
+def test_what_is_evaluated_is_an_error_at_the_line_that_evaluates():
+    ended, _ = attempt("python", "x = 1\nexec('import socket')\nresult = 1")
+    assert isinstance(ended, SandboxForbiddenError)
+    assert "line 2," in str(ended)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import sysconfig
@@ -20,20 +19,18 @@ from redraft.core.errors import (
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.sandbox.inside.answer import late
+from redraft.sandbox.dialect import Dialect, SpoiledError
+from redraft.sandbox.inside.answer import late, too_big
+from redraft.sandbox.monty.conversation import MONTY
+from redraft.sandbox.monty.protocol import OUT_OF_MEMORY
 from redraft.sandbox.prolog.kept import kept_folder
+from redraft.sandbox.served import SERVED
 from redraft.sandbox.told import outcome_of
-from redraft.sandbox.worker import DeadError, LateError
+from redraft.sandbox.worker import DeadError, LateError, LongError
 from redraft.sandbox.workers import Workers
 
 if TYPE_CHECKING:
     from redraft.core.script import Script, ScriptOutcome
-
-_GRACE = 0.3
-"""Seconds beyond the limit in which a worker may still say itself what happened."""
-
-
-_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @cache
@@ -50,14 +47,15 @@ class Interpreter:
     module: str
     extra: str
     options: Callable[[], Mapping[str, Any]]
-    beside: tuple[str, ...] = ()
+    dialect: Dialect = SERVED
 
     def libraries(self) -> list[str]:
         """Return the folders that a worker imports from; nothing is imported to find them."""
-        specs = [find_spec(name) for name in (self.module, *self.beside)]
-        origins = [Path(spec.origin) for spec in specs if spec and spec.origin]
-        folders = [path.parents[1] if path.stem == "__init__" else path.parent for path in origins]
-        return [str(folder) for folder in dict.fromkeys(folders)]
+        spec = find_spec(self.module)
+        if spec is None or not spec.origin:
+            return []
+        path = Path(spec.origin)
+        return [str(path.parents[1] if path.stem == "__init__" else path.parent)]
 
 
 def _monty_program() -> dict[str, Any]:
@@ -76,7 +74,7 @@ def _prolog() -> dict[str, Any]:
 
 
 INTERPRETERS = {
-    "python": Interpreter("Python", "pydantic_monty", "python", _monty_program, ("typing_extensions",)),
+    "python": Interpreter("Python", "pydantic_monty", "python", _monty_program, MONTY),
     "lua": Interpreter("Lua", "lupa", "lua", dict),
     "prolog": Interpreter("Prolog", "wasmtime", "prolog", _prolog),
 }
@@ -95,28 +93,21 @@ class InlineRunner:
 
     async def __call__(self, script: Script, /) -> ScriptOutcome:
         """Run one script; waiting for a free worker does not count as its time."""
-        title = INTERPRETERS[self.language].title
-        seconds = script.limits.seconds + _GRACE
+        interpreter = INTERPRETERS[self.language]
+        title, conversation = interpreter.title, interpreter.dialect.converse(script)
         try:
-            answer = json.loads(await _workers(self.language).ask(_order(script), seconds))
+            answer = await _workers(self.language).talk(
+                conversation, script.limits.seconds + interpreter.dialect.grace
+            )
+        except SpoiledError as error:
+            answer = error.answer
         except LateError as error:
             raise _late(title, script) from error
+        except LongError as error:
+            raise ScriptError(f"The {title} script gave a result that is too large ({error}).") from error
         except DeadError as error:
             raise _death(title, script, error) from error
         return outcome_of(title, answer)
-
-
-def _order(script: Script) -> bytes:
-    for name in script.names:
-        if not (name.isidentifier() and name.isascii()):
-            raise ConfigError(f"A script's name must be an identifier in ASCII, got {name!r}.")
-    try:
-        text = _encoded(
-            {"source": script.source, "names": dict(script.names), "limits": script.limits.to_json()}
-        )
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"What a script is given must be JSON: {error}.") from error
-    return text.encode(errors="replace")
 
 
 def _late(title: str, script: Script) -> SandboxTimeoutError:
@@ -126,6 +117,8 @@ def _late(title: str, script: Script) -> SandboxTimeoutError:
 def _death(title: str, script: Script, error: DeadError) -> SandboxError:
     if error.exit_code == -signal.SIGALRM:
         return _late(title, script)
+    if error.exit_code == OUT_OF_MEMORY:
+        return SandboxMemoryError(f"The {title} script {too_big(script.limits.to_json())['message']}.")
     if error.exit_code < 0:  # interpreters abort when they find no more memory
         name = signal.Signals(-error.exit_code).name
         return SandboxMemoryError(
@@ -138,4 +131,4 @@ def _death(title: str, script: Script, error: DeadError) -> SandboxError:
 @cache
 def _workers(language: str) -> Workers:
     interpreter = INTERPRETERS[language]
-    return Workers(language, interpreter.options(), interpreter.libraries())
+    return Workers(language, interpreter.dialect, interpreter.options(), interpreter.libraries())

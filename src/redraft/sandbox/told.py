@@ -13,6 +13,7 @@ from redraft.core.errors import (
     ScriptError,
 )
 from redraft.core.script import ScriptOutcome
+from redraft.sandbox.inside.plain import DEPTH, is_too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +30,14 @@ def outcome_of(title: str, answer: Mapping[str, Any]) -> ScriptOutcome:
     """Return the outcome that an answer carries; raises the `SandboxError` that it means otherwise."""
     if "value" in answer:
         try:
-            return ScriptOutcome(json.loads(answer["value"]), answer["printed"])
-        except (ValueError, TypeError, RecursionError) as error:  # never from a worker that is what it was
+            value = json.loads(answer["value"])
+        except (ValueError, TypeError, RecursionError) as error:  # such as a number of too many digits
             raise ScriptError(f"The {title} script gave a result that is no JSON: {error}.") from error
+        if is_too_deep(value):
+            raise ScriptError(
+                f"The {title} script gave a result that is too deep: {DEPTH} levels are allowed."
+            )
+        return ScriptOutcome(value, answer["printed"])
     line = answer.get("line")
     message = f"The {title} script{f', line {line},' if line else ''} {answer['message']}."
     if answer["kind"] in _ERRORS:

@@ -6,19 +6,23 @@ import asyncio
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from redraft.sandbox.inside.frames import HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from redraft.sandbox.dialect import Conversation
+
+_Outcome = TypeVar("_Outcome")
+
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-_START = "import sys; sys.path[:0] = sys.argv[2:]; from redraft.sandbox.inside.serve import main; main()"
-_HEAD = struct.Struct(">Q")
+_START = "import sys; sys.path[:0] = sys.argv[2:]; from redraft.sandbox.inside.{} import main; main()"
 _CHUNK = 1 << 14
 """Bytes read at once: more than most answers have, and little enough to cost nothing where they are few."""
 _MOST_ANSWERED = 64 << 20
@@ -26,6 +30,10 @@ _MOST_ANSWERED = 64 << 20
 
 class LateError(Exception):
     """Say that a worker did not answer in time."""
+
+
+class LongError(Exception):
+    """Say that a worker began an answer of more bytes than anyone could have asked for."""
 
 
 class DeadError(Exception):
@@ -37,20 +45,21 @@ class DeadError(Exception):
 
 
 class Worker:
-    """Start a process for one language; ask it from one task at a time, in any event loop.
+    """Start a process for one language; talk with it from one task at a time, in any event loop.
 
     It gets an empty environment, no descriptor but its two pipes, and a session of its own. It ends when
-    its pipe does, and, on Linux, with the thread that started it. `libraries` are the folders of the
-    packages that it imports from.
+    its pipe does, and, on Linux, with the thread that started it. `entry` is the module of
+    `redraft.sandbox.inside` whose `main` it runs, `libraries` are the folders of the packages that it
+    imports from.
     """
 
-    def __init__(self, language: str, options: Mapping[str, Any], libraries: Sequence[str]) -> None:
-        order = json.dumps({"language": language, "parent": os.getpid(), "options": options})
+    def __init__(self, entry: str, order: Mapping[str, Any], libraries: Sequence[str]) -> None:
+        given = json.dumps({**order, "parent": os.getpid()})
         interpreter = (os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8")
         inward, outward = os.pipe(), os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 (this interpreter, and words of ours)
-                [*interpreter, "-c", _START, order, _PACKAGES, *libraries],
+                [*interpreter, "-c", _START.format(entry), given, _PACKAGES, *libraries],
                 stdin=inward[0],
                 stdout=outward[1],
                 stderr=subprocess.DEVNULL,
@@ -69,16 +78,36 @@ class Worker:
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
 
-    async def ask(self, order: bytes, seconds: float) -> bytes:
-        """Return the answer to one order; raises `LateError` or `DeadError`.
+    async def talk(self, conversation: Conversation[_Outcome], seconds: float) -> _Outcome:
+        """Return what comes of a conversation; raises what it raises, `LateError`, `LongError`, `DeadError`.
 
-        After that, and after a cancellation, it must be ended.
+        After an error, and after a cancellation, the worker must be ended.
         """
-        return await self._exchange(_HEAD.pack(len(order)) + order, seconds)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[_Outcome] = loop.create_future()
+        talk = _Talk(self._to, self._from, conversation, outcome)
+        talk.begin()
+        late = loop.call_later(seconds, talk.fail, LateError(f"no answer in {seconds:g} s"))
+        loop.add_reader(self._from, talk.listen)
+        try:
+            return await outcome
+        except (BrokenPipeError, EOFError):
+            raise DeadError(self._process.wait()) from None
+        finally:
+            late.cancel()
+            loop.remove_reader(self._from)
+            talk.be_silent()
 
-    async def greet(self, seconds: float) -> bytes:
-        """Return what it says when it is ready; raises like `ask`."""
-        return await self._exchange(b"", seconds)
+    def leave(self, farewell: bytes) -> bool:
+        """Say a few last words to a worker that has answered; False when it does not take them."""
+        try:
+            return os.write(self._to, farewell) == len(farewell) if farewell else True
+        except OSError:
+            return False
+
+    def lives(self) -> bool:
+        """Say whether the process is there."""
+        return self._process.poll() is None
 
     def end(self) -> None:
         """Kill the process and all that it started, bury it, and let go of its pipes."""
@@ -96,66 +125,83 @@ class Worker:
         os.close(self._to)
         os.close(self._from)
 
-    async def _exchange(self, said: bytes, seconds: float) -> bytes:
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[bytes] = loop.create_future()
-        talk = _Talk(self._to, self._from, said, answered)
-        late = loop.call_later(seconds, talk.fail, LateError(f"no answer in {seconds:g} s"))
-        loop.add_reader(self._from, talk.listen)
-        if waits := not talk.speak():
-            loop.add_writer(self._to, talk.speak_on)
-        try:
-            return await answered
-        except (BrokenPipeError, EOFError):
-            raise DeadError(self._process.wait()) from None
-        finally:
-            late.cancel()
-            loop.remove_reader(self._from)
-            if waits:
-                loop.remove_writer(self._to)
 
+class _Talk(Generic[_Outcome]):
+    """A conversation with a worker, as its pipes let it go on."""
 
-class _Talk:
-    """One order on its way out and its answer on its way in."""
-
-    def __init__(self, to: int, source: int, said: bytes, answered: asyncio.Future[bytes]) -> None:
+    def __init__(
+        self, to: int, source: int, conversation: Conversation[_Outcome], outcome: asyncio.Future[_Outcome]
+    ) -> None:
         self._to, self._from = to, source
-        self._left = memoryview(said)
+        self._conversation = conversation
+        self._outcome = outcome
+        self._unsaid = memoryview(b"")
         self._heard = bytearray()
-        self._answered = answered
+        self._waits = False
 
-    def speak(self) -> bool:
-        """Write what the pipe takes; True when all of it is out."""
-        try:
-            while self._left:
-                self._left = self._left[os.write(self._to, self._left) :]
-        except BlockingIOError:
-            return False
-        except BrokenPipeError as error:
-            self.fail(error)
-        return True
+    def begin(self) -> None:
+        """Say the first words."""
+        self._say(next(self._conversation))
 
-    def speak_on(self) -> None:
-        """Write what the pipe takes now that it takes more; then there is nothing more to wait for."""
-        if self.speak():
+    def be_silent(self) -> None:
+        """Say nothing more, even if it is not all out."""
+        if self._waits:
             asyncio.get_running_loop().remove_writer(self._to)
+        self._waits = False
 
     def listen(self) -> None:
-        """Read what the pipe has."""
+        """Read what the pipe has, and go on with each message that is whole."""
         try:
             data = os.read(self._from, _CHUNK)
         except BlockingIOError:
             return
-        self._heard += data
         if not data:
             self.fail(EOFError())
-        elif len(self._heard) >= _HEAD.size:
-            (length,) = _HEAD.unpack_from(self._heard)
+        self._heard += data
+        start = 0
+        while len(self._heard) >= start + HEAD.size and not self._outcome.done():
+            (length,) = HEAD.unpack_from(self._heard, start)
             if length > _MOST_ANSWERED:
-                self.fail(LateError(f"an answer of {length} bytes"))
-            elif len(self._heard) == _HEAD.size + length and not self._answered.done():
-                self._answered.set_result(bytes(self._heard[_HEAD.size :]))
+                self.fail(LongError(f"an answer of {length:,} bytes"))
+            elif len(self._heard) < start + HEAD.size + length:
+                break
+            else:
+                start += HEAD.size + length
+                self._go_on(bytes(self._heard[start - length : start]))
+        del self._heard[:start]
 
     def fail(self, error: Exception) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(error)
+        """End it with an error, unless it has ended."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+    def _go_on(self, message: bytes) -> None:
+        try:
+            words = self._conversation.send(message)
+        except StopIteration as end:
+            self._outcome.set_result(end.value)
+        except Exception as error:  # noqa: BLE001 (whoever waits for the outcome gets it)
+            self.fail(error)
+        else:
+            self._say(words)
+
+    def _say(self, words: bytes) -> None:
+        if words:
+            self._unsaid = memoryview(bytes(self._unsaid) + words)
+            self._speak()
+
+    def _speak(self) -> None:
+        """Write what the pipe takes; wait for it to take more only while there is more."""
+        try:
+            written = os.write(self._to, self._unsaid)
+        except BlockingIOError:
+            written = 0
+        except BrokenPipeError as error:
+            self.fail(error)
+            written = len(self._unsaid)
+        self._unsaid = self._unsaid[written:]
+        if self._unsaid and not self._waits:
+            asyncio.get_running_loop().add_writer(self._to, self._speak)
+            self._waits = True
+        elif self._waits and not self._unsaid:
+            self.be_silent()

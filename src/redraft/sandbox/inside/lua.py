@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,15 +27,11 @@ class _NotJsonError(Exception):
 def start(
     options: dict[str, Any],  # noqa: ARG001 (every language gets some)
     shut_in: Callable[..., None],
-) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Shut this process in and return what answers orders."""
     world = Path(__file__).with_suffix(".lua").read_text("utf-8")
     shut_in()
-
-    def answer(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield _run(world, order)
-
-    return answer
+    return partial(_run, world)
 
 
 def _run(world: str, order: dict[str, Any]) -> dict[str, Any]:

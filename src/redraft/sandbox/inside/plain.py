@@ -33,6 +33,22 @@ def to_text(value: Any, most: int) -> str:
     return text
 
 
+def is_too_deep(value: Any) -> bool:
+    """Say whether data fresh from JSON, which is a tree, has more than `DEPTH` levels."""
+    level = [value]
+    for _ in range(DEPTH):
+        level = [part for item in level for part in _parts(item)]
+        if not level:
+            return False
+    return any(isinstance(item, list | dict) for item in level)
+
+
+def _parts(item: Any) -> Any:
+    if isinstance(item, dict):
+        return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (any JSON)
+    return item if isinstance(item, list) else ()  # pyright: ignore[reportUnknownVariableType] (likewise)
+
+
 def _check(value: Any, most: int) -> None:
     """Walk with a stack of our own: the depth of a value must not become the depth of our calls."""
     above: set[int] = set()

@@ -42,7 +42,7 @@ _PROMPTED = "   false.\n"
 
 def start(
     options: dict[str, Any], shut_in: Callable[..., None]
-) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Compile the interpreter, or take what is kept of that, shut this process in, and answer orders."""
     config = wasmtime.Config()
     config.epoch_interruption = True
@@ -56,9 +56,7 @@ def start(
             linker.define_func(wanted.module, wanted.name, wanted.type, _nowhere)
     linker.instantiate(wasmtime.Store(engine), module)  # its memory's image is made once, out of reach later
     shut_in(address_space=_ADDRESS_SPACE)
-    return lambda order: iter(
-        [_Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))]
-    )
+    return lambda order: _Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))
 
 
 def _nowhere(*_given: object) -> int:

@@ -1,0 +1,1 @@
+"""Monty, the interpreter of inline Python, spoken to in its own protocol."""
