@@ -20,6 +20,7 @@ from redraft.cli.exits import code_of_error
 from redraft.core.sync import run_sync
 from redraft.workflow import Workflow, action
 from scripted_workflows import script_workflows
+from workflows import under
 
 PROFILE = """\
 name: profile
@@ -270,6 +271,42 @@ env: [HOME, NO_SUCH_VARIABLE]
     assert (found["ok"], found["models"], found["nodes"]) == (True, ["gpt-4"], 5)
     assert model.requests == []
     assert document(redraft("runs", "--json"))["runs"] == []
+
+
+UNREADABLE = {
+    "lua": ("language: lua\nrun: |\n  local x = 1\n  if x the\n", 7, "line 2, is no Lua: 'then' expected"),
+    "prolog": ("language: prolog\nrun: |\n  ok.\n  valid :- ok(.\n", 7, "line 2, could not be read"),
+    "inline": ("run: |\n  import json\n  x = 1\n  del x\n", 7, "line 3, raised NotImplementedError"),
+    "a module": ("run: |\n  import json\n  import statistics\n", 6, "line 2, raised ModuleNotFoundError"),
+    "whole": ("sandbox: process\nrun: |\n  x = 1\n  import nowhere\n", 7, "No module named 'nowhere'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "line", "says"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_check_has_all_code_read_in_its_sandbox(project, code, line, says):
+    fine = "name: w\nnodes:\n  - {name: a, run: return 1}\n  - {name: b, run: 'return {}', language: lua}\n"
+    (project / "w.yaml").write_text(fine + "  - name: n\n" + under(code, 4))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: w.yaml, line {line + 2}, node 'n', run: The ")
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "run: |\n  from __future__ import annotations\n  import re\n  while True: pass\n",
+        "run: |\n  try:\n    import statistics\n  except ImportError:\n    return 1\n",
+        "sandbox: process\nrun: |\n  import statistics\n  raise SystemExit\n",
+        "language: lua\nrun: |\n  -- a comment\n  while true do end\n",
+        "language: prolog\nrun: |\n  % a comment\n  evaluate(X) :- repeat, X == 1, !.\n",
+        "language: prolog\nrun: |\n  valid :- repeat, fail.\n",
+    ],
+)
+def test_a_check_runs_no_code(project, code):
+    (project / "w.yaml").write_text("name: w\nnodes:\n  - name: n\n" + under(code, 4))
+    result = redraft("run", "w.yaml", "--check")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):

@@ -9,28 +9,23 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from redraft.cli.console import CalmConsole, emit_json
+from redraft.cli.run_code import read_code
 from redraft.cli.show import QUIET
-from redraft.core.errors import SandboxError
-from redraft.core.script import Script
 from redraft.models.nearest import EXTRAS
 from redraft.sandbox.inline import INTERPRETERS
-from redraft.sandbox.scripts import run_script
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.cli.run_ready import Ready
 
-TRIED = {"python": "result = True", "lua": "return true", "prolog": "valid."}
-"""A script of each language that takes no time, to see that its sandbox works."""
-
 
 def report(found: Ready, *, as_json: bool, allow_unsandboxed: bool) -> None:
     """Say of a workflow that is ready what it would use; nothing is spent.
 
-    Raises `WorkflowError` for code whose sandbox does not work on this machine.
+    Raises `WorkflowError` for code that its sandbox can't read, and where a sandbox does not work here.
     """
-    asyncio.run(_try_sandboxes(found, allow_unsandboxed=allow_unsandboxed))
+    asyncio.run(read_code(found, allow_unsandboxed=allow_unsandboxed))
     used = used_by(found)
     if as_json:
         emit_json({"file": found.file, "ok": True, **used})
@@ -47,7 +42,7 @@ def used_by(found: Ready) -> dict[str, Any]:
         "nodes": len(spec.nodes),
         "models": sorted({full for full in models.values() if full}),
         "actions": sorted(found.uses.actions),
-        "code": [f"{language} ({sandbox})" for language, sandbox in sorted(found.uses.code)],
+        "code": sorted({f"{code.language} ({code.sandbox})" for code, _ in found.uses.code}),
         "extras": _extras(found),
         "env": {name: name in os.environ for name in spec.env},
     }
@@ -57,16 +52,7 @@ def _extras(found: Ready) -> list[str]:
     """Return the parts of Redraft that it needs, as pip calls them."""
     names = [found.full_name(name) or "" for name in found.uses.models]
     providers = {name.partition(":")[0] for name in names} & {*EXTRAS, "local"}
-    return sorted(providers | {INTERPRETERS[language].extra for language, _ in found.uses.code})
-
-
-async def _try_sandboxes(found: Ready, *, allow_unsandboxed: bool) -> None:
-    for (language, sandbox), way in found.uses.code.items():
-        script = Script(language, TRIED[language], sandbox=sandbox)
-        try:
-            await run_script(script, allow_unsandboxed=allow_unsandboxed)
-        except SandboxError as error:
-            raise found.workflow.source.error(way, str(error)) from error
+    return sorted(providers | {INTERPRETERS[code.language].extra for code, _ in found.uses.code})
 
 
 def _table(found: Ready, used: dict[str, Any]) -> RenderableType:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft.text.yaml import Way
 from redraft.workflow.correct import maker_of
 from redraft.workflow.names import plain_name
-from redraft.workflow.spec import CorrectParams, EvaluateParams, Language, LoopParams, Sandbox
+from redraft.workflow.spec import Code, CorrectParams, EvaluateParams, LoopParams
 
 if TYPE_CHECKING:
-    from redraft.workflow.spec import Code, Evaluator, Maker, WorkflowSpec
+    from redraft.workflow.spec import Evaluator, Maker, WorkflowSpec
 
 UNRENDERED = "schema"
 """The parameter that is data, in which a key says nothing about the workflow."""
@@ -20,15 +20,15 @@ UNRENDERED = "schema"
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Hold what a workflow uses, each with the first place that it has in the file.
+    """Hold what a workflow uses, each with its place in the file: the first one that it has there.
 
-    `code` is by language and sandbox. The model None is the one of the state, the file or the settings;
+    Every piece of `code` has its own. The model None is the one of the state, the file or the settings;
     models that templates choose are left out, for they are known when it runs.
     """
 
     actions: dict[str, Way] = field(default_factory=dict[str, "Way"])
     models: dict[str | None, Way] = field(default_factory=dict["str | None", "Way"])
-    code: dict[tuple[Language, Sandbox], Way] = field(default_factory=dict["tuple[Language, Sandbox]", "Way"])
+    code: list[tuple[Code, Way]] = field(default_factory=list[tuple[Code, Way]])
 
     @classmethod
     def of(cls, spec: WorkflowSpec) -> Uses:
@@ -71,7 +71,7 @@ class Uses:
             self._code(evaluator, way)
 
     def _code(self, code: Code, way: Way) -> None:
-        self.code.setdefault((code.language, code.sandbox), (*way, "run"))
+        self.code.append((code, (*way, "run")))
 
     def _model(self, name: str | None, way: Way) -> None:
         if name is None or "{{" not in name:
