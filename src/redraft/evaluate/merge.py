@@ -78,14 +78,15 @@ def merge(
 
 def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, float | None]) -> float | None:
     """Return the mean of the known scores by weight; None where nothing that counts is known."""
-    total = weights = 0.0
-    for criterion in criteria:
-        score, weight = scores.get(criterion.name), criterion.weight
-        if score is not None:
-            total += weight * score
-            weights += weight
+    known = [
+        (criterion.weight, score)
+        for criterion in criteria
+        if criterion.weight and (score := scores.get(criterion.name)) is not None
+    ]
+    if len(known) < 2:  # noqa: PLR2004 (one alone is the mean)
+        return known[0][1] if known else None
     # Rounded, so that three scores of 0.7 reach a threshold of 0.7.
-    return round(total / weights, 12) if weights else None
+    return round(sum(weight * score for weight, score in known) / sum(weight for weight, _ in known), 12)
 
 
 def unique_issues(issues: Sequence[Issue]) -> tuple[Issue, ...]:

@@ -139,9 +139,7 @@ class _Run:
                         if callbacks is not None:
                             await self._tell_of(draft)
                     same = self._judged_before(draft.output)
-                    evaluation = (
-                        self._paid(await self._judging(draft.output)) if same is None else same.evaluation
-                    )
+                    evaluation = await self._judging(draft.output) if same is None else same.evaluation
                 except Exception as failure:  # noqa: BLE001 (what may be tried again is for the step to say)
                     self._try_again_after(failure)
                     continue
@@ -241,14 +239,12 @@ class _Run:
             context = replace(context, free_only=True)
         return self.parts.evaluate(copy_of(output), context)
 
-    def _paid(self, evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
-        self.tally.add("evaluation", evaluation.usage)
-        return evaluation
-
     def _keep(
         self, draft: Draft, evaluation: ReflectionEvaluation, same: ReflectionVersion | None = None
     ) -> ReflectionVersion:
         attempt = self.context.attempt
+        if same is None:
+            self.tally.add("evaluation", evaluation.usage)
         version = ReflectionVersion(  # by position: by name, it takes twice as long
             len(self.versions) + 1,
             copy_of(draft.output),
