@@ -114,8 +114,6 @@ class Schema:
             value = json_of(text)
         except OutputError:
             return None
-        if self._validator.is_valid(value):
-            return []
         return [
             (detail_of(error), pointer(error.instance_path))
             for error in islice(self._validator.iter_errors(value), most)
