@@ -93,6 +93,17 @@ def test_the_loop_goes_on_and_a_cancelled_call_ends(embedder):
     assert (ticks, len(rows)) == (10, 1)
 
 
+def test_calls_take_turns(embedder):
+    async def main():
+        many = asyncio.create_task(embedder(["a long text " * 200] * 1000))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(embedder(["a question"]), 20)
+        assert not many.done()
+        many.cancel()
+
+    run_sync(main())
+
+
 def test_embedders_share_the_loaded_weights_and_their_name(embedder):
     other = MiniLMEmbedder()
     assert other.name == embedder.name == "local:minilm@8199be6f699a"

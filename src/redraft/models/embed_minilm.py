@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from importlib import import_module
@@ -35,8 +34,8 @@ class MiniLMEmbedder:
 
     Reads the first 256 word pieces of a text. The weights are loaded by the first call, once in a process for
     all embedders with the same number of `threads` (at least 1; one is best on a shared machine). Calls run
-    in a thread and never block the event loop; they wait for one another, and a cancelled one stops at its
-    next text. A text's vector does not depend on the texts beside it.
+    in a thread and never block the event loop; they take turns, text by text, and a cancelled one
+    stops at its next. A text's vector does not depend on the texts beside it.
 
     Raises `MissingExtraError` where the runtime or the weights are not installed, and `ConfigError` for
     others than the pinned ones and for `threads` below 1.
@@ -53,12 +52,9 @@ class MiniLMEmbedder:
     async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
         """Return the unit vectors of `texts`."""
         engine = _engine_of(self._threads)
-        stop = threading.Event()
         loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(engine.pool, engine.embed, list(texts), stop)
-        finally:
-            stop.set()
+        # A text at a time, so that a question waits for one text of many, not for all of them.
+        return [await loop.run_in_executor(engine.pool, engine.vector, text) for text in texts]
 
 
 def is_installed() -> bool:
@@ -106,18 +102,10 @@ class _Engine:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="redraft-minilm")
         self._threads = threads
 
-    def embed(self, texts: list[str], stop: threading.Event) -> list[list[float]]:
-        """Return the unit vectors of `texts`; blocks. What comes back after `stop` is of no use."""
-        vectors: list[list[float]] = []
-        for text in texts:
-            if stop.is_set():
-                break
-            vectors.append(self._vector(text))
-        return vectors
-
     # One text at a time: side by side, the shorter ones are filled up to the longest, which costs more than
     # the company saves.
-    def _vector(self, text: str) -> list[float]:
+    def vector(self, text: str) -> list[float]:
+        """Return the unit vector of a text; blocks."""
         numpy = self._numpy
         ids = numpy.array([self._pieces(text, LONGEST)], dtype=numpy.int64)
         (states,) = self._session.run(
