@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
+from redraft.core.errors import ConfigError, LessonFileError
 from redraft.core.texts import shortened
 from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import Content, Failure
@@ -27,8 +27,6 @@ SUMMARY_WORDS = 8
 LONGEST_SUMMARY = 200
 _MOST = 1_000
 """Characters of the task and of the error that a lesson is found by."""
-EMBEDDED = 32
-"""Lessons that are embedded in one go, after something was learnt."""
 
 
 class Learning:
@@ -76,7 +74,7 @@ class Learning:
                 await memory.waiting.enter(lesson.id, outcome.task, written.principle, written.procedure)
         if outcome.run_id:
             await memory.duties.fulfil(outcome.run_id, lesson.kind, lesson.id)
-        await self.embed()
+        memory.backlog.begin()
         return lesson
 
     async def admit(self, lesson: Lesson) -> None:
@@ -135,13 +133,6 @@ class Learning:
         except LessonFileError as error:
             logger.warning("The rules stay as they are: %s", error)
         await asyncio.to_thread(self._memory.playbooks.archive)
-
-    async def embed(self) -> None:
-        """Embed what is new, so that it is found by meaning; a failure costs nothing but that."""
-        try:
-            await self._memory.index.fill(EMBEDDED)
-        except (ModelError, OutputError, StoreError) as error:
-            logger.warning("New lessons are found by their words alone for now: %s", error)
 
     def _lesson(self, outcome: Outcome, written: Written, *, by_hand: bool) -> Lesson:
         cleaner, task = Cleaner(), outcome.task

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.core.check import check_share
 from redraft.core.errors import ConfigError, LessonFileError, ModelError
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from redraft.lessons.content import Content, LessonKind
     from redraft.lessons.counting import Counters
     from redraft.lessons.lesson import Lesson, Status
+
+T = TypeVar("T")
 
 RECALLED = 3
 MAX_TOKENS = 800
@@ -138,14 +140,14 @@ class Lessons:
         outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
         if content is not None:
             written = await asyncio.to_thread(given, content, outcome.status)
-            return await self._learning.file(outcome, written, by_hand=True)
+            return await self._embedded(self._learning.file(outcome, written, by_hand=True))
         kind = FORMS[outcome.status].kind
         if outcome.run_id and (known := await self._memory.duties.lesson_of(outcome.run_id, kind)):
             try:
                 return await self.get(known)
             except LessonFileError:
                 return None
-        return await self._learning.reflect(outcome, self._model())
+        return await self._embedded(self._learning.reflect(outcome, self._model()))
 
     async def record(
         self,
@@ -172,7 +174,7 @@ class Lessons:
         if confidence is not None:
             check_share("confidence", confidence)
             written = replace(written, confidence=confidence)
-        return await self._learning.file(outcome, written, by_hand=True)
+        return await self._embedded(self._learning.file(outcome, written, by_hand=True))
 
     # --- advising ------------------------------------------------------------------------------------------
 
@@ -199,6 +201,7 @@ class Lessons:
     async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
         asked = Task(task) if isinstance(task, str) else task.asked()
+        await self._memory.backlog.catch_up()
         agent = None if self.semantic else self.agent
         query = Query(asked.description, asked.task_type, asked.tools, error, agent, k)
         return await self._memory.index.search(query)
@@ -222,7 +225,7 @@ class Lessons:
         elif outcome is not None and model is not None and self.successes and result.iterations_used:
             await self._learning.reflect(outcome, model, only_replicable=True)
         await self._learning.expire()
-        await self._learning.embed()  # what people added
+        self._memory.backlog.begin()  # what people added
 
     async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
         """Learn from a run that made nothing; where its model failed, not before the next run.
@@ -263,31 +266,31 @@ class Lessons:
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Let a lesson in quarantine, or one that was retired, be put before the agent."""
-        return await self._upkeep.approve(lesson_id, why)
+        return await self._embedded(self._upkeep.approve(lesson_id, why))
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
         """Put a lesson before nobody any more; it stays among the files, with the reason."""
-        return await self._upkeep.retire(lesson_id, why)
+        return await self._embedded(self._upkeep.retire(lesson_id, why))
 
     async def supersede(self, lesson_id: str, by: str) -> Lesson:
         """Let another lesson take the place of one, which stays among the files and names its successor."""
-        return await self._upkeep.supersede(lesson_id, by)
+        return await self._embedded(self._upkeep.supersede(lesson_id, by))
 
     async def merge(self, lesson_ids: Sequence[str]) -> Lesson:
         """Make one of lessons that say the same: the surest stays as it is worded, and supersedes the others.
 
         Its confidence becomes that of not all of them being wrong, its tools those of all.
         """
-        return await self._upkeep.merge(lesson_ids)
+        return await self._embedded(self._upkeep.merge(lesson_ids))
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
         """Put other words in the place of a lesson's; raises `ConfigError` for what no lesson may say."""
         written = await asyncio.to_thread(given, content)
-        return await self._upkeep.edit(lesson_id, written.content)
+        return await self._embedded(self._upkeep.edit(lesson_id, written.content))
 
     async def follow(self, lesson_id: str) -> None:
         """Let the rule and the steps that came with a lesson follow it, after its file was edited by hand."""
-        await self._upkeep.follow(await self.get(lesson_id))
+        await self._embedded(self._upkeep.follow(await self.get(lesson_id)))
 
     async def rate(self, lesson_id: str, helped: bool) -> None:
         """Count that a lesson helped, or hurt, as a person sees it."""
@@ -304,7 +307,14 @@ class Lessons:
 
     async def aclose(self) -> None:
         """Let go of the index over the files; the next use opens it again. A store is the caller's."""
+        await self._memory.backlog.wait()
         await self._memory.index.aclose()
+
+    async def _embedded(self, change: Awaitable[T]) -> T:
+        """Return what comes of a change by hand when it is found by meaning, too."""
+        changed = await change
+        await self._memory.backlog.wait()
+        return changed
 
     @property
     def _auto_model(self) -> ChatModel | None:

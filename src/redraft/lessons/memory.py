@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import LessonFileError
+from redraft.lessons.backlog import Backlog
 from redraft.lessons.counting import Counting
 from redraft.lessons.duties import Duties
 from redraft.lessons.embedding import of_many_machines
@@ -39,6 +40,7 @@ class Memory:
     rules: Rules
     playbooks: Playbooks
     index: LessonIndex
+    backlog: Backlog
     duties: Duties
     counting: Counting
     waiting: WaitingRoom
@@ -59,6 +61,7 @@ class Memory:
 
         filing = Filing(path, agent)
         folder = filing.folder.name
+        index = LessonIndex(path, embedder, shared=of_many_machines(store))
         return cls(
             agent,
             folder,
@@ -67,7 +70,8 @@ class Memory:
             filing,
             Rules(path, agent, now=today),
             Playbooks(path, agent, now=today),
-            LessonIndex(path, embedder, shared=of_many_machines(store)),
+            index,
+            Backlog(index),
             Duties(store, folder, now),
             Counting(store, folder),
             WaitingRoom(store, folder),

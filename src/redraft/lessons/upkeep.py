@@ -48,7 +48,7 @@ class Upkeep:
             await self._learning.admit(lesson)
         elif lesson.status != "quarantined":
             await self._drop(lesson.id)
-        await self._learning.embed()
+        self._memory.backlog.begin()
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Let a lesson be put before the model; its rule and its steps come with it."""
@@ -100,7 +100,9 @@ class Upkeep:
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
         """Put other words, redacted already, in the place of a lesson's."""
-        return await self.change(lesson_id, content=content)
+        lesson = await self.change(lesson_id, content=content)
+        self._memory.backlog.begin()
+        return lesson
 
     async def change(self, lesson_id: str, **changed: Any) -> Lesson:
         """Write a lesson anew with some fields changed."""
