@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from cli_commands import THREE_A, document, redraft, script
@@ -76,6 +78,18 @@ def test_a_draft_that_is_none_is_an_error(criteria, file, stdin, says):
     assert result.exit_code == 2
     assert says in result.stderr
     assert result.stdout == ""
+
+
+def test_a_function_may_stand_beside_the_criteria(tmp_path):
+    name = "checks_beside_the_criteria"
+    (tmp_path / f"{name}.py").write_text("def warm(text):\n    return 'tea' in text, 'It is cold.'\n")
+    config = f"{{function: '{name}:warm'}}"
+    (tmp_path / "c.yaml").write_text(f"- {{name: warm, evaluator: function, config: {config}}}")
+    before = list(sys.path)
+    assert redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="tea").exit_code == 0
+    assert "It is cold." in redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="ice").stdout
+    assert sys.path == before
+    del sys.modules[name]
 
 
 def test_a_draft_that_is_no_text_is_an_error(criteria, tmp_path):

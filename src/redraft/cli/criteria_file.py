@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -16,7 +18,7 @@ from redraft.sandbox.process import ProcessJail
 from redraft.text.yaml import Way, line_of, load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
 KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list}
@@ -50,14 +52,27 @@ def read_criteria(path: Path) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
 
     A criterion is a sentence, a known name, or a mapping with `name` and, where wanted, `description`,
-    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. Without
-    `criteria` a `task_type` picks its default set. Raises `ConfigError` with the file, the line and the key.
+    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. A function is
+    named `module:name`; the module may stand beside the file. Without `criteria` a `task_type` picks its
+    default set. Raises `ConfigError` with the file, the line and the key.
     """
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
-    return _Reader(str(path), text).read()
+    with modules_in(path.parent):
+        return _Reader(str(path), text).read()
+
+
+@contextmanager
+def modules_in(folder: Path) -> Generator[None]:
+    """Let modules of a folder be imported meanwhile, where nothing that is installed goes by their names."""
+    place = str(folder.resolve())
+    sys.path.append(place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
@@ -106,7 +121,7 @@ class _Reader:
             fields["evaluator_config"] = fields.pop("config")
         try:
             criterion = QualityCriterion(**fields)
-            _try_out(criterion)
+            try_out(criterion)
         except ConfigError as error:
             self.fail(way, str(error))
         return criterion
@@ -131,7 +146,10 @@ class _Reader:
         raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
 
 
-def _try_out(criterion: QualityCriterion) -> None:
-    """Build a criterion's evaluator here, where the line is known; one that needs a model is built later."""
+def try_out(criterion: QualityCriterion) -> None:
+    """Build a criterion's evaluator where what is wrong can be told best; one that needs a model comes later.
+
+    Raises `ConfigError` for what can't work.
+    """
     if not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.cli.criteria_file import CriteriaFile, read_criteria
+from redraft.cli.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.cli.keeping import resumed
 from redraft.core.chat import ChatRequest, Message
 from redraft.core.codec import from_json
@@ -54,9 +54,15 @@ def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
-    """Return what a kept run was judged by."""
+    """Return what a kept run was judged by, its functions imported, which may be in this folder.
+
+    Raises `ConfigError` where one can't be.
+    """
     options = record.options
     criteria = from_json(tuple[QualityCriterion, ...], options["criteria"])
+    with modules_in(Path()):
+        for criterion in criteria:
+            try_out(criterion)
     return CriteriaFile(
         criteria, record.task.description, record.task.task_type, options["quality_threshold"]
     )
