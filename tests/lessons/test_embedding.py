@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+import shutil
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from lessons_made import PROCEDURE
+from lessons_made import PROCEDURE, lesson
 from redraft import ModelError, StoreError
 from redraft.core.errors import OutputError
 from redraft.lessons.embedding import KIND, Embedding, of_many_machines
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.index import LessonIndex
 from redraft.lessons.lessons import Lessons
 from redraft.models.embed_scripted import ScriptedEmbedder
 from redraft.stores.memory import MemoryStore
@@ -97,6 +101,34 @@ def test_vectors_of_another_embedder_of_that_name_are_made_anew():
     assert {len(row) for row in vectors_of(TEXTS, store)[0].values()} == {256}
 
 
+def test_vectors_of_long_ago_whose_texts_no_lesson_has_are_swept_by_a_rebuild(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.lessons.embedding.PAGE", 2)
+    store, embedder = MemoryStore(), ScriptedEmbedder()
+
+    async def main():
+        folder, index = LessonFolder(tmp_path, "agent"), LessonIndex(tmp_path, embedder, shared=store)
+        kept = [
+            folder.add(lesson(agent="agent", task=f"Fetch {what}")) for what in ("figs", "pears", "plums")
+        ]
+        other = LessonIndex(tmp_path, ScriptedEmbedder(8), shared=store)  # another machine's
+        assert [await one.fill() for one in (index, other)] == [3, 3]
+        folder.path_of(kept[0].id).unlink()
+        await index.rebuild()
+        assert len(await store.find(KIND)) == 6  # another machine may not have heard of it
+        monkeypatch.setattr("redraft.lessons.embedding.UNUSED", timedelta(0))
+        await index.rebuild()
+        left = [record.key.partition("/")[0] for record in await store.find(KIND)]
+        assert left == ["scripted:256"] * 2 + ["scripted:8"] * 2
+        asked = len(embedder.texts)
+        shutil.rmtree(tmp_path / ".index")
+        assert await index.fill() == 2
+        assert len(embedder.texts) == asked
+        await index.aclose()
+        await other.aclose()
+
+    asyncio.run(main())
+
+
 class Away(MemoryStore):
     """A store that is away, and counts how often it is asked."""
 
@@ -112,6 +144,9 @@ class Away(MemoryStore):
 
     async def put_all(self, records, /):
         self.asked += 1
+        raise StoreError("the server is away")
+
+    async def find(self, kind, /, **asked):
         raise StoreError("the server is away")
 
 
@@ -130,6 +165,7 @@ def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeyp
     assert [record.getMessage() for record in caplog.records] == [
         "The vectors of lessons are not shared for 60 seconds: the server is away"
     ]
+    assert asyncio.run(embedding.sweep({b"1"})) == 0
     now += 60
     asyncio.run(embedding.of_texts(TEXTS))
     assert store.asked == 2 * once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from redraft.models.embed import NamedEmbedder
     from redraft.stores.base import Store
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 KIND = "lesson_vector"
 QUESTIONS = 256
 """Vectors of questions that are remembered."""
+UNUSED = timedelta(days=90)
+"""How old a shared vector is that is swept if no lesson here has its text: nobody will want it any more."""
+PAGE = 500
+"""Shared vectors that are looked at in one go."""
 REST = 60.0
 """Seconds for which a store that could not be used is not asked again."""
 
@@ -72,6 +77,22 @@ class Embedding:
             known |= made
         return {digest: row for digest, row in known.items() if self._fits(row)}
 
+    async def sweep(self, digests: Collection[bytes]) -> int:
+        """Delete the shared vectors of long ago of texts other than these; return how many that were.
+
+        Another machine that wants one after all embeds the text again.
+        """
+        store, last, swept = self._store(), None, 0
+        before = datetime.now(UTC) - UNUSED
+        try:
+            while store is not None and (page := await store.find(KIND, after=last, limit=PAGE)):
+                last = page[-1]
+                old = [one.key for one in page if _digest_of(one) not in digests and _is_older(one, before)]
+                swept += sum(await asyncio.gather(*(store.delete(KIND, key) for key in old)))
+        except StoreError as error:
+            self._rest(error)
+        return swept
+
     async def _made(self, texts: list[str]) -> Sequence[Sequence[float]]:
         if self._embedder is None:
             return []
@@ -120,6 +141,14 @@ class Embedding:
 
     def _key(self, digest: bytes) -> str:
         return f"{self.name}/{digest.hex()}"
+
+
+def _digest_of(record: Record) -> bytes:
+    return bytes.fromhex(record.key.rpartition("/")[2])
+
+
+def _is_older(record: Record, before: datetime) -> bool:
+    return record.updated_at is not None and record.updated_at < before
 
 
 def of_many_machines(store: Store | None) -> Store | None:

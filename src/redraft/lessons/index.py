@@ -17,6 +17,7 @@ from redraft.lessons.shelf import AgentRow, part_of, unembedded
 from redraft.lessons.vectors import packed, signs_of
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.kinds import Category
+from redraft.redact.log import logger
 from redraft.stores.sqlite_faults import explained
 from redraft.stores.worker import Worker
 
@@ -94,8 +95,11 @@ class LessonIndex:
         return await self._do(self._refreshed)
 
     async def rebuild(self) -> Refreshed:
-        """Read every file again."""
-        return await self._do(self._rebuilt)
+        """Read every file again, and sweep the shared vectors that have no lesson any more."""
+        found, digests = await self._do(self._rebuilt)
+        if swept := await self._embedding.sweep(digests):
+            logger.info("%d shared vectors of texts that no lesson has any more were deleted.", swept)
+        return found
 
     async def fill(self, most: int | None = None) -> int:
         """Embed texts of lessons that have no vector yet, at most so many; return how many that were.
@@ -147,7 +151,8 @@ class LessonIndex:
         with self._lock.held():
             return self._scan(connection).all()
 
-    def _rebuilt(self, connection: Connection) -> Refreshed:
+    def _rebuilt(self, connection: Connection) -> tuple[Refreshed, set[bytes]]:
+        """Return what was found, and the digests of all texts."""
         self._memory(connection)
         with self._lock.held():
             with transaction(connection):
@@ -157,7 +162,7 @@ class LessonIndex:
                 connection.execute("UPDATE agents SET seen = 0, revision = revision + 1, active = 0")
             found = self._scan(connection).all()
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
-            return found
+            return found, {digest for (digest,) in connection.execute("SELECT digest FROM lessons")}
 
     def _agents(self, connection: Connection, folder: str | None) -> dict[str, AgentRow]:
         """Return what is known of the agents, or of one, once their folders have been looked at."""
