@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from datetime import date
+from pathlib import Path
 
 import pytest
 
-from redraft import ModelError, ScriptedModel, TokenUsage, VersionEvaluated, WorkflowError
+from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage, VersionEvaluated, WorkflowError
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowFinished
@@ -209,6 +211,30 @@ def synchronous(state, x, **others):
 def test_actions_of_ones_own(fn):
     text = "- {name: n, uses: mine, with: {x: '{{ state.z }}', y: 5}}"
     assert ran(text, {"z": 1}, actions={"mine": fn}).state == {"z": 1, "sum": 7}
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Path("/a"), "/a"),
+        ({1: date(2026, 11, 22)}, {"1": "2026-11-22"}),
+        (NodeStarted("r", "n"), {"run_id": "r", "node": "n", "visit": 1, "schema_version": 1}),
+    ],
+)
+def test_what_an_action_returns_becomes_plain_data(value, plain):
+    text = "- {name: n, uses: mine, output: o}"
+    assert ran(text, {"x": value}, actions={"mine": making(value)}).state == {"x": plain, "o": plain}
+
+
+@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}])
+def test_what_is_no_data_never_gets_into_the_state(value):
+    text = "- {name: n, uses: mine}"
+    with pytest.raises(
+        WorkflowError, match="line 3, node 'n': What the action 'mine' returned is no JSON data"
+    ):
+        ran(text, actions={"mine": making(value)})
+    with pytest.raises(ConfigError, match="The state that the workflow is given is no JSON data"):
+        ran(text, {"x": value}, actions={"mine": failing})
 
 
 def test_registered_actions_and_those_that_are_given(monkeypatch):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from redraft.core.calls import awaited
-from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError, WorkflowError
 from redraft.core.events import Listener
 from redraft.core.nearest import nearest
@@ -24,6 +23,7 @@ from redraft.stores.base import Store
 from redraft.text.schema import Schema
 from redraft.workflow.made import Made
 from redraft.workflow.names import plain_name
+from redraft.workflow.plain import plain_data
 from redraft.workflow.scope import Scope
 from redraft.workflow.spec import Code, Limits, WorkflowSpec
 
@@ -75,8 +75,9 @@ class Bench:
         """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
         if (own := self.own(action)) is not None:
             # What it returns changes the state, and what it does with a copy does not.
-            value = await awaited(own)(state=to_json(scope.state), **scope.render(params))
-            return Made(to_json(value), NOT_REPORTED)
+            state = plain_data(scope.state, "The state")
+            value = await awaited(own)(state=state, **scope.render(params))
+            return Made(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (ours := self.built_in.get(plain_name(action))) is not None:
             return await ours(params, scope, self)
         known = [*self.built_in, *self.actions]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import to_json
 from redraft.core.errors import WorkflowError
 from redraft.core.sync import run_sync
 from redraft.loop.journal import Journalled
@@ -19,6 +18,7 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.checking import check
 from redraft.workflow.events import WorkflowFinished
 from redraft.workflow.keep import keep_workflow
+from redraft.workflow.plain import plain_data
 from redraft.workflow.reading import Source, read
 from redraft.workflow.running import Running
 
@@ -117,7 +117,7 @@ class Workflow:
         `run_id` the same call again goes on after the last finished node. Raises what a node raises for good,
         unless its `on_error` says otherwise; `ReflectionFailedError` as itself.
         """
-        given = to_json(dict(state or {}))
+        given = plain_data(dict(state or {}), "The state that the workflow is given")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
         env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
 
@@ -129,7 +129,7 @@ class Workflow:
                 replace(self._bench, on_event=emit if on_event is not None else None),
                 step,
                 run,
-                to_json(given),
+                plain_data(given, "The state"),
                 {**self.spec.variables, **given},
                 env,
                 emit,

@@ -1,0 +1,20 @@
+"""Plain JSON data: all that a workflow's state holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from redraft.core.errors import ConfigError
+
+
+def plain_data(value: Any, what: str) -> Any:
+    """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
+
+    Raises `ConfigError`, which begins with `what`, for what has no such form.
+    """
+    try:
+        return to_jsonable_python(value)
+    except ValueError as error:  # pydantic's own is one
+        raise ConfigError(f"{what} is no JSON data: {error}") from error
