@@ -72,14 +72,24 @@ def test_what_failed_is_paid_for_also_when_it_is_replayed(replies, error, messag
     run(main())
 
 
-def test_the_second_try_is_told_what_was_wrong():
-    cycle, model = cycle_of(SPEC, replies=['{"rate": "high"}', '{"rate": 1}'])
-    run(asked(cycle, "reason/look", "How is it?", SCHEMA, None))
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        ('"high"', "rate: expected a number, got \"high\". Make 'rate' a number."),
+        ("9.5", "rate: expected at most 9, got 9.5. Make 'rate' at most 9."),
+    ],
+)
+def test_the_second_try_is_told_what_was_wrong_and_what_to_do(rate, told):
+    schema = {**SCHEMA, "properties": {"rate": {"type": "number", "maximum": 9}}}
+    cycle, model = cycle_of(SPEC, replies=[f'{{"rate": {rate}}}', '{"rate": 1}'])
+    run(asked(cycle, "reason/look", "How is it?", schema, None))
     first, second = model.requests
-    assert first.schema == SCHEMA
+    assert first.schema == schema
     assert first.messages[0].content == "How is it?"
-    assert second.messages[1].content == '{"rate": "high"}'
-    assert "rate" in second.messages[2].content
+    assert second.messages[1].content == f'{{"rate": {rate}}}'
+    assert second.messages[2].content == (
+        f"That reply can't be used: {told} Reply again, in full, in the form asked for."
+    )
 
 
 def test_a_killed_cycle_does_not_repeat_a_reply_that_came():

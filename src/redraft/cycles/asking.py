@@ -72,7 +72,8 @@ async def _answered(chat: ChatModel, text: str, schema: Mapping[str, Any] | None
         if checked is None:
             return reply.text, "" if reply.text.strip() else "It is empty."
         found = checked.check(reply.text if reply.parsed is None else reply.parsed)
-        return found.value, " ".join(problem.message for problem in found.errors)
+        # A small model that only hears what was expected says the same again.
+        return found.value, " ".join(f"{problem.message}. {problem.suggestion}" for problem in found.errors)
 
     try:
         given = await ask(metered, (Message("user", text),), _at_the_top(schema), read)
