@@ -17,7 +17,17 @@ def check(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Judge a draft by criteria. A model is asked only where a criterion needs one."""
+    """Judge a draft by criteria. A model is asked only where a criterion needs one.
+
+    A criterion is a sentence, a known name such as clarity, or a check:
+
+    \b
+    criteria:
+      - Names the price.
+      - {name: short, evaluator: regex, config: {pattern: '^.{1,200}$'}}
+
+    All of the format is in docs/criteria.md.
+    """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
         # What --help does not need is imported here, in all commands.
         from redraft.cli.console import CalmConsole, emit_json

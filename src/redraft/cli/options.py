@@ -13,7 +13,7 @@ File: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="The draft; '-' reads it from standard input.")
 ]
 Criteria: TypeAlias = Annotated[
-    Path, typer.Option("--criteria", "-c", metavar="YAML", help="What the draft is judged by.")
+    Path, typer.Option("--criteria", "-c", metavar="YAML", help="What the draft is judged by; see check -h.")
 ]
 Model: TypeAlias = Annotated[
     str | None,
