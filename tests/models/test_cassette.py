@@ -145,6 +145,12 @@ def test_a_write_that_fails_leaves_no_half_line(path, monkeypatch):
     assert len(path.read_text().splitlines()) == 1
 
 
+def test_a_place_that_cannot_be_written_to_is_refused_before_a_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, _mode: place != tmp_path)
+    with pytest.raises(ConfigError, match=f"can't be recorded: {tmp_path} is not writable"):
+        Cassette(tmp_path / "tapes" / "calls.jsonl", record=ScriptedModel([]))
+
+
 def test_a_compressed_cassette_replays_and_does_not_record(path):
     recorded(path, (asked(), FULL))
     packed = path.with_suffix(".jsonl.gz")

@@ -34,7 +34,8 @@ class Cassette:
     a line, readable by its owner only, since it holds prompts and replies as they were; several processes
     may record to it at once. A file that ends in `.gz` can be replayed, not recorded.
 
-    Raises `ConfigError` for a file that is missing (unless recording) or not a cassette.
+    Raises `ConfigError` for a file that is missing (unless recording), can't be written to (if recording) or
+    is no cassette.
     """
 
     def __init__(self, path: str | Path, record: ChatModel | None = None) -> None:
@@ -42,6 +43,8 @@ class Cassette:
         self._record = record
         if record is not None and self._path.suffix == ".gz":
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
+        if record is not None and not os.access(there := _nearest(self._path), os.W_OK):
+            raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
         self._replies: dict[str, list[Any]] = defaultdict(list)
         self._asked: Counter[str] = Counter()
         if record is None or self._path.exists():
@@ -70,6 +73,11 @@ class Cassette:
             return f"{self._path} has {times} replies to this {role} call, which is asked once more. {how}"
         difference = _difference(data, [json.loads(key) for key in self._replies])
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
+
+
+def _nearest(path: Path) -> Path:
+    """Return a path, or as much of it as is there."""
+    return next(one for one in (path, *path.absolute().parents) if one.exists())
 
 
 def _without(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
