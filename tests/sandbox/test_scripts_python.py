@@ -77,7 +77,7 @@ EVERYWHERE = {
     "growing list": ("a = [0]\nwhile True: a += a", BIG),
     "growing text": ("a = 'x'\nwhile True: a += a", BIG),
     "nested lists": ("a = []\nwhile True: a = [a, [0] * 1000]", (BIG, LATE)),
-    "format width": ("f'{1:>10000000000}'", (BIG, WRONG)),
+    "format width": ("f'{1:>10000000000}'", (BIG, WRONG, LATE)),
     "percent width": ("'%10000000000d' % 1", (BIG, WRONG)),
     "center": ("'a'.center(10**10)", BIG),
     "replace": ("('a' * 10**6).replace('a', 'b' * 10**6)", BIG),

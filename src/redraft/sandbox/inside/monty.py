@@ -17,5 +17,5 @@ def main() -> NoReturn:
     """Become the program that `argv` names, which speaks its protocol on stdin and stdout."""
     given = json.loads(sys.argv[1])
     program = given["options"]["binary"]
-    shut_in(given["parent"], programs=(program,))
+    shut_in(given["parent"], becomes=program)
     os.execve(program, [program, "subprocess"], {})  # noqa: S606 (a program without a shell is what is wanted)

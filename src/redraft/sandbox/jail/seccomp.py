@@ -41,20 +41,23 @@ Instruction = tuple[int, int, int, int]
 """One instruction of classic BPF: code, steps to skip if true, steps to skip if false, operand."""
 
 
-def install(*, programs: bool, metadata: bool) -> None:
+def install(*, programs: bool, metadata: bool, becomes: bool = False) -> None:
     """Install the filter for this process and all that come of it; raises `OSError` where that can't be.
 
     With `programs` it may start programs and signal them (they live in a namespace of their own); without,
-    it stays alone. With `metadata` modes and times of files may be changed: only where all but the scratch
-    is mounted read-only, since Landlock does not watch these calls.
+    it stays alone, and with `becomes` it may turn into another program all the same. With `metadata` modes
+    and times of files may be changed: only where all but the scratch is mounted read-only, since Landlock
+    does not watch these calls.
     """
-    code = b"".join(struct.pack("<HBBI", *step) for step in _filter(programs=programs, metadata=metadata))
+    code = b"".join(
+        struct.pack("<HBBI", *step) for step in _filter(programs=programs, metadata=metadata, becomes=becomes)
+    )
     steps = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(steps))  # struct sock_fprog
     kernel.syscall("seccomp", _MODE_FILTER, _ALL_THREADS, head)
 
 
-def _filter(*, programs: bool, metadata: bool) -> list[Instruction]:
+def _filter(*, programs: bool, metadata: bool, becomes: bool) -> list[Instruction]:
     refuse = _answer(_ERRNO | EPERM)
     absent = _answer(_ERRNO | ENOSYS)
     allow = _answer(_ALLOW)
@@ -84,6 +87,8 @@ def _filter(*, programs: bool, metadata: bool) -> list[Instruction]:
     else:
         for name in ("kill", "tgkill"):  # abort() and signal.raise_signal() are fair
             steps += _when(name, [_argument(0), (_IF_EQUAL, 0, 1, os.getpid()), allow, refuse])
+    if becomes:
+        allowed |= {"execve"}
     if metadata:
         allowed |= _FILE_METADATA
     for name in kernel.NUMBERS.keys() - allowed:

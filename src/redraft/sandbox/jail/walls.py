@@ -36,9 +36,10 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def raise_walls(order: Order, *, private: bool, programs: bool) -> None:
+def raise_walls(order: Order, *, private: bool, programs: bool, becomes: bool = False) -> None:
     """Shut this process in, for good; raises `RefusedError` when a wall does not stand.
 
+    With `programs` it may start those that are executable, with `becomes` turn into one and start none.
     `private` says that the namespaces are there: only then is there a place to write to. Otherwise the
     folder could be filled without bound, and what Landlock does not watch stays forbidden by the filter.
     """
@@ -52,10 +53,10 @@ def raise_walls(order: Order, *, private: bool, programs: bool) -> None:
         namespaces.drop_capabilities()
         landlock.restrict(
             readable=[*order["readable"], scratch],
-            executable=[*order["executable"], scratch] if programs else [],
+            executable=[*order["executable"], scratch] if programs or becomes else [],
             writable=[scratch, os.devnull] if private else [],
         )
-        seccomp.install(programs=programs, metadata=private)
+        seccomp.install(programs=programs, becomes=becomes, metadata=private)
     except OSError as error:
         raise RefusedError(f"a kernel that lets a process shut itself in ({error})") from error
 
