@@ -115,6 +115,16 @@ def test_a_wide_terminal_has_room_for_more(width, columns):
 
 
 @pytest.mark.parametrize(
+    ("name", "columns"),
+    [("w" * 10, ["run", "task", "stopped", "n", "score"]), ("w" * 13, ["run", "task", "stopped", "score"])],
+)
+def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
+    inner = record(history(0.1, 0.5), "semantic_stability", run_id=f"20261122-1200-{name}.12345")
+    table = run_rows([row_of(inner)], 80)
+    assert [column.header for column in table.columns] == columns
+
+
+@pytest.mark.parametrize(
     ("fields", "shown"),
     [({}, "running"), ({"process": GONE}, "killed"), ({"status": "cancelled"}, "cancelled")],
 )

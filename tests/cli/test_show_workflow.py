@@ -46,7 +46,7 @@ def test_a_workflow_is_a_row_beside_the_runs_of_its_loops(workflow):
     assert row["usage"]["cost_usd"] == 0
     assert [run["parent"] for run in rows(kind="run")] == [run_id]
     listed = redraft("runs").stdout
-    assert "workflow two nodes: 3 nodes" in listed
+    assert "two nodes, a workflow of 3 nodes" in listed
     assert f"{run_id}." in listed
 
 
@@ -111,6 +111,40 @@ def test_a_loop_in_it_is_shown_as_a_run(workflow):
     workflow()
     (run,) = rows(kind="run")
     assert "inside" in redraft("show", run["run_id"]).stdout
+
+
+ONE_LOOP = """
+  - name: NAME
+    uses: reflection.loop
+    with: {generator: {run: return 1}, evaluator: {type: custom, run: return True}}
+"""
+
+
+@pytest.fixture
+def kept(project):
+    """Run a workflow of these nodes, and return its id."""
+
+    def kept(nodes):
+        (project / "w.yaml").write_text(f"name: w\nnodes:{nodes}")
+        assert redraft("run", "w.yaml").exit_code == 0
+        return rows(kind="workflow")[0]["run_id"]
+
+    return kept
+
+
+@pytest.mark.parametrize("command", ["why", "diff", "export"])
+def test_of_a_workflow_the_run_of_its_loop_is_meant(kept, command):
+    run_id = kept(ONE_LOOP)
+    for word in ("last", run_id, run_id[:-3]):
+        assert document(redraft(command, word, "--json"))["run_id"].startswith(f"{run_id}.")
+    run_id = kept(ONE_LOOP + ONE_LOOP.replace("NAME", "other"))
+    refused = redraft(command, run_id, "--json")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"The workflow '{run_id}' has 2 loops: {run_id}." in refused.stderr
+    run_id = kept("\n  - {name: n, run: return 1}\n")
+    for word in ("last", run_id):
+        refused = redraft(command, word, "--json")
+        assert f"No loop of the workflow '{run_id}' ran; `redraft show {run_id}`" in refused.stderr
 
 
 @pytest.mark.parametrize("words", [("--version", "best"), ("--prompts",)])

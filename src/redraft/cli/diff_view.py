@@ -54,8 +54,8 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
 
 
 def _made(newer: ReflectionVersion) -> str:
-    base = "" if newer.base is None else f" of version {newer.base}"
-    return f"version {newer.iteration} was made by {newer.strategy.replace('_', ' ')}{base}"
+    base = "" if newer.base is None else f", from version {newer.base}"
+    return f"how version {newer.iteration} was made: {newer.strategy.replace('_', ' ')}{base}"
 
 
 def _field(change: FieldChange, *, coloured: bool) -> Text:

@@ -6,12 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redraft.core.errors import ConfigError
 from redraft.loop.kept_run import KeptRun
-from redraft.loop.record import Process
+from redraft.loop.record import RUN, Process
 from redraft.loop.run_document import run_document
-from redraft.loop.runs import Runs
+from redraft.loop.runs import LAST, Runs
 from redraft.redact.environment import redactor_of_environment
 from redraft.stores.place import project_place, project_store
+from redraft.workflow.kept_workflow import found_workflow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,15 +27,30 @@ T = TypeVar("T")
 def read_run(run_id: str) -> KeptRun:
     """Read a run by its id, the beginning of one, or `last`, with its secrets withheld.
 
-    Raises `ConfigError` where there is none.
+    Of a workflow it is its loop. Raises `ConfigError` where there is none, or several.
     """
 
     async def read(runs: Runs) -> KeptRun:
-        record = await runs.get(run_id)
+        record = await runs.get(await _loop_of_workflow(run_id) or run_id)
         return KeptRun(record, tuple(await runs.steps(record.run_id)))
 
     # Whether a run was killed is known by its process, which no view shows.
     return redactor_of_environment().redact_object(_reading(read), spared=(Process,))
+
+
+async def _loop_of_workflow(run_id: str) -> str | None:
+    """Return the id of the loop of a workflow, of the `last` one its last loop; None for what is a run."""
+    store = project_store()
+    workflow = None if store is None else await found_workflow(store, run_id)
+    if store is None or workflow is None:
+        return None
+    found = workflow.record.run_id
+    loops = [loop.key for loop in await store.find(RUN, where={"parent": found})]
+    if not loops:
+        raise ConfigError(f"No loop of the workflow {found!r} ran; `redraft show {found}` says what did.")
+    if len(loops) > 1 and run_id != LAST:
+        raise ConfigError(f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which.")
+    return loops[-1]
 
 
 def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redraft.core.usage import TokenUsage
     from redraft.loop.record import RunRecord
@@ -82,7 +82,7 @@ def row_of_workflow(row: WorkflowRow) -> Row:
         row.run_id,
         row.started_at,
         row.name,
-        f"workflow {row.name}: {row.nodes} node{'s' * (row.nodes != 1)}",
+        f"{row.name}, a workflow of {row.nodes} node{'s' * (row.nodes != 1)}",
         state_text(row.status),
         row.nodes,
         "",
@@ -93,7 +93,7 @@ def row_of_workflow(row: WorkflowRow) -> Row:
 
 
 def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
-    """Render runs as a table; a narrow one has no room for who, when, cost and seconds."""
+    """Render runs as a table; a narrow one has no room for who, when, cost and seconds, or for less still."""
     columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
         columns["when"] = [when(row.started_at) for row in found]
@@ -108,8 +108,10 @@ def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table
     if width >= WIDE:
         after |= {"cost": [row.cost for row in found]}
         after |= {"s": [f"{row.seconds:.1f}" for row in found]}
-    others = [max(map(len, (name, *cells))) + GAP for name, cells in (*columns.items(), *after.items())]
-    room = max(LEAST_TASK, width - sum(others))
+    for least in ("", "n"):
+        if _room(width, columns, after) < LEAST_TASK:
+            after.pop(least, None)
+    room = max(LEAST_TASK, _room(width, columns, after))
     columns["task"] = [shortened(visible(row.task), room) for row in found]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
     for name in (*columns, *after):
@@ -117,6 +119,12 @@ def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table
     for cells in zip(*columns.values(), *after.values(), strict=True):
         table.add_row(*cells)
     return table
+
+
+def _room(width: int, *columns: Mapping[str, Sequence[str | Text]]) -> int:
+    """Return how many characters these columns leave for another one."""
+    widths = [max(map(len, (name, *cells))) + GAP for each in columns for name, cells in each.items()]
+    return width - sum(widths)
 
 
 def curve(record: RunRecord, longest: int | None = None) -> str:

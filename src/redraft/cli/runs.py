@@ -53,6 +53,6 @@ def runs(
             rows = [row_of_workflow(one) if isinstance(one, WorkflowRow) else row_of(one) for one in newest]
             console.show(run_rows(rows, console.width, is_utf8=console.is_utf8))
             if len(newest) == limit:
-                CalmConsole(stderr=True).say(f"These are the newest {limit}; --limit N shows more.")
+                CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
         else:
             console.show(no_runs(place(), filtered=any((status, name, reason))))

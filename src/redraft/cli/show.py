@@ -75,9 +75,11 @@ def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
 
 def issue_line(issue: Issue) -> Text:
     """Render an issue in one line, with the place where it was found."""
+    message = " ".join(issue.message.split())
     place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
-    message = visible(" ".join(issue.message.split()))
-    return Text.assemble((f"{visible(place)}: ", QUIET) if place else "", message)
+    if place and not message.startswith(f"{place}: "):
+        return Text.assemble((f"{visible(place)}: ", QUIET), visible(message))
+    return Text(visible(message))
 
 
 def ending(result: ReflectionResult) -> Text:
