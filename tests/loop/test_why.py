@@ -2,6 +2,7 @@ import pytest
 
 from kept import GONE, kept, ran
 from redraft import ConvergenceReason, Issue, TokenUsage
+from redraft.loop.record import Origin
 from redraft.loop.why import RULES, falls_short, why
 from versions import gained, history, version
 
@@ -31,6 +32,14 @@ NOISY = gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)])
         (
             kept([version(1, 1.0, satisfactory=True)], "quality_met", quality_threshold=1.0),
             "Version 1 scored 1.00 >= 1.00.",
+        ),
+        (
+            kept([version(1, 0.3, satisfactory=True)], "quality_met"),
+            "Version 1 is satisfactory by its evaluator, and scored 0.30.",
+        ),
+        (
+            told(0.2, reason="max_iterations", max_iterations=0, origin=Origin("workflow", "w")),
+            "1 of 1 attempts were made; the best is version 1 (0.20).",
         ),
         (
             told(0.2, 0.4, 0.3, 0.35, reason="max_iterations"),

@@ -83,6 +83,8 @@ def _quality_met(run: KeptRun) -> Told:
     detail = f"Version {last.iteration} is satisfactory"
     if score is not None and threshold is not None:
         detail = f"Version {last.iteration} scored {compared(score, '>=', threshold)}"
+        if score < threshold:  # an evaluator of the program's own decides by more than the score
+            detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
     reached = [
         f"{name} {compared(given, '>=', least)}"
         for name, least in run.thresholds.items()
@@ -97,7 +99,9 @@ def _max_iterations(run: KeptRun) -> Told:
     record = run.record
     allowed = record.options.get("max_iterations")
     revisions = f"{record.revisions} of {allowed} revisions were made"
-    if allowed == 0:
+    if record.origin.surface == "workflow" and isinstance(allowed, int):  # whose file counts attempts
+        revisions = f"{record.revisions + 1} of {allowed + 1} attempts were made"
+    elif allowed == 0:
         revisions = "No revision was allowed (max_iterations = 0)"
     elif allowed == 1:
         revisions = "The one revision that was allowed was made"

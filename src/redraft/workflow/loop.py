@@ -58,6 +58,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     attempt = Attempts(given, Judge.of(given.evaluator, bench), scope, bench)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
+        quality_threshold=given.evaluator.threshold,
         until=quality_met,
         diversify=False,
         best_version_selection="latest" if given.on_failure == "return_last" else "highest_score",
