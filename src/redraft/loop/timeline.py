@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,14 +38,11 @@ class Stretch:
 
 def timeline(run: KeptRun) -> list[Stretch]:
     """Return the steps of the loop in the order in which they ended."""
-    return [
-        Stretch(
-            step,
-            _version_of(step, run),
-            tuple(inner for inner in run.steps if inner.place.startswith(f"{step.place}/")),
-        )
-        for step in run.outer_steps
-    ]
+    within: defaultdict[str, list[KeptStep]] = defaultdict(list)
+    for step in run.steps:
+        if step.is_inner:
+            within[step.place.partition("/")[0]].append(step)
+    return [Stretch(step, _version_of(step, run), tuple(within[step.place])) for step in run.outer_steps]
 
 
 def _version_of(step: KeptStep, run: KeptRun) -> int | None:
