@@ -14,10 +14,13 @@ from redraft.loop.timeline import Stretch, timeline
 from redraft.loop.why import Why, why
 from redraft.web.chart import Chart, chart
 from redraft.web.comparison import Comparison, comparison
+from redraft.web.excerpt import whole_versions
 from redraft.web.heat import Row, heat
 from redraft.web.shown import is_cut
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redraft.core.version import ReflectionVersion
 
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
@@ -25,7 +28,10 @@ VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """Hold one version: its output as text, and how it differs from the one that it was made from."""
+    """Hold one version: its output as text, and how it differs from the one that it was made from.
+
+    Where that is not worked out, because there are so many, `base` is the one it was made from.
+    """
 
     number: int
     score: str
@@ -35,6 +41,8 @@ class VersionView:
     is_cut: bool
     issues: tuple[str, ...]
     suggestions: tuple[str, ...]
+    is_whole: bool
+    base: int | None
     change: Comparison | None
 
 
@@ -83,7 +91,7 @@ def run_view(run: KeptRun) -> RunView:
     best = record.version(record.best)
     first = record.versions[0] if record.versions else None
     improved = best is not None and first is not None and best.iteration > first.iteration
-    stretches = timeline(run)
+    stretches, whole = timeline(run), whole_versions(record)
     return RunView(
         run,
         record,
@@ -92,19 +100,21 @@ def run_view(run: KeptRun) -> RunView:
         chart(run),
         heat(run),
         comparison(first, best) if improved and first and best else None,
-        [_version(version, run) for version in record.versions],
+        [_version(version, run, whole) for version in record.versions],
         _bars(stretches),
         [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in stretches if one.inner],
     )
 
 
-def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
+def _version(version: ReflectionVersion, run: KeptRun, whole: Collection[int]) -> VersionView:
     record, evaluation, output = run.record, version.evaluation, as_text(version.output)
     base = record.version(version.base) or record.version(version.iteration - 1)
     best, first = record.version(record.best), record.versions[0]
     # What is shown at length above needs not be worked out twice.
     shown_above = version is best and base is first
-    change = None if base is None or version.repeats is not None or shown_above else comparison(base, version)
+    differs = base is not None and version.repeats is None and not shown_above
+    are_whole = version.iteration in whole and base is not None and base.iteration in whole
+    change = comparison(base, version) if base is not None and differs and are_whole else None
     return VersionView(
         version.iteration,
         "not judged" if evaluation.overall_score is None else f"{evaluation.overall_score:.2f}",
@@ -114,6 +124,8 @@ def _version(version: ReflectionVersion, run: KeptRun) -> VersionView:
         is_cut(output),
         tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues),
         evaluation.suggestions,
+        version.iteration in whole,
+        base.iteration if base is not None and differs and change is None else None,
         change,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
@@ -11,6 +12,7 @@ from redraft.loop.record import RUN
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
 from redraft.web.entry import entry_of
+from redraft.web.excerpt import excerpt
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.run_view import run_view
 from redraft.web.text import Text
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 
 
 async def run(asked: Asked) -> KeptRun:
-    """Read a run with its steps."""
-    return await asked.project.shown(await _kept(asked), whole=asked.whole)
+    """Read a run with its steps; for a page, no more of many versions than it shows."""
+    kept = await _kept(asked)
+    if not asked.whole:
+        kept = await asyncio.to_thread(excerpt, kept)
+    return await asked.project.shown(kept, whole=asked.whole)
 
 
 async def _kept(asked: Asked) -> KeptRun:
