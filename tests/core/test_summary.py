@@ -1,5 +1,7 @@
+import pytest
+
 from redraft import Issue, ReflectionEvaluation, TokenUsage, reflect_sync
-from redraft.core.summary import failures, render_usage
+from redraft.core.summary import failures, render_usage, render_usd
 
 
 def test_a_summary_tells_the_run():
@@ -34,3 +36,11 @@ def test_what_is_not_known_is_said_to_be_so():
         render_usage(TokenUsage(requests=2, failed_requests=1, cost_usd=0.5))
         == "0 tokens in 2 calls (1 failed), $0.5000"
     )
+
+
+@pytest.mark.parametrize(
+    ("dollars", "shown"),
+    [(0.0, "$0.0000"), (0.000003, "<$0.0001"), (0.0001, "$0.0001"), (1.23456, "$1.2346")],
+)
+def test_what_costs_little_is_not_free(dollars, shown):
+    assert render_usd(dollars) == shown

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from redraft.cli.notes_rows import GAP
 from redraft.cli.show import BAD, GOOD, QUIET
+from redraft.core.summary import render_usd
 from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
@@ -68,7 +69,7 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
         "status": [Text(one.status, STATES[one.status]) for one in cycles],
         "time": [NONE if one.duration_ms is None else time_said(one.duration_ms) for one in metrics],
         "tokens": [NONE if one.tokens is None else f"{one.tokens:,}" for one in metrics],
-        "cost": [NONE if one.cost_usd is None else f"${one.cost_usd:.4f}" for one in metrics],
+        "cost": [NONE if one.cost_usd is None else render_usd(one.cost_usd) for one in metrics],
         "anomalies": [NONE if one.anomalies is None else str(one.anomalies) for one in metrics],
         "alerts": [NONE if one.alerts is None else str(one.alerts) for one in metrics],
         "failures": [Text(str(len(one.failures)), BAD if one.failures else QUIET) for one in metrics],

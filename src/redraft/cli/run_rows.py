@@ -14,7 +14,7 @@ from redraft.cli.sparkline import sparkline
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.core.result import ConvergenceReason
-from redraft.core.summary import render_score
+from redraft.core.summary import render_score, render_usd
 from redraft.core.texts import shortened
 from redraft.text.visible import visible
 
@@ -169,7 +169,7 @@ def first_to_best(record: RunRecord) -> str:
 def cost(usage: TokenUsage) -> str:
     """Render what something cost; `?` where that is not known."""
     known = usage.cost_usd
-    return "?" if known is None else f"${known:.4f}"
+    return "?" if known is None else render_usd(known)
 
 
 def when(at: datetime, now: datetime | None = None) -> str:

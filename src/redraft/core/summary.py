@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from redraft.core.usage import TokenUsage
     from redraft.core.version import ReflectionVersion
 
+LEAST_USD = 0.0001
+
 REASONS = {
     "quality_met": "the quality threshold was met",
     "max_iterations": "the maximum of revisions was reached",
@@ -51,10 +53,15 @@ def render_score(score: float | None) -> str:
 
 def render_usage(usage: TokenUsage) -> str:
     """Render tokens, calls and cost; what is not known is said to be so."""
-    cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    cost = "cost unknown" if usage.cost_usd is None else render_usd(usage.cost_usd)
     failed = f" ({usage.failed_requests} failed)" if usage.failed_requests else ""
     calls = "1 call" if usage.requests == 1 else f"{usage.requests} calls"
     return f"{usage.total_tokens:,} tokens in {calls}{failed}, {cost}"
+
+
+def render_usd(dollars: float) -> str:
+    """Render US dollars with four decimals; what is less than the last of them, but not free, says so."""
+    return f"${dollars:.4f}" if dollars == 0 or dollars >= LEAST_USD else f"<${LEAST_USD}"
 
 
 def _version_line(version: ReflectionVersion, is_best: bool) -> str:
