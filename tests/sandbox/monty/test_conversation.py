@@ -36,9 +36,9 @@ CALL = data(2, data(1, b"f"), number(4, 3))
 SYSTEM = data(3, number(1, 4), data(6, b"/etc/passwd"))
 
 
-def talk(source, *heard):
-    """Return what was said, as messages, and the answer."""
-    conversation = MONTY.converse(Script("python", source, {"output": 1}, LIMITS))
+def talk(source, *heard, names=None):
+    """Return what was said each time, and the answer."""
+    conversation = MONTY.converse(Script("python", source, names or {"output": 1}, LIMITS))
     said = [next(conversation)]
     try:
         for message in heard:
@@ -64,14 +64,24 @@ def test_a_script_that_assigns_takes_one_request_and_no_more():
     assert said[1:] == [b""] * 4
 
 
-def test_any_other_value_is_given_back_unread():
-    value = data(6, number(1, 1), data(2, b"\xff no message at all"))
-    said, answer = talk("[1]", OK, value, LOOKUP, completed(b"[1]"))
+UNREAD = b"\xff no message at all"
+
+
+def test_any_other_value_is_handed_back_unread():
+    said, answer = talk("[1]", OK, data(6, number(1, 1), data(2, UNREAD)), completed(b"[1]"))
     assert answer["value"] == "[1]"
     (asked,) = messages(said[2])
     assert b"json.dumps(result" in asked
-    assert said[3] == protocol.this_is(value[2:])
-    assert b"\xff no message at all" in said[3]
+    assert data(2, data(1, b"result"), number(2, 1)) + data(3, UNREAD) in asked
+
+
+def test_a_script_that_may_have_a_result_is_asked_for_it_first():
+    for source, names in (("results", {}), ("[1]", {"result": 1})):
+        value = data(6, number(1, 1), data(2, UNREAD))
+        said, answer = talk(source, OK, value, LOOKUP, completed(b"[1]"), names=names)
+        assert answer["value"] == "[1]"
+        assert UNREAD not in said[2]
+        assert list(messages(said[3])) == [data(5, data(1, UNREAD), number(2, 1))]
 
 
 def test_nothing_outside_is_there():

@@ -27,7 +27,7 @@ _LINES_BEFORE = 1
 _RESULT = b"\nimport json\njson.dumps(result, ensure_ascii=False, allow_nan=False)"
 _ASSIGNED = re.compile(r"^\s*result\s*=(?!=)", re.MULTILINE)
 _UNASSIGNED = "name 'result' is not defined"
-_NOT_TAKEN_BACK = "invalid name lookup result: "
+_NOT_TAKEN_BACK = ("invalid name lookup result: ", "invalid input type: ")
 
 
 def _greet() -> Conversation[str | None]:
@@ -37,8 +37,8 @@ def _greet() -> Conversation[str | None]:
 
 def _converse(script: Script) -> Conversation[Answer]:
     seen = [name for name in names_of(script) if name not in _MODULES and not iskeyword(name)]
-    text = as_json([script.names[name] for name in seen])
-    return _guarded(_run(script, seen, text))
+    names = as_json([script.names[name] for name in seen])
+    return _guarded(_run(script, seen, names))
 
 
 def _guarded(conversation: Conversation[Answer]) -> Conversation[Answer]:
@@ -48,31 +48,34 @@ def _guarded(conversation: Conversation[Answer]) -> Conversation[Answer]:
         raise SpoiledError(failure("script", f"got an answer that is none: {error}")) from error
 
 
-def _run(script: Script, seen: list[str], text: bytes) -> Conversation[Answer]:
+def _run(script: Script, seen: list[str], names: bytes) -> Conversation[Answer]:
     """Run a script and return its value: `result` if it was assigned, what it returned, its last expression.
 
     The value is written as JSON inside, and nothing but text is read out here. Where `result` is assigned
-    and nothing returned, that is a part of the script. Otherwise a second request asks for `result`; when
-    there is none, the interpreter is given its own value of the first one back, as it came.
+    and nothing returned, that is a part of the script. Otherwise a second request asks for `result`, which
+    is the value that came of the first, handed back as it came, unless the script has one of its own.
     """
     code, at_once = _code(script.source, tuple(seen))
-    carrier = seen[0].encode() if seen else b""
+    carrier, given = (seen[0].encode(), protocol.text(names)) if seen else (b"", protocol.NO_VALUE)
     printed = _Printed(script.limits)
     opened = protocol.configure(script.limits)
-    kind, said = yield from _turn(opened + protocol.feed(code, carrier, text), printed)
+    kind, said = yield from _turn(opened + protocol.feed(code, carrier, given), printed)
     if kind is Kind.ERROR:
         return _failure(script, Raised.of(said), printed)
     if not at_once:
-        kind, said = yield from _turn(protocol.feed(_RESULT), printed, result=said)
+        value = protocol.value_of(said)
+        may_have_one = "result" in script.source or "result" in seen
+        asked = protocol.feed(_RESULT) if may_have_one else protocol.feed(_RESULT, b"result", value)
+        kind, said = yield from _turn(asked, printed, result=value)
         if kind is Kind.ERROR:
             return _unwritten(script.limits, Raised.of(said))
-    value, most = protocol.text_of(said), script.limits.result_chars
-    if len(value) > most:
+    text, most = protocol.text_of(said), script.limits.result_chars
+    if len(text) > most:
         return failure(
             "script",
-            f"gave a result that is too large: {len(value):,} characters of JSON, and {most:,} are allowed",
+            f"gave a result that is too large: {len(text):,} characters of JSON, and {most:,} are allowed",
         )
-    return {"value": value, "printed": printed.text}
+    return {"value": text, "printed": printed.text}
 
 
 @lru_cache(64)
@@ -88,7 +91,7 @@ def _code(source: str, seen: tuple[str, ...]) -> tuple[bytes, bool]:
 
 
 def _turn(
-    said: bytes, printed: _Printed, result: bytes | None = None
+    said: bytes, printed: _Printed, result: protocol.Value | None = None
 ) -> Generator[bytes, bytes, tuple[Kind, bytes]]:
     """Say something and hear all that comes of it; the script finds nothing outside but a `result`."""
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from redraft.sandbox.inside.frames import framed
 from redraft.sandbox.monty.protobuf import all_in, data, data_in, fields, number, number_in, text_in
@@ -23,9 +23,14 @@ _VERSION = 5
 
 _RECURSION = 500
 _CONFIGURE, _FEED, _RESUME_CALL, _RESUME_LOOKUP, _RESET = 1, 3, 4, 5, 9
-_TEXT, _ARENA = 8, 2
+_TEXT = 8
 _ONE_VALUE = number(1, 1)
 _NO_SLEEP = data(5, data(3))
+
+Value: TypeAlias = tuple[bytes, int]
+"""Values as they travel, each with a place of its own, and the place of the one that is meant."""
+
+NO_VALUE: Value = (b"", 0)
 
 RESET = framed(data(_RESET))
 """Forget the script and all that it left."""
@@ -61,17 +66,25 @@ def configure(limits: Limits) -> bytes:
     return framed(data(_CONFIGURE, data(1, b"script.py"), bounds, number(9, _VERSION), data(11, _NO_SLEEP)))
 
 
-def feed(code: bytes, name: bytes = b"", text: bytes = b"") -> bytes:
-    """Return the request to run code, which sees a text under a name if there is one."""
-    if not name:
-        return framed(data(_FEED, data(1, code)))
-    arena = data(3, _ONE_VALUE, data(2, data(_TEXT, text)))
-    return framed(data(_FEED, data(1, code), data(2, data(1, name)), arena))
+def feed(code: bytes, name: bytes = b"", value: Value = NO_VALUE) -> bytes:
+    """Return the request to run code, which sees a value under a name if there is one."""
+    given = (data(2, data(1, name), number(2, value[1])), data(3, value[0])) if name else ()
+    return framed(data(_FEED, data(1, code), *given))
 
 
-def this_is(completed: bytes) -> bytes:
-    """Return the answer to a lookup that gives back the value of an event `COMPLETE`, unread."""
-    return framed(data(_RESUME_LOOKUP, data(1, data_in(completed, 2)), number(2, number_in(completed, 1))))
+def this_is(value: Value) -> bytes:
+    """Return the answer to an event `NAME_LOOKUP` that there is a value of that name."""
+    return framed(data(_RESUME_LOOKUP, data(1, value[0]), number(2, value[1])))
+
+
+def text(value: bytes) -> Value:
+    """Return a text in UTF-8 as a value."""
+    return _ONE_VALUE + data(2, data(_TEXT, value)), 0
+
+
+def value_of(completed: bytes) -> Value:
+    """Return the value of an event `COMPLETE`, unread."""
+    return data_in(completed, 2), number_in(completed, 1)
 
 
 def no_such_function(call: bytes) -> bytes:
@@ -99,14 +112,9 @@ def printed(event: bytes) -> str:
 
 def text_of(completed: bytes) -> str:
     """Return the text that is the value of an event `COMPLETE`; raises `ValueError` for another value."""
-    place, nodes = 0, list[bytes]()
-    for field, value in fields(completed):
-        if isinstance(value, int):
-            place = value
-        elif field == _ARENA:
-            nodes = all_in(value, 2)
-    if place < len(nodes):
-        for kind, text in fields(nodes[place]):
-            if kind == _TEXT and isinstance(text, bytes):
-                return text.decode()
-    raise ValueError("the value is no text")
+    arena, place = value_of(completed)
+    nodes = all_in(arena, 2)
+    texts = all_in(nodes[place], _TEXT) if place < len(nodes) else []
+    if not texts:
+        raise ValueError("the value is no text")
+    return texts[-1].decode()
