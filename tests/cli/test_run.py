@@ -137,6 +137,7 @@ def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state)
         (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
         (["-v", "a:={"], "-v a: this is no JSON"),
         (["-v", "a:=NaN"], "NaN is no JSON number"),
+        (["-v", "a:=[1e999]"], "1e999 is larger than a number can be"),
         (["-v", "a:=" + "[" * 100_000], "-v a: this is no JSON"),
         (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),
         (["-v", "a=@bytes"], "-v a: 'bytes' is not UTF-8 text."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -49,7 +50,12 @@ def _json(name: str, text: str) -> Any:
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is no JSON number")
 
+    def finite(word: str) -> float:
+        if isfinite(number := float(word)):
+            return number
+        raise ValueError(f"{word} is larger than a number can be")
+
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"-v {name}: this is no JSON: {error}. For a text, write {name}=TEXT.") from error
