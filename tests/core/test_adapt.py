@@ -81,6 +81,11 @@ def test_an_evaluation_is_taken_as_it_is():
     assert evaluation_of(evaluation) is evaluation
 
 
+def test_one_text_is_one_issue_and_one_suggestion():
+    evaluation = ReflectionEvaluation(0.1, issues="too long", suggestions="Cut it.")
+    assert (evaluation.issues, evaluation.suggestions) == ((Issue("too long"),), ("Cut it.",))
+
+
 def test_plain_strings_are_issues():
     evaluation = ReflectionEvaluation(0.1, issues=["a", Issue("b")], suggestions=["c"])
     assert evaluation.issues == (Issue("a"), Issue("b"))

@@ -31,11 +31,15 @@ issue_of = maker(Issue)
 
 
 def _issues(given: Iterable[object]) -> tuple[Issue, ...]:
-    values: tuple[Any, ...] = tuple(given)
+    values: tuple[Any, ...] = _several(given)
     for value in values:
         if not isinstance(value, Issue):
             return tuple(one if isinstance(one, Issue) else Issue(str(one)) for one in values)
     return values  # as nearly always
+
+
+def _several(given: Iterable[Any]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)  # one text, not its letters
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ class ReflectionEvaluation:
         if self.issues:
             self.issues = _issues(self.issues)
         if self.suggestions:
-            self.suggestions = tuple(self.suggestions)
+            self.suggestions = _several(self.suggestions)
 
     @property
     def unjudged(self) -> tuple[str, ...]:
