@@ -72,12 +72,13 @@ def fake(tmp_path, monkeypatch):
 def test_a_request_becomes_a_body_and_a_reply(fake):
     model, server = fake(lambda _: ["Hel", "lo"])
     schema = {"type": "object"}
-    reply = run_sync(model(asked(max_tokens=9, schema=schema)))
+    reply = run_sync(model(asked("hi \ud83c", max_tokens=9, schema=schema)))
     assert (reply.text, reply.finish_reason, reply.model) == ("Hello", "stop", "local:fake.gguf")
     used = reply.usage
     assert (used.input_tokens, used.output_tokens, used.cached_tokens, used.requests) == (7, 2, 3, 1)
     assert used.cost_usd == 0.0
     body = server.bodies[0]
+    assert body["messages"] == [{"role": "user", "content": "hi \ufffd"}]  # no encoding has half a character
     assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.0, 9, 0)
     assert body["response_format"]["json_schema"]["schema"] == schema
 
@@ -222,10 +223,11 @@ def test_a_forked_child_loads_the_weights_anew(fake, monkeypatch):
     assert server.loads == 2
 
 
-@pytest.mark.parametrize("option", ["threads", "context", "parallel"])
-def test_an_option_out_of_range_is_refused(option, fake):
-    with pytest.raises(ConfigError, match=f"{option} must be at least 1, got 0"):
-        fake(lambda _: ["x"], **{option: 0})
+@pytest.mark.parametrize("option", ["threads", "context", "parallel", "max_tokens"])
+@pytest.mark.parametrize("value", [0, 1.5, "2", None])
+def test_an_option_out_of_range_is_refused(option, value, fake):
+    with pytest.raises(ConfigError, match=f"{option} must be a whole number of at least 1, got {value!r}"):
+        fake(lambda _: ["x"], **{option: value})
 
 
 # From here on with real weights.

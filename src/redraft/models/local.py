@@ -8,11 +8,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.chat import ChatReply
-from redraft.core.errors import ConfigError, ModelError
+from redraft.core.check import check_count
+from redraft.core.errors import ModelError
 from redraft.core.usage import TokenUsage
 from redraft.models.engine import EngineOptions, engine_of
 from redraft.models.parse import alternatives_of, parsed_of
 from redraft.models.weights import weights_of
+from redraft.text.well_formed import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +52,7 @@ class LocalModel:
     ) -> None:
         counts = {"threads": threads, "context": context, "parallel": parallel, "max_tokens": max_tokens}
         for name, value in counts.items():
-            if value < 1:
-                raise ConfigError(f"LocalModel: {name} must be at least 1, got {value!r}.")
+            check_count(f"LocalModel: {name}", value, 1)
         self._options = EngineOptions(weights_of(source), threads, context, parallel)
         self._max_tokens = max_tokens
         self._seed = seed
@@ -72,7 +73,10 @@ class LocalModel:
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "messages": [
+                {"role": message.role, "content": well_formed(message.content)}
+                for message in request.messages
+            ],
             "temperature": request.temperature or 0.0,
             "seed": self._seed,
             "max_tokens": request.max_tokens or self._max_tokens,
