@@ -87,7 +87,17 @@ def test_retried_hears_of_each_failure():
     assert heard == [("step", 0.0), ("step", 0.0)]
 
 
-@pytest.mark.parametrize("options", [{"attempts": 0}, {"first_wait": -1}, {"longest_wait": -1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attempts": 0},
+        {"attempts": "3"},
+        {"first_wait": -1},
+        {"first_wait": None},
+        {"longest_wait": -1},
+        {"longest_wait": float("nan")},
+    ],
+)
 def test_retry_refuses_what_makes_no_sense(options):
     with pytest.raises(ConfigError):
         Retry(**options)

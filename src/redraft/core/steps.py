@@ -10,6 +10,7 @@ from time import perf_counter
 from types import NoneType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from redraft.core.check import check_count, is_number
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.events import StepFailed, StepFinished, StepStarted
 
@@ -73,10 +74,10 @@ class Retry:
     longest_wait: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigError(f"Retry: attempts must be at least 1, got {self.attempts!r}.")
-        if self.first_wait < 0 or self.longest_wait < 0:
-            raise ConfigError("Retry: waits must be at least 0 seconds.")
+        check_count("Retry: attempts", self.attempts, 1)
+        for name, wait in (("first_wait", self.first_wait), ("longest_wait", self.longest_wait)):
+            if not is_number(wait) or wait < 0:
+                raise ConfigError(f"Retry: {name} must be at least 0 seconds, got {wait!r}.")
 
     def wait_before(self, attempt: int, error: BaseException) -> float | None:
         """Return the seconds to wait before the try after `attempt` (1-based), or None to give up."""
