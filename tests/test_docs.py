@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import io
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,16 @@ def test_the_agent_in_cycles_runs(tmp_path):
 def test_the_settings_table_is_the_one_of_the_code():
     shown = README.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
     assert shown.strip() == settings_table()
+
+
+def test_the_floors_are_those_that_the_linter_holds():
+    rows = re.findall(r"^\| \d \| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ][0]
+    assert [re.findall(r"`(\w+)`", row) for row in rows] == [
+        layer.split(" | ") for layer in contract["layers"]
+    ]
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
