@@ -22,6 +22,77 @@ The recovery steps were: stop the loop, read the log, find the first error, mend
 commit 3b1f0a9c7d2e4f5a6b7c8d9e0f1a2b3c4d5e6f70 broke the build
 sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 integrity sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==
+msg_01XFDUDYJgAACzvnptvVoYEL stopped with end_turn
+resp_67ccd2bed1ec8190b14f964abc0542670bb6a6b452d3795b was incomplete
+thread_abc123XYZ789defGHI456jkl had no messages
+asst_AbCdEfGhIjKlMnOpQrStUvWx was deleted
+cus_NffrFeUfNV2Hib has no default payment method
+pi_3MtwBwLkdIwHu7ix28a3tqPa requires_action
+evt_1NG8Du2eZvKYlo2CUI79vXWy was retried three times
+build chunk-vendors.8f14e45fceea167a.js is 512 kB
+index-BQ4x9ZkL.js loaded in 31 ms
+styles__Button-sc-1x2y3z4-0 is not defined
+docker.io/library/python@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+go: github.com/stretchr/testify v1.9.0 h1:HtqpIVDClZ4nwg75+f6Lvsy/wHu+3BoSGCbBAcpTsTg=
+"integrity": "sha512-3DbS0bKQXYzv1Nl5xQm8t9FeqXjlUwfRQ+b5xXUiaTVTQWbRWvPCsKm9A9YmDQmzmGGzJbYRkqk1Oxqkq8ZQ=="
+_ZN4core9panicking5panic17h0123456789abcdefE at lib.rs:12
+_ZNSt6vectorIiSaIiEE9push_backEOi
+test_getElementsByTagName3And4ReturnsNothing FAILED
+test_that_getElementsByClassNameNS2AndTagName3Filter FAILED
+the primary key is user_id
+KeyError: 'key_data'
+session data: 12 rows were read
+token data types are checked first
+cookie data was too large (5 kB)
+password data is not kept
+client key data of 3 bytes is too short
+secret id was not given
+the secret_id is the second of two parts
+SecretId='prod/database/main' was not found
+routing_key: orders.created.eu
+routing_key='payment.failed' exchange='events'
+appid=com.example.app is not signed
+?appid=my-app-1&lang=en
+code verifier was missing from the request
+Authorization: Bearer <token>
+authorization: denied for group editors
+Authorization: Digest username="x", realm="y"
+Authorization header must start with Bearer
+GET /api/v1/verify/email-address-of-the-user 404
+/docs/login/how-to-sign-in-with-single-sign-on
+https://example.com/share/2024-quarterly-report-final-version
+/auth/callback returned 302
+/reset/password-form-is-not-shown-on-mobile
+Fernet key must be 32 url-safe base64-encoded bytes
+Fernet(key) raised ValueError
+hmac.new(key, message, "sha256") differs
+aes.new(key, AES.MODE_GCM)
+Client("https://example.com", "3.1.4")
+search("needle", "haystack of words")
+client("s3", "eu-west-1")
+12345 is your order number
+404 is your status code in the log
+500 is the code of the error
+3 is your best score
+It tried gpt-4o and then claude-3-5-sonnet
+tried again after 30s with backoff=2
+commit 9fceb02d0ae598e95dc970b74767f19372d61af8 (HEAD -> main, tag: v2.1.0)
+uuid 7f9c24e8-3b12-4fef-91e0-5f1d2c3b4a59 is no row of users
+ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4"
+nix store path /nix/store/4xw8n979xpivdc46a9ndcvyhwgif00hz-hello-2.12.1 is missing
+pip install torch==2.4.0+cu121 --index-url https://download.pytorch.org/whl/cu121
+k8s pod web-7d4b9c6f8d-x2x9z was evicted
+jobs-run-20240311T101500Z-abcdef12 took 3 h
+layer2_block3_conv1_weight has shape (64, 3, 3, 3)
+utf8mb4_0900_ai_ci is not a known collation
+CVE-2024-3094 affects xz 5.6.0
+error TS2345: Argument of type 'string' is not assignable to parameter of type 'number'
+llama-3.1-8b-instruct-Q4_K_M.gguf is 4.9 GB
+Qwen2.5-Coder-0.5B-Instruct-GGUF was loaded
+text-embedding-3-small has 1536 dimensions
+v1.public.api is deprecated
+sl.status was None
+pat-eu1 is a region
 chatcmpl-9vXkQ2bYw8LmN3pRt5uVx7zA finished with length
 request id req_011CSHoEeqs5C35K2UUqR7Fy
 call_9fJk2LmN3pRt5uVx7zA8bYw was refused

@@ -86,8 +86,8 @@ _PLAIN = re.compile(r"[a-z]{4,}|[A-Z]{4,}|(?=.*[A-Z])[A-Za-z]{2,}[A-Za-z_-]{2,}"
 _QUOTES = ('"', "'", "`")
 _SETTER = 24
 _TRAILING = ".,;:!?)]}*_\\"
-_KEY_FLAGS = ("--key", "-key", "--auth", "-auth")
-"""What a command is given under these is no hash, though it may look like one."""
+_KEYS = ("--key", "-key", "--auth", "-auth", "routing_key", "routingkey")
+"""What stands under these is no hash, though it may look like one."""
 _STOP_WORDS = word_set(
     "a an the is are was be been must should can cannot may not no to of for in on and or with "
     "without that this it your you we user if when please enter use field value do does did has have "
@@ -116,9 +116,9 @@ def assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
         strength = strength_of(name)
         if strength is Strength.WEAK and view.text[name_start - 1 : name_start] in ("?", "&"):
             strength = Strength.TOKEN  # what a web address carries under such a name opens something
-        if strength is Strength.NONE or name_start < done:
+        is_key = name.lower() in _KEYS
+        if (strength is Strength.NONE and not is_key) or name_start < done:
             continue
-        is_key = name.lower() in _KEY_FLAGS
         for value in _values(view, name_start, name_end):
             if is_secret_value(value, strength) or (is_key and is_long_hex(value.text)):
                 done = _whole(view, value)

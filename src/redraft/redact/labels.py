@@ -33,7 +33,9 @@ _TOKENS = word_set(
     "sharedaccesskey apisecret jsessionid phpsessid aspsessionid sessid connectsid"
 )
 _CODES = word_set("otp pin cvv cvc totp tan passkey mfa 2fa")
-_WEAK = word_set("key auth sig signature session sid cookie cookies csrf xsrf salt seed dsn code csrftoken")
+_WEAK = word_set(
+    "key auth sig signature session sid cookie cookies csrf xsrf salt seed dsn code csrftoken appid"
+)
 _OF_KEY = word_set(
     "api access secret private encryption signing auth authentication license master account storage "
     "subscription shared deploy webhook session client admin app application consumer service ssh gpg "
@@ -66,8 +68,10 @@ _NOT_FIRST = word_set(
     "max min num no n is has use need needs require requires total per next prev eos bos pad unk stop "
     "start end first last current input output completion public"
 )
+_PAIRS = (["code", "verifier"], ["secret", "id"])
+"""What is no secret by its last word alone."""
 _LONGEST = 100
-_ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd")
+_ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd", "storepass", "keypass")
 _TOKEN_ENDINGS = ("token", "apikey", "secretkey", "accesskey")
 _SPLIT = re.compile(r"2[fF][aA]|[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
 _KINDS = {
@@ -83,15 +87,18 @@ def strength_of(name: str) -> Strength:
     """Say how surely a name of a variable, key, flag, field or header stands for a secret."""
     # What is longer is no name.
     words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST else []
-    while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here")):
+    while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here", "data")):
         words.pop()
-    if not words or words[-1] in _NOT or words[0] in _NOT_FIRST:
+    is_pair = words[-2:] in _PAIRS
+    if not words or (words[-1] in _NOT and not is_pair) or words[0] in _NOT_FIRST:
         return Strength.NONE
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     is_password = last in _PASSWORDS or last.endswith(_ENDINGS)
-    if is_password or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw")):
+    if not is_pair and (
+        is_password or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw"))
+    ):
         return Strength.CODE if words[:2] == ["one", "time"] else Strength.PASSWORD
-    is_token = last in _TOKENS or last.endswith(_TOKEN_ENDINGS)
+    is_token = is_pair or last in _TOKENS or last.endswith(_TOKEN_ENDINGS)
     is_constant = name.isupper() and before not in _OF_LOOKUP
     is_key = last in ("key", "keys") and (before in _OF_KEY or (bool(before) and is_constant))
     if is_token or is_key or (last in ("session", "sid") and before in _OF_SESSION):

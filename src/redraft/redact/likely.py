@@ -47,6 +47,11 @@ _CALLS = (
     rf"(?i:[\"'][^\"'\n]*\b{_FIELD}[^\"'\n]*[\"'][ \t\])]*(?:\.\w+\(|,)[ \t]*{_QUOTED})",
     rf"(?i:\b(?:send_?line|send_?keys|write|input)\({_QUOTED}\)[^\n]*{_FIELD})",
     rf"(?i:[\[(][\"'][^\"'\n]+[\"'],[ \t]*{_QUOTED}[\])][^\n]*\b(?:login|log_?in|sign_?in|authenticate)\b)",
+    (
+        rf"(?i:\b(?:fernet|hmac\.new|aesgcm|aes\.new|chacha20poly1305|secretbox|\w*serializer)\([ \t]*"
+        rf"(?:key=)?b?{_QUOTED})"
+    ),
+    r"(?i:\b\w*(?:client|search)\([ \t]*[\"'][^\"'\n]+[\"'][ \t]*,[ \t]*[\"']([0-9a-f]{32,})[\"'])",
     r"(?i:\bauthorization\b[^\n]*\b(?:signature|response)=[\"']?([A-Za-z0-9+/=]{16,}))",
 )
 _TELLING = (
@@ -61,6 +66,10 @@ _CODES = (
     rf"(?i:\b(?:backup|recovery|scratch|2fa|otp|one-time)[ _-]?codes?{_BEHIND}"
     r"((?:[a-z0-9]{2,5}-?[0-9][a-z0-9]{2,5}[ ,;\n]+)+[a-z0-9]{2,5}-?[0-9][a-z0-9]{2,5})\b)"
 )
+_SENT = (
+    r"(?i:\b((?:[a-z]-)?\d{4,8})[ \t]is[ \t]your[ \t](?:[\w-]+[ \t]){0,4}"
+    r"(?:code|otp|pin|passcode|password)\b)"
+)
 _PHRASE = (
     rf"(?i:\b(?:seed|recovery|mnemonic|backup|wallet)[ _-]?(?:phrase|words)?{_BEHIND}"
     r"((?:[a-z]{3,8}[ ,\n]+){11,23}[a-z]{3,8})\b)"
@@ -70,7 +79,7 @@ _OF_SENTENCES = word_set(
     "the and that was with for from this are not you has have been which then when where"
 )
 _TRAILING = ".,;)'\""
-_ANY = (_LIKELY, _CODES, _PHRASE)
+_ANY = (_LIKELY, _CODES, _SENT, _PHRASE)
 
 
 def likely(view: View) -> Iterator[Found]:
@@ -83,8 +92,9 @@ def likely(view: View) -> Iterator[Found]:
         is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
         if looks_made(text) and not is_other and not is_phrase:
             yield Found(start, start + len(text), Kind.PASSWORD)
-    for span in spans(_CODES, view.data):
-        yield Found(*span, Kind.CODE)
+    for pattern in (_CODES, _SENT):
+        for span in spans(pattern, view.data):
+            yield Found(*span, Kind.CODE)
     for start, end in spans(_PHRASE, view.data):
         if not _OF_SENTENCES.intersection(view.text[start:end].lower().split()):
             yield Found(start, end, Kind.SECRET)

@@ -19,6 +19,15 @@ _ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://([^\s/@:\"'<>`]{0,128})(:?)"
 _TO_END = r"[^\s\"'<>`]{1,256}"
 _PORT = r"\d{1,5}(?:[/?#]|\z)"
 _SCHEME = r"(?i:\b(?:bearer|basic|token|apikey|bot|negotiate|digest)[ \t]{1,4}([A-Za-z0-9+/=._~-]{8,}))"
+# Whatever the scheme is called.
+_HEADER = (
+    r"(?i:\bauthorization)[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?[A-Z][A-Za-z-]{1,20}[ \t]{1,4}"
+    r"([A-Za-z0-9+/=._~-]{16,})"
+)
+_LINK = (
+    r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password|recover"
+    r"|verify|confirm|activate|setup)/)([A-Za-z0-9_-]{20,})"
+)
 # A word of a command line that is no option.
 _SAID = r"[\"']?([^\s\"'-][^\s\"']{2,128})"
 # The second text of two: the first names who it is.
@@ -63,7 +72,7 @@ _PROSE = (
 )
 _TRAILING = ".,;)'\""
 _COOKIE = r"(?i:\b(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([^\s=;\"']{1,64}=[^\r\n\"']+))"
-_ANY = (_ADDRESS, _SCHEME, _GIVEN, _PROSE, _COOKIE)
+_ANY = (_ADDRESS, _SCHEME, _HEADER, _LINK, _GIVEN, _PROSE, _COOKIE)
 
 
 def logins(view: View) -> Iterator[Found]:
@@ -71,10 +80,7 @@ def logins(view: View) -> Iterator[Found]:
     if not has_any(_ANY, view.data):
         return
     yield from _in_addresses(view)
-    for start, end in spans(_SCHEME, view.data):
-        text = view.text[start:end].rstrip(".")
-        if _is_credential(text):
-            yield Found(start, start + len(text), Kind.TOKEN)
+    yield from _in_headers_and_links(view)
     for start, end in spans(_GIVEN, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
         if text and not is_placeholder(text) and not text.isdigit() and not is_code(text):
@@ -86,6 +92,17 @@ def logins(view: View) -> Iterator[Found]:
     for start, end in spans(_COOKIE, view.data):
         if any(looks_made(pair.partition("=")[2].strip()) for pair in view.text[start:end].split(";")):
             yield Found(start, end, Kind.COOKIE)
+
+
+def _in_headers_and_links(view: View) -> Iterator[Found]:
+    for pattern in (_SCHEME, _HEADER):
+        for start, end in spans(pattern, view.data):
+            text = view.text[start:end].rstrip(".")
+            if _is_credential(text):
+                yield Found(start, start + len(text), Kind.TOKEN)
+    for start, end in spans(_LINK, view.data):
+        if looks_random(view.text[start:end]):
+            yield Found(start, end, Kind.TOKEN)
 
 
 def _in_addresses(view: View) -> Iterator[Found]:

@@ -34,14 +34,20 @@ _AS_BARE = (
 
 
 # Letters of both cases with digits between them, alone: no word, hash or number looks like that.
-_ALONE = re.compile(rb"\b[A-Za-z0-9]{24,}\b")
+_ALONE = re.compile(rb"(?<![A-Za-z0-9])[A-Za-z0-9]{24,}(?![A-Za-z0-9])")
 _JOINS = "_-+/=.~%@"
 """What makes a token part of something longer: an id with a prefix, a path, data in Base64."""
 _DATA = ";base64,"
 _LINE = 60
 _LONGEST_ALONE = 120
 _FEWEST_DIGITS = 2
+_SHARE_OF_DIGITS = 0.08
 _WORD_IN = re.compile(r"[a-z]{6}|[A-Z]{6}")
+_LONG_WORD_IN = re.compile(r"[a-z]{8}|[A-Z]{8}")
+# Behind a prefix: the ids of requests, calls and objects look the same, and are shorter than keys are.
+_KEY = 32
+_PREFIX = re.compile(r"(?<![\w/+.~%@-])(?!sha\d)[A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2}[_-]$")
+_LONGEST_PREFIX = 40
 
 
 def nearby(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
@@ -62,6 +68,8 @@ def nearby(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
         is_joined = any(char in _JOINS for char in beside) or _is_data(view.text, start, end)
         if not is_joined and len(text) <= _LONGEST_ALONE and looks_random(text) and _is_mixed(text):
             yield Found(start, end, Kind.SECRET)
+        elif len(text) >= _KEY and (prefix := _prefix(view.text, start, end)):
+            yield Found(start - len(prefix), end, Kind.API_KEY)
     for pattern in (_AS, _AS_BARE) if has_any((_AS, _AS_BARE), view.data) else ():
         for start, end in spans(pattern, view.data):
             text = view.text[start:end]
@@ -75,11 +83,23 @@ def _is_data(text: str, start: int, end: int) -> bool:
     return is_line or text[max(0, start - len(_DATA)) : start] == _DATA
 
 
+def _prefix(text: str, start: int, end: int) -> str:
+    """Return what says whose key stands there, as `acme_` or `acme-key-` do; empty where that is no key."""
+    if text[start - 1 : start] not in ("_", "-") or text[end : end + 1] in tuple(_JOINS):
+        return ""
+    found = _PREFIX.search(text[max(0, start - _LONGEST_PREFIX) : start])
+    is_key = found is not None and looks_random(text[start:end]) and _is_mixed(text[start:end])
+    return found[0] if found is not None and is_key else ""
+
+
 def _is_mixed(text: str) -> bool:
     """Say whether letters of both cases and digits are mixed so well that no words can be in it."""
     digits = sum(map(str.isdigit, text))
-    kinds = any(map(str.isupper, text)) and any(map(str.islower, text)) and digits >= _FEWEST_DIGITS
-    return kinds and _WORD_IN.search(text) is None
+    if digits < _FEWEST_DIGITS or text.isupper() or text.islower():
+        return False
+    # In a long one six letters of a case follow one another by chance; a name made of words has few digits.
+    is_long = len(text) >= _KEY and digits >= _SHARE_OF_DIGITS * len(text)
+    return (_LONG_WORD_IN if is_long else _WORD_IN).search(text) is None
 
 
 def _regions(view: View, named: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -33,8 +33,11 @@ _SHAPES = (
     r"\bxox[a-z]-[A-Za-z0-9-]{10,}|\bxoxe\.xox[a-z]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{10,}",  # Slack
     r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_+-]{16,}",
     r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}",
+    r"hooks\.zapier\.com/hooks/catch/\d+/\w{6,}|hook\.[\w.]{0,20}make\.com/\w{20,}",
+    r"maker\.ifttt\.com/trigger/[^\s\"'<>/]{1,80}/(?:json/)?with/key/[\w-]{16,}",
+    r"webhook\.office\.com/webhookb2/[0-9a-f@-]{60,}/IncomingWebhook/[\w/-]{30,}",
     rf"\b[MNO]{_W}{{23,27}}\.{_W}{{6,7}}\.{_W}{{27,40}}",  # Discord
-    rf"\b\d{{8,10}}:A[A-H]{_W}{{32,35}}",  # Telegram
+    rf"(?:\b|bot)\d{{8,10}}:A[A-Za-z]{_W}{{32,35}}",  # Telegram
     rf"\bhf_{_A}{{20,}}|\bapi_org_{_A}{{20,}}",  # Hugging Face
     rf"\bnpm_{_A}{{30,}}",
     rf"\bpypi-AgE{_W}{{16,}}",
@@ -45,7 +48,7 @@ _SHAPES = (
     r"\bdapi[a-f0-9]{32}(?:-\d)?",  # Databricks
     (
         rf"\b(?:gsk|r8|tgp_v1|fw|csk|jina|vercel_blob_rw|sntry[su]|lin_api|rubygems|sbp|ntn|figd|glsa|glc"
-        rf"|pscale_tkn|pscale_pw)_{_W}{{20,}}"
+        rf"|pscale_tkn|pscale_pw|cfut|cfat|nfp|vc[pkart]|sg[pd]|zpka|CCIPAT|CCIPRJ|bkua)_{_W}{{20,}}"
     ),
     (
         rf"\b(?:xai|pplx|nvapi|tvly|fc|PMAK|NRAK|CFPAT|rnd|bkua|dckr_pat|exa|voy|pa|re)-{_W}{{24,}}"
@@ -53,6 +56,13 @@ _SHAPES = (
     ),
     r"\blsv2_(?:pt|sk)_[a-f0-9_]{32,}",
     rf"\bsq0[a-z]{{3}}-{_W}{{20,}}|\bEAA[A-Za-z0-9]{{40,}}",  # Square, Meta
+    rf"\btskey-[a-z]{{2,12}}-{_W}{{16,}}|\bpat-[a-z]{{2}}\d-{_W}{{30,}}",  # Tailscale, HubSpot
+    rf"\bFLW(?:SEC|PUB)K(?:_TEST)?-{_A}{{24,}}|\brzp_(?:live|test)_{_A}{{14}}",  # Flutterwave, Razorpay
+    r"\bLTAI[A-Za-z0-9]{12,26}\b|\bAKID[A-Za-z0-9]{28,36}\b",  # Alibaba, Tencent
+    rf"\bsq[apu]_[0-9a-f]{{40}}|\bpat{_A}{{14}}\.[0-9a-f]{{64}}|\b4/0A{_W}{{30,}}",  # Sonar, Airtable, Google
+    r"\baccess-(?:sandbox|development|production)-[0-9a-f-]{36}",  # Plaid
+    rf"\b[xyz]prv{_A}{{100,}}|\bnsec1{_A}{{58}}",  # keys of wallets
+    rf"\bsl\.{_W}{{60,}}|\bv[1-4]\.(?:local|public)\.{_W}{{40,}}",  # Dropbox, PASETO
     rf"\bhv[sbr]\.{_W}{{20,}}|\bs\.{_A}{{24}}\b",  # Vault
     r"\bATATT3[A-Za-z0-9_=-]{30,}|\bATCTT3[A-Za-z0-9_=-]{30,}",  # Atlassian
     rf"\b{_A}{{14}}\.atlasv1\.{_W}{{40,}}",  # Terraform
