@@ -27,12 +27,13 @@ class Problem:
     """Name a lesson that a person should look at, and say why.
 
     `broken`: its file can't be understood; `duplicate`: it says what another says; `hidden`: it is put before
-    nobody, for it is in quarantine, retired or superseded.
+    nobody, for it is in quarantine, retired or superseded. `other` is the lesson that a duplicate repeats.
     """
 
     id: str
     what: Literal["broken", "duplicate", "hidden"]
     why: str
+    other: str = ""
 
 
 class Upkeep:
@@ -168,5 +169,5 @@ def _duplicates(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     for number, (one, words) in enumerate(known):
         for other, others in known[:number]:
             if one.kind == other.kind and overlap(words, others) >= NEARLY:
-                yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.")
+                yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.", other.id)
                 break
