@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -176,6 +177,26 @@ def test_a_lesson_is_approved_rated_reworded_and_retired(opened, project):
     page.get_by_role("button", name="Retire").click()
     page.get_by_text("Hidden: the shop is closed").wait_for()
     assert the_lesson(project, "stranger").status == "retired"
+
+
+def test_two_lessons_are_merged_with_the_keyboard_alone(opened, project):
+    folder = LessonFolder(project / "memory", "stranger")
+    first = the_lesson(project, "stranger")
+    folder.write(replace(first, status="active"))
+    second = folder.add(replace(first, id="", status="active", summary="Order tea"))
+    page = opened("lessons?agent=stranger")
+    page.get_by_text("It says nearly what").wait_for()
+    button = page.get_by_role("button", name="Merge")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if button.evaluate("button => button === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    page.get_by_text("One was made of both").wait_for()
+    page.get_by_role("cell", name="✗ superseded").wait_for()
+    assert {folder.read(one.id).status for one in (first, second)} == {"active", "superseded"}
+    folder.path_of(second.id).unlink()
+    folder.write(first)
 
 
 def test_a_rule_is_made_permanent(opened, project):

@@ -103,6 +103,42 @@ def test_what_came_with_a_lesson_goes_when_it_is_retired(memory):
     assert "Hidden: outdated" in Seen(read(of).text).words
 
 
+def test_two_lessons_that_say_the_same_become_one(memory):
+    filed = lessons_of(memory)
+    of, other = filed["double"], filed["active"]
+    page = Seen(read(of).text)
+    assert ("value", other.id) in page.attributes
+    assert ("action", f"/lessons/{of.id}/merge") in Seen(pages(MemoryStore()).get("/lessons").text).attributes
+    answer = change(of, "merge", other=other.id)
+    assert answer.json() == {
+        "happened": f"One was made of both: {of.id} stays as it is worded, and takes the place of the other."
+    }
+    assert (now(memory, of).status, now(memory, other).status) == ("active", "superseded")
+    assert now(memory, other).superseded_by == of.id
+    assert now(memory, of).confidence > of.confidence
+
+
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        ("{of}", 400),
+        ("", 404),
+        ("none", 404),
+        ("another/2026-11-20-exporting-orders", 404),
+        ("../../etc/passwd", 404),
+        ("rules", 404),
+        (3, 400),
+        (None, 400),
+    ],
+)
+def test_what_cant_be_merged_stays_as_it_is(memory, other, status):
+    filed = lessons_of(memory)
+    of = filed["double"]
+    answer = change(of, "merge", other=other.format(of=of.id) if isinstance(other, str) else other)
+    assert (answer.status_code, "error" in answer.json()) == (status, True), answer.text
+    assert now(memory, of) == of
+
+
 def test_what_a_person_says_counts_at_once(memory):
     of, store = lessons_of(memory)["active"], MemoryStore()
     client, _ = guarded(store)

@@ -42,8 +42,9 @@ class Said:
 class LessonView:
     """Hold a lesson with what came with it, or the `problem` of its file where that is broken.
 
-    `kept` are those of its runs that have a page. `mark` tells its file from any other. `is_editable` says
-    that all it says can be shown, so that nothing is lost when that is written back.
+    `doubles` says that it repeats another one, `other` is which. `kept` are those of its runs that have a
+    page. `mark` tells its file from any other. `is_editable` says that all it says can be shown, so that
+    nothing is lost when that is written back.
     """
 
     id: str
@@ -56,6 +57,7 @@ class LessonView:
     lesson: Lesson | None = None
     said: tuple[Said, ...] = ()
     doubles: str = ""
+    other: str = ""
     rules: tuple[Rule, ...] = ()
     playbooks: tuple[Playbook, ...] = ()
     mark: str = ""
@@ -79,6 +81,7 @@ async def lesson(asked: Asked) -> LessonView:
         found = await asyncio.to_thread(folder.read_entry, entry)
     except StoreError as error:
         problem = str(error)
+    double = next((one for one in shelf.problems if (one.id, one.what) == (entry.id, "duplicate")), None)
     runs = {use.run_id for use in latest} | ({found.source} if found else set[str]())
     said = () if found is None else _said(found)
     view = LessonView(
@@ -91,7 +94,8 @@ async def lesson(asked: Asked) -> LessonView:
         uses.chronicle.is_whole,
         found,
         said,
-        next((one.why for one in shelf.problems if (one.id, one.what) == (entry.id, "duplicate")), ""),
+        "" if double is None else double.why,
+        "" if double is None else double.other,
         tuple(rule for rule in shelf.rules if rule.source == entry.id),
         tuple(one for one in shelf.playbooks if one.lesson == entry.id),
         problem=problem,
@@ -161,6 +165,18 @@ async def _retire(wanted: Wanted) -> str:
     return await _with(wanted, retire)
 
 
+async def _merge(wanted: Wanted) -> str:
+    agent = wanted.path["agent"]
+    name = wanted.text("other").strip().removeprefix(f"{agent}/")
+    _, other = await _entry(wanted.project, {"agent": agent, "name": name})
+
+    async def merge(lessons: Lessons, lesson_id: str) -> str:
+        kept = await lessons.merge([lesson_id, other.id])
+        return f"One was made of both: {kept.id} stays as it is worded, and takes the place of the other."
+
+    return await _with(wanted, merge)
+
+
 async def _rate(wanted: Wanted) -> str:
     how = wanted.text("how")
     if how not in ("helped", "hurt"):
@@ -193,6 +209,7 @@ PAGE = Page(PATH, "lesson.html", lesson, _document)
 CHANGES = (
     Change(f"{PATH}/approve", _approve),
     Change(f"{PATH}/retire", _retire),
+    Change(f"{PATH}/merge", _merge),
     Change(f"{PATH}/rate", _rate),
     Change(f"{PATH}/edit", _edit),
 )

@@ -33,7 +33,7 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class LessonRow:
-    """Hold a lesson as the table has it; `doubles` says which other one it repeats."""
+    """Hold a lesson as the table has it; `doubles` says that it repeats another one, `other` is which."""
 
     id: str
     kind: str
@@ -47,6 +47,7 @@ class LessonRow:
     counters: Counters
     archived: bool
     doubles: str
+    other: str
     whole: Lesson | None = None
     """The lesson itself, where all of it is wanted."""
 
@@ -138,7 +139,7 @@ def _rows(asked: Asked, wanted: Filter, shelf: Shelf) -> tuple[tuple[LessonRow, 
     if wanted.before and all(one.id != wanted.before for one in found):
         raise NotFoundError(f"There is no lesson {wanted.before!r} here, before which others could be.")
     page = list(islice(filter(wanted.admits, found), MOST + 1))
-    doubles = {one.id: one.why for one in shelf.problems if one.what == "duplicate"}
+    doubles = {one.id: one for one in shelf.problems if one.what == "duplicate"}
     rows = tuple(
         LessonRow(
             one.id,
@@ -152,7 +153,8 @@ def _rows(asked: Asked, wanted: Filter, shelf: Shelf) -> tuple[tuple[LessonRow, 
             one.confidence,
             asked.project.lesson_uses.counters(one.id),
             one.id in shelf.archived_ids,
-            doubles.get(one.id, ""),
+            doubles[one.id].why if one.id in doubles else "",
+            doubles[one.id].other if one.id in doubles else "",
             one if asked.whole else None,
         )
         for one in page[:MOST]
