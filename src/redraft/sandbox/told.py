@@ -33,7 +33,7 @@ def outcome_of(title: str, answer: Mapping[str, Any]) -> ScriptOutcome:
             value = json.loads(answer["value"])
         except (ValueError, TypeError, RecursionError) as error:  # such as a number of too many digits
             raise ScriptError(f"The {title} script gave a result that is no JSON: {error}.") from error
-        if is_too_deep(value):
+        if len(answer["value"]) > DEPTH and is_too_deep(value):  # each level takes a bracket at least
             raise ScriptError(
                 f"The {title} script gave a result that is too deep: {DEPTH} levels are allowed."
             )

@@ -78,7 +78,7 @@ def _run(script: Script, seen: list[str], names: bytes) -> Conversation[Answer]:
     return {"value": text, "printed": printed.text}
 
 
-@lru_cache(64)
+@lru_cache(16)
 def _code(source: str, seen: tuple[str, ...]) -> tuple[bytes, bool]:
     """Return a script as it is run, and whether it gives its result by itself.
 
