@@ -94,7 +94,8 @@ def test_what_came_after_the_best_version_is_told():
         ([run("a"), run("b", reason=None)], "Not counted yet: 1 at work."),
         ([run("a"), run("b", reason=None, process=GONE)], "Not counted yet: 1 interrupted."),
         ([run("a"), run("b", parent="x")], "1 inside others"),
-        ([], "No run of this time has ended."),
+        ([run("a", reason=None)], "No run of this time has ended."),
+        ([], "No run that has ended is kept here yet."),
     ],
 )
 def test_what_is_not_known_is_said(runs, told):
@@ -107,6 +108,11 @@ def test_what_is_not_known_is_said(runs, told):
 )
 def test_what_can_be_left_out(query, runs):
     assert read(run("a"), run("b", parent="a"), query=query)["total"]["runs"] == runs
+
+
+def test_where_nothing_was_spent_the_page_says_what_to_run():
+    for query in ("", "?days=7", "?days=all"):
+        assert "redraft demo" in Seen(pages(MemoryStore()).get(f"/spend{query}").text).words
 
 
 def test_an_unknown_period_is_named():

@@ -59,6 +59,8 @@ class SpendView:
     inner_runs: int
     at_work: int
     interrupted: int
+    kept: int
+    """How many runs there are, of any time; as far as they were looked through."""
     read: int | None
     """How many runs were looked through until now, where not all were yet."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
@@ -98,6 +100,7 @@ async def spend(asked: Asked) -> SpendView:
         sum(sums.whole.runs for (_, is_inner), sums in days.items() if is_inner),
         len(unended) - interrupted,
         interrupted,
+        len(entries),
         None if ledger.is_whole else len(entries),
     )
 
