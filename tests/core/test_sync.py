@@ -32,3 +32,18 @@ def test_errors_come_through():
     with pytest.raises(ValueError, match="error"):
         run_sync(work("error"))
     assert variable.get() == "error"
+
+
+def test_inside_a_callback_and_while_a_task_that_was_cancelled_tidies_up():
+    found = []
+
+    async def main():
+        asyncio.get_running_loop().call_soon(lambda: found.append(run_sync(work("callback"))))
+        try:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            found.append(run_sync(asyncio.sleep(0.3, "tidied")))  # longer than the wait looks up
+
+    asyncio.run(main())
+    assert found == ["callback", "tidied"]

@@ -710,13 +710,15 @@ async def generate(prompt):
 async def cell():  # what a notebook does: sync code inside a loop that runs
     reflect_sync("W.", generate=generate, evaluate=bool)
 
-asyncio.new_event_loop().run_until_complete(cell())
 """
 
 
-def test_an_interrupt_reaches_the_run_in_the_other_thread():
+@pytest.mark.parametrize(
+    "begin", ["asyncio.new_event_loop().run_until_complete(cell())", "asyncio.run(cell())"]
+)
+def test_an_interrupt_reaches_the_run_in_the_other_thread(begin):
     with subprocess.Popen(
-        [sys.executable, "-c", NESTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", NESTED + begin], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:
         assert child.stdout.readline() == b"started\n"
         child.send_signal(signal.SIGINT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 T = TypeVar("T")
+
+LOOKS_UP = 0.2
+"""Seconds after which whoever waits looks whether it is still to wait."""
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -46,11 +49,28 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
     with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
         running = pool.submit(_run, main(), context)
         try:
+            _wait_for(running)
             return running.result()
-        except KeyboardInterrupt:  # it reached this thread; the one that works must hear of it
+        except (
+            KeyboardInterrupt,
+            asyncio.CancelledError,
+        ):  # it came here; the one that works must hear of it
             loop, task = started.result()
-            loop.call_soon_threadsafe(task.cancel)
+            if not running.done():
+                loop.call_soon_threadsafe(task.cancel)
             raise
+
+
+def _wait_for(running: Future[Any]) -> None:
+    """Block until something is done; raises `CancelledError` when the task that waits here is to end.
+
+    `asyncio.run` answers Ctrl-C by cancelling its task, which learns nothing of it while it blocks.
+    """
+    waiting = asyncio.current_task()  # None in a mere callback, which nobody cancels
+    asked_before = waiting.cancelling() if waiting else 0  # as where a task that was cancelled tidies up
+    while not wait((running,), LOOKS_UP).done:
+        if waiting and waiting.cancelling() > asked_before:
+            raise asyncio.CancelledError
 
 
 def _in_event_loop() -> bool:
