@@ -310,6 +310,22 @@ def test_a_check_runs_no_code(project, code):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+def away(state):
+    raise ModelError("away \x1b[31m")
+
+
+def test_nothing_of_a_file_acts_on_the_terminal(project):
+    action("mine")(away)
+    nodes = '- {name: "n \\e[31m", run: return 1}\n- {name: "m\\nm", uses: mine, with: {}}\n'
+    (project / "w.yaml").write_text('name: "w \\e]0;x\\a"\nnodes:\n' + nodes)
+    for words in (["--check"], []):
+        result = redraft("run", "w.yaml", *words)
+        assert "\x1b" not in result.output
+        assert r"\x1b" in result.output
+    assert result.stderr.splitlines()[0] == r"n \x1b[31m  done"
+    assert r"away \x1b[31m" in result.stderr
+
+
 def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
     asked = []
     monkeypatch.setattr("redraft.cli.run_ready.model_of", lambda given, _settings=None: asked.append(given))

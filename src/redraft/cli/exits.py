@@ -107,5 +107,6 @@ def tell_error(error: Exception, *, debug: bool) -> ExitCode:
 
 def _tell(message: str) -> None:
     from redraft.cli.withheld import withheld
+    from redraft.text.visible import visible
 
-    sys.stderr.write(f"{withheld(message)}\n")
+    sys.stderr.write(f"{visible(withheld(message))}\n")

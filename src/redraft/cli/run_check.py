@@ -13,6 +13,7 @@ from redraft.cli.run_code import read_code
 from redraft.cli.show import QUIET
 from redraft.models.nearest import EXTRAS
 from redraft.sandbox.inline import INTERPRETERS
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,10 +61,10 @@ def _table(found: Ready, used: dict[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=QUIET)
     table.add_column()
-    table.add_row("ok", f"{found.file}: {used['name']}, {nodes}")
+    table.add_row("ok", visible(f"{found.file}: {used['name']}, {nodes}"))
     for name in ("models", "actions", "code", "extras"):
         if used[name]:
-            table.add_row(name, ", ".join(used[name]))
+            table.add_row(name, visible(", ".join(used[name])))
     if used["env"]:
         said = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
         table.add_row("env", ", ".join(said))

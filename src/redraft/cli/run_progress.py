@@ -9,6 +9,8 @@ from rich.text import Text
 from redraft.cli.progress import Progress
 from redraft.cli.show import BAD, GOOD, QUIET
 from redraft.cli.warned import Warnings
+from redraft.core.texts import shortened
+from redraft.text.visible import visible
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.node_outcome import NodeOutcome
 
@@ -33,7 +35,7 @@ class WorkflowProgress:
         self.run_id = ""
         self.last: Any = None
         self._console = console
-        self._width = min(LONGEST_LABEL, max(map(len, nodes)))
+        self._width = min(LONGEST_LABEL, max(len(visible(node)) for node in nodes))
         self._inside = Progress(console)
         self._warnings = Warnings(console)
 
@@ -72,7 +74,7 @@ class WorkflowProgress:
         self._console.show(Text.assemble(self._label(event.node), "  ", said))
 
     def _label(self, node: str) -> str:
-        shown = node if len(node) <= self._width else f"{node[: self._width - 3]}..."
+        shown = shortened(visible(node), self._width)
         return f"{shown:<{self._width}}"
 
 
