@@ -48,6 +48,7 @@ BIG = ChatReply("aab", usage=TokenUsage(input_tokens=900, output_tokens=200, req
     ("replies", "words", "code", "stdout"),
     [
         (["b", "bb", "bbb"], ["--max-iterations", "2"], 1, "ab\n"),
+        (["aaa"], ["-o", "-"], 0, "aaa\n"),
         ([BIG], ["--budget-tokens", "1000"], 3, "ab\n"),
         ([BIG], ["--budget-usd", "0.4"], 3, "ab\n"),
         ([ModelError("The provider is away.")], [], 4, "ab\n"),

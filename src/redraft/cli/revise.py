@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (Typer reads the annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -29,7 +29,10 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
     events: options.Events = None,
@@ -48,6 +51,8 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         from redraft.cli.watching import watched
         from redraft.loop.pattern import ReflectionPattern
 
+        if output == Path("-"):  # stdout, as '-' is stdin for the draft
+            output = None
         if output is not None:
             check_output(output, force=force)
         draft, given = material(file, criteria)
