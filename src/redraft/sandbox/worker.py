@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -110,9 +108,8 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Kill the process and all that it started, bury it, and let go of its pipes."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the process, bury it, and let go of its pipes."""
+        self._process.kill()  # does nothing to one that is buried: its number may be another's by now
         self._process.wait()
         self._close()
 
