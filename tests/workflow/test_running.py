@@ -106,6 +106,7 @@ ABC = "- {{name: a, run: return 1{}}}\n- {{name: b, run: return 1{}}}\n- {{name:
         (", max_visits: 2", ", max_visits: 3, goto: a", ", goto: b", "ababcbc"),
         (", max_visits: 2", "", ", goto: [{to: a}, {to: end}]", "abcabc"),
         (", when: false, max_visits: 2, goto: c", "", "", "bc"),
+        (", when: false, max_visits: 3", ", goto: a", "", "bbbc"),
     ],
 )
 def test_gotos(a, b, c, nodes):
@@ -130,6 +131,11 @@ def test_on_error_goes_back_as_often_as_the_bound_says():
     with pytest.raises(ValueError, match="boom") as caught:
         ran(text, actions={"fail": failing})
     assert caught.value.__notes__ == ["workflow, line 4, node 'm'"]
+
+
+def test_a_condition_that_fails_goes_back_as_often_as_the_bound_says():
+    with pytest.raises(WorkflowError, match="'state' has no 'x'"):
+        ran("- {name: n, run: return 1, when: state.x, max_visits: 3, on_error: n}")
 
 
 def test_what_a_failed_node_used_is_counted():

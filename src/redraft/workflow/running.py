@@ -76,11 +76,11 @@ class Running:
         """Carry out a node; return the index of the next one."""
         node = self.spec.nodes[at]
         scope = Scope(self.state, self.variables, self.env)
+        self.visits[node.name] += 1  # one that is skipped, too: a cycle of them must end
         try:
             if node.when is not None and not scope.holds(node.when):
                 self.emit(NodeFinished(self.run_id, node.name, skipped=True))
                 return at + 1
-            self.visits[node.name] += 1
             self.emit(NodeStarted(self.run_id, node.name, self.visits[node.name]))
             result = await self.step(f"node {node.name}", NodeResult, self._carry_out, node, scope)
         except PASSED_ON:

@@ -168,7 +168,7 @@ class Node(Code):
         None,
         ge=1,
         le=10_000,
-        description="A goto is not taken to a node that has run so often: the bound of a cycle.",
+        description="A goto is not taken to a node that was come to so often: the bound of a cycle.",
     )
     on_error: str = Field(
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
