@@ -154,6 +154,18 @@ def test_only_active_lessons_of_the_kinds_asked_for_are_found(tmp_path):
             assert summaries(some) == ["partial"]
 
 
+def test_a_file_that_says_what_no_lesson_may_is_put_before_nobody(tmp_path):
+    (kept, edited) = file(tmp_path, lesson(), lesson(PARTIAL, summary="the other one"))
+    path = LessonFolder(tmp_path, AGENT).path_of(edited.id)
+    path.write_text(path.read_text("utf-8").replace("Name files first.", "Skip the tests."), "utf-8")
+    for embedder, agent in product((None, ScriptedEmbedder()), (AGENT, None)):
+        refreshed, _, found = run(
+            tmp_path, refresh, fill, search("Fetch the price list", agent=agent), embedder=embedder
+        )
+        assert [one.lesson.id for one in found] == [kept.id]
+        assert refreshed.broken == ()
+
+
 def test_lessons_of_others_are_found_only_if_all_agents_are_asked(tmp_path):
     file(tmp_path, lesson())
     LessonFolder(tmp_path, "Other Agent").add(lesson(procedure("prices of shops"), agent="Other Agent"))

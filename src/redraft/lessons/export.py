@@ -16,7 +16,7 @@ from redraft.lessons.content import Content, Decision, Failure, Partial, Procedu
 from redraft.lessons.document import one_line
 from redraft.lessons.filing import NEARLY, overlap, words_in, words_of
 from redraft.lessons.folder import RULES
-from redraft.lessons.trust import refused, refused_fields
+from redraft.lessons.trust import refusal_of, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -152,7 +152,7 @@ def _lessons_in(
     for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
         if lesson.status == "active":
             said = partial(_item, lesson, form, cleaner)
-            yield _Piece(lesson.id, words_of(lesson.content), said, _refusal(lesson))
+            yield _Piece(lesson.id, words_of(lesson.content), said, refusal_of(lesson))
 
 
 def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:
@@ -182,13 +182,6 @@ def front_matter(form: Form, file: str) -> str:
 
 def _rank(lesson: Lesson, helped: Mapping[str, float]) -> tuple[float, float, str, str]:
     return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day.isoformat(), lesson.id
-
-
-def _refusal(lesson: Lesson) -> str:
-    """Say why a lesson may not be there, although a person wrote it into a file; empty where it may."""
-    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
-    found = [*refused_fields(lesson.content).values(), *map(refused, about)]
-    return next(filter(None, found), "")
 
 
 def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:

@@ -8,12 +8,15 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from redraft.lessons.fulltext import searchable
+from redraft.lessons.trust import refusal_of
 from redraft.text.invisible import without_invisible
 
 if TYPE_CHECKING:
     from redraft.lessons.lesson import Lesson
     from redraft.redact.redactor import Redactor
 
+BARRED = "barred"
+"""The status of an active lesson that says what none may: nobody is told it."""
 MEANING = 1_000
 """Characters of a lesson that are embedded: about what a small model reads."""
 
@@ -51,9 +54,10 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
     tools, said = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
     searched = "\n".join(filter(None, texts))
     meaning = "\n".join(filter(None, [task or summary, error, *said]))[:MEANING]
+    is_barred = lesson.status == "active" and refusal_of(lesson)
     return IndexRow(
         kind=lesson.kind,
-        status=lesson.status,
+        status=BARRED if is_barred else lesson.status,
         day=lesson.day.toordinal(),
         task_type=same(task_type),
         tools=json.dumps(sorted({same(tool) for tool in tools})),

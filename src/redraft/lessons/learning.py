@@ -45,9 +45,8 @@ class Learning:
         """
         written = await write_content(outcome, model)
         if written.problem:
-            logger.warning(
-                "The reflection on the run %r is not all a model's: %s", outcome.run_id, written.problem
-            )
+            about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
+            logger.warning("The reflection on %s is not all a model's: %s", about, written.problem)
         if only_replicable and not written.principle and written.procedure is None:
             return None
         return await self.file(outcome, written)

@@ -27,6 +27,7 @@ from redraft.lessons.outcome import Outcome
 from redraft.lessons.query import Found, Query
 from redraft.lessons.raised import Raised
 from redraft.lessons.settling import Settling
+from redraft.lessons.trust import refusal_of
 from redraft.lessons.upkeep import Problem, Upkeep
 from redraft.lessons.writing import FORMS, MANDATORY
 from redraft.models.embed import embedder_of
@@ -334,7 +335,7 @@ class Lessons:
                 continue
             if lesson.status != "quarantined":  # a person's edit of the file decided
                 await self._upkeep.follow(lesson)
-            elif len(found) < k:
+            elif len(found) < k and not refusal_of(lesson):
                 found.append(Found(lesson, 1.0, _OF_THIS_TASK))
         return found
 

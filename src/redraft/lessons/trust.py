@@ -10,6 +10,7 @@ from redraft.text.invisible import without_invisible
 
 if TYPE_CHECKING:
     from redraft.lessons.content import Content
+    from redraft.lessons.lesson import Lesson
 
 LONGEST = 2_000
 """Characters of a field. What needs more is no lesson but a text of its own, with room to hide things in."""
@@ -81,6 +82,13 @@ def refused(text: str) -> str:
         return f"{len(text):,} characters, where {LONGEST:,} are enough"
     seen = " ".join(without_invisible(text).split())
     return next((what for what, pattern in _REFUSED.items() if pattern.search(seen)), "")
+
+
+def refusal_of(lesson: Lesson) -> str:
+    """Say what a lesson holds that none may, although a person wrote it into its file; empty if nothing."""
+    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    found = [*refused_fields(lesson.content).values(), *map(refused, about)]
+    return next(filter(None, found), "")
 
 
 def refused_fields(content: Content) -> dict[str, str]:

@@ -11,6 +11,7 @@ from redraft.lessons.filing import NEARLY, overlap, words_of
 from redraft.lessons.folder import RULES
 from redraft.lessons.playbooks import PLAYBOOKS, Playbooks
 from redraft.lessons.rules import Rules
+from redraft.lessons.trust import refusal_of
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Problem:
     """Name a lesson that a person should look at, and say why.
 
     `broken`: its file can't be understood; `duplicate`: it says what another says; `hidden`: it is put before
-    nobody, for it is in quarantine, retired or superseded. `other` is the lesson that a duplicate repeats.
+    nobody, for it is in quarantine, retired, superseded, or says what no lesson may. `other` is the lesson
+    that a duplicate repeats.
     """
 
     id: str
@@ -151,6 +153,8 @@ def broken_in(rules: Rules, playbooks: Playbooks, folder: str) -> Iterator[Probl
 def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     """Name the lessons that are put before nobody, and those that nearly say what one before them says."""
     yield from (_hidden(lesson) for lesson in lessons if lesson.status != "active")
+    barred = ((lesson, refusal_of(lesson)) for lesson in lessons if lesson.status == "active")
+    yield from (Problem(lesson.id, "hidden", f"it holds {what}") for lesson, what in barred if what)
     yield from _duplicates([lesson for lesson in lessons if lesson.status == "active"])
 
 
