@@ -76,7 +76,7 @@ def lessons_line(lessons: Sequence[KeptLesson], *, broken: int, archived: int) -
     standing = Counter(one.lesson.status for one in lessons)
     parts = [f"{count} {status}" for status, count in standing.items()]
     parts += [f"{archived} in the archive"] if archived else []
-    line = f"{len(lessons)} lessons: {', '.join(parts)}." if len(lessons) != 1 else ""
+    line = f"{len(lessons)} lessons: {', '.join(parts)}." if parts and len(lessons) != 1 else ""
     line += f" {broken} broken: redraft lessons doctor" if broken else ""
     return line.strip()
 
