@@ -196,7 +196,18 @@ def test_a_store_that_cant_be_read_is_told_on_every_page(tmp_path, damage):
         path.unlink()
         (path.mkdir if damage == "away" else lambda: path.write_bytes(b"SQLite format 3\0" + b"x" * 5000))()
     client = pages(store)
-    for page in ("/runs", "/runs.json", "/runs?name=x", "/runs/it", "/runs/it.json"):
+    for page in (
+        "/runs",
+        "/runs.json",
+        "/runs?name=x",
+        "/runs/it",
+        "/runs/it.json",
+        "/runs/it/diff",
+        "/compare",
+        "/spend",
+        "/spend.json",
+        "/tasks",
+    ):
         answer = client.get(page)
         assert answer.status_code == 503, (page, answer.text)
     assert "The store can&#39;t be read" in client.get("/runs").text

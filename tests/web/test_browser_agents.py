@@ -109,11 +109,20 @@ def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
             one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")
         ]
         assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+        other = opened("agents", scheme).get_by_role("region", name=f"{name} waits for you")
+        other.get_by_label("Your name").fill("Ada")
+        other.get_by_label("Message").fill("still being written")
+        other.get_by_label("Message").press("ArrowLeft")
         card.get_by_role("combobox").select_option("1-1")
         card.get_by_label("Message").fill("not the first")
         card.get_by_role("button", name="Reject").click()
         page.get_by_text(f"{name} has it: reject 1-1 in cycle 1").wait_for()
         card.get_by_text("✗ rejected").wait_for(timeout=10_000)
+        other.get_by_text("✗ rejected").wait_for(timeout=10_000)
+        assert other.get_by_label("Your name").input_value() == "Ada"
+        other.page.keyboard.type("...")
+        assert other.get_by_label("Message").input_value() == "still being writte...n"
+        assert card.get_by_label("Message").input_value() == ""
         card.get_by_role("link", name=name).click()
         card = page.get_by_role("region", name="It waits for you")
         card.get_by_label("Parameters").fill('{"level": 3}')

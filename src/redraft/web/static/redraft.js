@@ -33,8 +33,8 @@
     said.hidden = false;
   }
 
-  // A form with data-change posts its fields as JSON; what the server says happened is shown. One with
-  // data-clear is then as it was before it was filled in.
+  // A form with data-change posts its fields as JSON; what the server says happened is shown, and the form is
+  // as it was before it was filled in.
   async function change(form, button) {
     const fields = Object.fromEntries(new FormData(form, button));
     const question = form.dataset.confirm;
@@ -46,7 +46,7 @@
       });
       const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
       say(told.happened || told.error, !answer.ok);
-      if (answer.ok && "clear" in form.dataset) form.reset();
+      if (answer.ok) form.reset();
       if (answer.ok) await refresh();
     } catch {
       say("The dashboard can't be reached: is `redraft ui` still running?", true);
@@ -55,8 +55,8 @@
     }
   }
 
-  // Read the page again, and exchange the parts of it that differ, but for what a reader has opened; say if
-  // it will not change any more.
+  // Read the page again, and exchange the parts of it that differ, but for what a reader has opened or is
+  // filling in; say if it will not change any more.
   async function refresh() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(ours.createHTML(await answer.text()), "text/html");
@@ -70,14 +70,33 @@
     return answer.ok && !page.body.dataset.events;
   }
 
+  // What a link or control is called, in the part that goes and in the one that comes.
+  function called(one) {
+    if (one.form) return [one.form.getAttribute("action"), one.name, one.type === "submit" && one.value].join(" ");
+    return one.getAttribute("href") || one.id;
+  }
+
+  function isFilledIn(one) {
+    return one.options ? [...one.options].some((option) => option.selected && !option.defaultSelected) : one.value !== one.defaultValue;
+  }
+
   function exchange(part, made) {
-    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") || document.activeElement.id : null;
     const before = part.querySelectorAll("details");
     made.querySelectorAll("details").forEach((one, at) => { if (before[at]) one.open = before[at].open; });
+    const coming = new Map([...made.querySelectorAll("[href], [id], button, input, select, textarea")].map((one) => [called(one), one]));
+    for (const one of part.querySelectorAll("input, select, textarea")) {
+      const again = coming.get(called(one));
+      if (!again || !isFilledIn(one)) continue;
+      again.value = one.value;
+      if (again.selectedIndex === -1) again.selectedIndex = 0;  // what was chosen is no choice any more
+    }
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const { selectionStart, selectionEnd } = focused || {};
     part.replaceWith(made);
-    if (!focused) return;
-    const again = [...made.querySelectorAll("[href], [id]")].find((one) => one.getAttribute("href") === focused || one.id === focused);
-    if (again) again.focus();
+    const again = focused && coming.get(called(focused));
+    if (!again) return;
+    again.focus();
+    if (again.setSelectionRange && typeof selectionStart === "number") again.setSelectionRange(selectionStart, selectionEnd);
   }
 
   // A page that is not looked at listens to nothing: browsers allow few connections to one server.
