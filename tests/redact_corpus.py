@@ -141,7 +141,6 @@ def provider_tokens(make):
         ("google code", "4/" + "0A" + of(WEB, 60)),
         ("nostr", "nse" + "c1" + of(LOWER + DIGITS, 58)),
         ("wallet", "xpr" + "v9" + of(MIXED, 106)),
-        ("base58 pair", of(MIXED, 88)),
         ("somebody's own", "acme" + "_live_" + of(MIXED, 32)),
         ("somebody's, of two words", "acme" + "-key-" + of(MIXED, 40)),
         ("json web token", jwt),
@@ -516,6 +515,18 @@ AS_TOLD = (
     "index = algoliasearch('APPID', '{h}')",
     "GET /data/2.5/weather?q=x&appid={h}",
     "routing_key: {h}",
+    "the key pair {y} was printed",
+    'dsn="app:{p}@tcp(db:3306)/shop"',
+    "neo4j.auth = basic('neo4j', '{p}')",
+    "client.connect(host, 22, 'bob', '{p}')",
+    "snmp-server community {t} RO",
+    "username admin password 0 {p}",
+    "line vty 0 4\n password 7 {c}",
+    "Administrator:500:aad3b435b51404eeaad3b435b51404ee:{n}:::",
+    "the NTLM hash {n} was dumped",
+    "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 1\n{k}\nPrivate-MAC: 00",
+    "the key MII" + "EvQIBADANBgkqhkiG9w0BAQEFAASC{k} was in the log",
+    "POST https://api.vercel.com/v1/" + "integrations/deploy/prj_x/{w}",
     "Authorization: GenieKey {t}",
     "kubeconfig: client-key-data: {w}",
     "Kennwort: {p}",
@@ -541,6 +552,9 @@ def told_rows(seed=13):
         password = make.password()
         values = {"p": password, "t": make.token(), "d": make.of(DIGITS, 6), "h": make.of(HEX, 64)}
         values["w"] = make.of(MIXED, 40)
+        values["n"], values["c"] = make.of(HEX, 32), make.of(DIGITS + "ABCDEF", 20)
+        values["k"] = make.of(MIXED + "+/", 120)
+        values["y"] = make.of(MIXED, 88)
         values["g"] = make.of("123456789", 10) + ":A" + "A" + make.of(WEB, 33)
         values["l"] = "-".join(make.of(UPPER + DIGITS, 5) for _ in range(5))
         values["s"] = " ".join(make.dice.sample(WORDS, 12))

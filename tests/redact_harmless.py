@@ -86,6 +86,15 @@ jobs-run-20240311T101500Z-abcdef12 took 3 h
 layer2_block3_conv1_weight has shape (64, 3, 3, 3)
 utf8mb4_0900_ai_ci is not a known collation
 CVE-2024-3094 affects xz 5.6.0
+snmpwalk -v2c -c public switch1 failed
+enable secret rotation in 5 steps
+the user was told password 7 times
+username admin password reset 3 times
+connect(host, port, "utf-8", "strict") raised
+auth = build("a", some_name)
+MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkSvMA0GCSqGSIb3DQEBCwUAMEUxCzAJBgNV is a certificate
+nt hash table of the file system
+see root@tcp(port) in the log
 error TS2345: Argument of type 'string' is not assignable to parameter of type 'number'
 llama-3.1-8b-instruct-Q4_K_M.gguf is 4.9 GB
 Qwen2.5-Coder-0.5B-Instruct-GGUF was loaded

@@ -52,8 +52,14 @@ _GIVEN = "|".join(
             r"(?i:\bmachine[ \t\n]{1,20}\S{1,128}[ \t\n]{1,20}login[ \t\n]{1,20}\S{1,128}"
             r"[ \t\n]{1,20}password[ \t\n]{1,20}(\S{3,256}))"
         ),
-        rf"(?i:\b(?:auth|credentials?|creds|login)[ \t]{{0,4}}=[ \t]{{0,4}}[\[(]{_QUOTED})",
-        rf"(?i:(?:login|authenticate|sign_?in|log_?in|basicauth|credentials|connect)\({_QUOTED})",
+        rf"(?i:\b(?:auth|credentials?|creds|login)[ \t]{{0,4}}=[ \t]{{0,4}}[\w.]{{0,30}}[\[(]{_QUOTED})",
+        (
+            r"(?i:(?:login|authenticate|sign_?in|log_?in|basicauth|credentials|connect)\("
+            rf"(?:[\w.,\[\] \t]{{0,60}},)?{_QUOTED})"
+        ),
+        r"\b[\w.-]{1,64}:([^\s\"']{3,128})@(?:tcp|udp|unix)\(",
+        r"(?i:\b(?:ntlm|nt|lm)[ _-]?hash(?:es)?\b[^\n0-9a-f]{0,20}([0-9a-f]{32}))",
+        r"\b\w{1,64}:\d{1,10}:([0-9a-f]{32}:[0-9a-f]{32}):::",
         r"(?i:\bidentified[ \t]{1,4}by[ \t]{1,4}(?:password[ \t]{1,4})?[\"'])([^\"'\n]{3,256})[\"']",
         (
             r"\b(?:echo|printf)[ \t]{1,4}(?:-n[ \t]{1,4})?[\"']?([^\s\"'|]{5,256})[\"']?[ \t]{0,4}"

@@ -35,6 +35,7 @@ _SHAPES = (
     r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}",
     r"hooks\.zapier\.com/hooks/catch/\d+/\w{6,}|hook\.[\w.]{0,20}make\.com/\w{20,}",
     r"maker\.ifttt\.com/trigger/[^\s\"'<>/]{1,80}/(?:json/)?with/key/[\w-]{16,}",
+    r"api\.vercel\.com/v1/integrations/deploy/[\w/]{10,}",
     r"webhook\.office\.com/webhookb2/[0-9a-f@-]{60,}/IncomingWebhook/[\w/-]{30,}",
     rf"\b[MNO]{_W}{{23,27}}\.{_W}{{6,7}}\.{_W}{{27,40}}",  # Discord
     rf"(?:\b|bot)\d{{8,10}}:A[A-Za-z]{_W}{{32,35}}",  # Telegram
@@ -93,8 +94,14 @@ _KEY_BODY = (
     r"(?:[ \t>|*#\"'+\\]{0,40}(?:\\r|\\n|\r|\n|[ ])[ \t>|*#\"'+\\rn]{0,40}"
     r"(?:[A-Za-z0-9+/=]{20,}|(?:Proc-Type|DEK-Info|Version|Comment):[^\r\n\\]*))*"
 )
+# Without the lines around it: an RSA key, one on a curve, one of PuTTY's.
+_KEY_BARE = (
+    r"\b(?:MII[A-Za-z0-9+/]{3}IBA(?:AKC|DANBgkqhkiG9w0BAQEFAASC)|MHcCAQEEI|MIG[A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2Vw)"
+    r"[A-Za-z0-9+/=\\\s]{24,}"
+    r"|\bPrivate-Lines: \d+\s+[A-Za-z0-9+/=\s]{40,}"
+)
 _KEY_ENDS = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|---- END SSH2 ENCRYPTED PRIVATE KEY ----"
-_ANY = (_API_KEY, _JWT, _HASH, _KEY_BEGINS)
+_ANY = (_API_KEY, _JWT, _HASH, _KEY_BEGINS, _KEY_BARE)
 
 
 def tokens(view: View) -> Iterator[Found]:
@@ -109,6 +116,8 @@ def tokens(view: View) -> Iterator[Found]:
         yield Found(*span, Kind.TOKEN)
     for span in spans(_HASH, view.data):
         yield Found(*span, Kind.PASSWORD)
+    for start, end in spans(_KEY_BARE, view.data):
+        yield Found(start, start + len(view.text[start:end].rstrip()), Kind.PRIVATE_KEY)
     yield from _private_keys(view)
 
 
