@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from redraft import OutputError
@@ -33,6 +35,13 @@ def test_read_edits(reply, edits):
 def test_a_reply_without_edits_is_an_error(reply):
     with pytest.raises(OutputError, match="no edit"):
         read_edits(reply)
+
+
+def test_edits_that_a_model_never_ends_cost_no_time():
+    started = time.process_time()
+    found = read_edits(block("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
+    assert found == (Edit("a", "b"),)
+    assert time.process_time() - started < 1
 
 
 def test_every_other_character_is_left_alone():

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HEADING = re.compile(r"^[\s*_#]*(issues|suggestions)[\s*_]*:[\s*_]*(?:none\.?)?\s*$", re.IGNORECASE)
-_BULLET = re.compile(r"^\s*[-*+]\s+(?:\[([^\]]+)\]\s*)?(.+?)\s*$")
+_BULLET = re.compile(r"[-*+]\s+(?:\[([^\]]+)\]\s*)?(\S.*)")
 _CONFIDENCE = re.compile(r"^[\s*_#]*confidence[\s*_]*:[\s*_]*([\d.]+)[\s*_]*$", re.IGNORECASE)
+_AROUND = " \t*_`"
 _NUMBER = re.compile(r"\d*\.?\d+")
 
 
@@ -28,7 +29,7 @@ def instructions(keys: Sequence[str]) -> str:
 
 def read(text: str, keys: Sequence[str]) -> dict[str, Any]:
     """Return what the lines say in the shape of a structured reply; two different scores count as none."""
-    lines = text.splitlines()
+    lines = [line.strip() for line in text.splitlines()]
     criteria = {key: {"score": score} for key in keys if (score := _score(lines, key)) is not None}
     sections: dict[str, list[Any]] = {"issues": [], "suggestions": []}
     current = ""
@@ -38,7 +39,7 @@ def read(text: str, keys: Sequence[str]) -> dict[str, Any]:
         elif current and (bullet := _BULLET.match(line)):
             issue = {"message": bullet[2], "criterion": (bullet[1] or "").strip()}
             sections[current].append(issue if current == "issues" else bullet[2])
-        elif line.strip():
+        elif line:
             current = ""
     stated = [
         float(found[1]) for line in lines if (found := _CONFIDENCE.match(line)) and _is_number(found[1])
@@ -47,10 +48,9 @@ def read(text: str, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _score(lines: Sequence[str], key: str) -> float | None:
-    line_of_key = re.compile(
-        rf"^[\s>*_`#-]*{re.escape(key)}[\s*_`]*[:=][\s*_`]*(.*?)[\s*_`]*$", re.IGNORECASE
-    )
-    values = {found[1] for line in lines if (found := line_of_key.match(line))}
+    # What stands around the value is stripped off: a pattern for it would try each place in a long line.
+    line_of_key = re.compile(rf"[\s>*_`#-]*{re.escape(key)}[\s*_`]*[:=](.*)", re.IGNORECASE)
+    values = {found[1].strip(_AROUND) for line in lines if (found := line_of_key.match(line))}
     if len(values) != 1 or not _is_number(value := values.pop()):
         return None
     return float(value)

@@ -15,6 +15,7 @@ EDIT_FORMAT = """\
 >>>>>>> REPLACE"""
 
 _BLOCK = re.compile(r"^<{7} SEARCH[ \t]*\r?\n(.*?)^>{7} REPLACE[ \t]*$", re.DOTALL | re.MULTILINE)
+_END = re.compile(r"^>{7} REPLACE[ \t]*$", re.MULTILINE)
 _SEPARATOR = re.compile(r"^={7}[ \t]*\r?\n", re.MULTILINE)
 
 
@@ -36,7 +37,9 @@ def read_edits(reply: str) -> tuple[Edit, ...]:
     A text may have lines of `=` of its own; seven of them in an edit leave open where the search text ends.
     """
     edits: list[Edit] = []
-    for block in _BLOCK.findall(reply):
+    # Up to the last end: a search for one that isn't there would go through all of a long reply each time.
+    end = max((found.end() for found in _END.finditer(reply)), default=0)
+    for block in _BLOCK.findall(reply, 0, end):
         parts = _SEPARATOR.split(block)
         if len(parts) != 2:  # noqa: PLR2004 (search and replace)
             raise OutputError(f"an edit has {len(parts) - 1} lines of '=======', where exactly one is needed")
