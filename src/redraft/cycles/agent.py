@@ -235,7 +235,7 @@ class CycleAgent:
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._begun(at, record)
         record.derived_data = cycle.state.derived_data  # so that who looks meanwhile sees how far it is
-        running = Running(cycle, self._emit, lambda: self._seen(at, cycle))
+        running = Running(cycle, self._emit, lambda: self._seen(at, cycle), at.home.settled)
         later = asyncio.get_running_loop().call_later(SHOWN_LATER, self._note, at, record)
         try:
             await running.run()

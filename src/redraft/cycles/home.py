@@ -115,6 +115,11 @@ class AgentHome:
         self._is_new = False
         return self._journal
 
+    async def settled(self) -> None:
+        """Wait until what a cycle has done and must not do again is written."""
+        if self._journal is not None:
+            await self._journal.settled()
+
     async def note(self, record: CycleRecord) -> None:
         """Write down how a cycle stands that has not ended: a person who decides wants to see on what."""
         if self.place.lasts or record.status == "waiting":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redraft.core.errors import StoreError
 from redraft.loop.journal import STEP, Journalled
@@ -11,9 +11,12 @@ from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from redraft.stores.base import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 JOURNAL = "journal"
 """The kind of the record of a journal, and its key: each cycle writes over that of the one before."""
@@ -25,10 +28,10 @@ class CycleJournal(Journalled):
     """Record the steps of one cycle, and replay those that are there already.
 
     What cost money, took time or changed the world, a model call or an action, is written before the next
-    step begins, with all before it. To look at the world, or to think for less time than a write takes, is
-    written within 20 ms, with what comes next or alone: a cycle that was killed before then does it again.
-    Where the store is out of reach (`is_away`, or nothing comes of a write within `patience` seconds) the
-    cycle goes on without a journal; who keeps the memory says so.
+    step begins or anybody hears of it (`settled`), with all before it. To look at the world, or to think for
+    less time than a write takes, is written within 20 ms, with what comes next or alone: a cycle that was
+    killed before then does it again. Where the store is out of reach (`is_away`, or nothing comes of a write
+    within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
     """
 
     def __init__(
@@ -50,13 +53,26 @@ class CycleJournal(Journalled):
         self._steps: dict[str, dict[str, Any]] = {}
         self._soon: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
+        self._due: asyncio.Task[Any] | None = None
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return what this step came to before, or carry it out when what came before is written."""
+        await self.settled()
+        return await super().__call__(name, returns, fn, *args, **kwargs)
+
+    async def settled(self) -> None:
+        """Wait until what has to be written before anything else is done is written."""
+        due, self._due = self._due, None
+        if due is not None:
+            await self._waited_for({due})
 
     async def written(self) -> None:
         """Write all steps that have ended, and wait until they are, or no longer than that may take."""
         self._write()
         if self._writing:
-            _, late = await asyncio.wait(self._writing, timeout=self._patience)
-            self._is_broken = self._is_broken or bool(late)
+            await self._waited_for(self._writing)
 
     def close(self) -> None:
         """Write no more: what the steps came to is kept elsewhere."""
@@ -82,19 +98,27 @@ class CycleJournal(Journalled):
         if self._is_broken or self._is_away():
             return record, True
         self._steps[place] = data
-        if not _is_repeatable(place, data):
+        if "/" in place:  # a model call: what goes on in its step is not ours
             await self.written()
+        elif not _is_repeatable(data):
+            self._due = self._write()
         elif self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
         return record, True
 
-    def _write(self) -> None:
+    async def _waited_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
+        _, late = await asyncio.wait(writing, timeout=self._patience)
+        self._is_broken = self._is_broken or bool(late)
+
+    def _write(self) -> asyncio.Task[Any] | None:
         self._stop_waiting()
-        if self._steps and not self._is_broken and not self._is_away():
-            record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": dict(self._steps)})
-            writing = asyncio.ensure_future(self.store.put(record))
-            self._writing.add(writing)
-            writing.add_done_callback(self._ended)
+        if not self._steps or self._is_broken or self._is_away():
+            return None
+        record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": dict(self._steps)})
+        writing = asyncio.ensure_future(self.store.put(record))
+        self._writing.add(writing)
+        writing.add_done_callback(self._ended)
+        return writing
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
@@ -107,9 +131,9 @@ class CycleJournal(Journalled):
             self._soon = None
 
 
-def _is_repeatable(place: str, data: dict[str, Any]) -> bool:
-    """Say of a step whether it may be done again: not a call inside another one, not an action."""
+def _is_repeatable(data: dict[str, Any]) -> bool:
+    """Say of a step whether it may be done again: not an action, nor what took long."""
     if data["name"] == "sense":
         return True
-    is_call, is_action = "/" in place, data["name"].count("/") > 1
-    return not is_call and not is_action and data["elapsed"] - data["began"] < QUICK
+    is_action = data["name"].count("/") > 1
+    return not is_action and data["elapsed"] - data["began"] < QUICK

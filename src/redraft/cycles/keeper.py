@@ -221,11 +221,18 @@ class Keeper:
 
     async def _watched(self, writing: Coroutine[Any, Any, None]) -> None:
         """Wait for what is written, and notice when no answer comes; what was sent is not taken back."""
-        why = f"it has not answered for {SILENCE:g} s"
-        silence = asyncio.get_running_loop().call_later(SILENCE, self._goes_away, why)
+        loop, is_over = asyncio.get_running_loop(), False
+
+        def look() -> None:
+            if not is_over:
+                self._goes_away(f"it has not answered for {SILENCE:g} s")
+
+        # Where this process itself stood still, an answer that has come goes first.
+        silence = loop.call_later(SILENCE, loop.call_soon, look)
         try:
             await writing
         finally:
+            is_over = True
             silence.cancel()
 
     def _left_out(self) -> bool:

@@ -21,6 +21,7 @@ from redraft.cycles.learn import learn
 from redraft.cycles.plan import plan
 from redraft.cycles.sense import sense
 from redraft.cycles.update_state import update_state
+from redraft.loop.tell import nobody
 from redraft.redact.log import logger
 
 Substage: TypeAlias = Callable[[Any, Cycle], Awaitable[None]]
@@ -47,12 +48,13 @@ class Running:
 
     A substage of Sense, Reason or Actuate that raises is noted, and what is left of these stages is skipped;
     Reflect runs always, for a failure is what there is to learn from. `before_reflect` brings in what people
-    said meanwhile.
+    said meanwhile, `before_telling` has written what must not be done again once somebody hears of it.
     """
 
     cycle: Cycle
     emit: Callable[[CycleEvent], None]
     before_reflect: Callable[[], Awaitable[None]]
+    before_telling: Callable[[], Awaitable[None]]
     stages: dict[str, float] = field(default_factory=dict[str, float])
     error: str = ""
 
@@ -93,6 +95,8 @@ class Running:
             ours = isinstance(error, RedraftError)  # says all there is; of another the place is wanted, too
             agent, number = self.cycle.spec.name, self.cycle.number
             logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not ours)
+        if self.emit is not nobody:
+            await self.before_telling()
         self._tell(stage, name, _milliseconds(began), trouble)
 
     def _tell(

@@ -1,0 +1,126 @@
+import asyncio
+import json
+
+from agents import monitor, run
+from redraft.core.steps import inner_step
+from redraft.cycles.events import SubstageFinished
+from redraft.cycles.journal import JOURNAL, CycleJournal
+from redraft.stores.memory import MemoryStore
+
+
+class Gate(MemoryStore):
+    """A store whose writes end when a test says so, or after a while."""
+
+    def __init__(self, *, delay=None):
+        super().__init__()
+        self.is_open = asyncio.Event()
+        self.delay = delay
+
+    async def put(self, record):
+        if self.delay is None:
+            await self.is_open.wait()
+        else:
+            await asyncio.sleep(self.delay)
+        return await super().put(record)
+
+    @property
+    def steps(self):
+        """The names of the steps that are written."""
+        return [step["name"] for step in self._written["steps"].values()]
+
+    @property
+    def cycle(self):
+        """The number of the cycle whose steps they are."""
+        return self._written["cycle"]
+
+    @property
+    def _written(self):
+        row = self._rows.get((JOURNAL, JOURNAL))
+        return {"cycle": 0, "steps": {}} if row is None else json.loads(row.data)
+
+
+def journal(store, **options):
+    return CycleJournal(store, 1, resumes=False, is_away=lambda: False, **options)
+
+
+async def soon():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_an_action_is_written_before_the_next_step_begins_and_not_waited_for_until_then():
+    begun = []
+
+    async def effect(name):
+        begun.append(name)
+
+    async def main():
+        store = Gate()
+        step = journal(store)
+        await step("actuate/act/first", type(None), effect, "first")
+        next_one = asyncio.ensure_future(step("reason/plan", type(None), effect, "next"))
+        await soon()
+        assert begun == ["first"]
+        store.is_open.set()
+        await next_one
+        assert begun == ["first", "next"]
+        assert store.steps == ["actuate/act/first"]
+
+    asyncio.run(main())
+
+
+def test_a_call_is_written_before_its_step_goes_on():
+    went_on = []
+
+    async def call():
+        return "reply"
+
+    async def thought():
+        await inner_step.get()("chat", str, call)
+        went_on.append(True)
+
+    async def main():
+        store = Gate()
+        thinks = asyncio.ensure_future(journal(store)("reflect/learn", type(None), thought))
+        await soon()
+        assert went_on == []
+        store.is_open.set()
+        await thinks
+        assert (went_on, store.steps[:1]) == ([True], ["chat"])
+
+    asyncio.run(main())
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_again():
+    async def effect():
+        pass
+
+    async def main():
+        store = Gate()
+        step = journal(store, patience=0.01)
+        for name in ("actuate/act/first", "actuate/act/second", "actuate/act/third"):
+            await step(name, type(None), effect)
+        store.is_open.set()
+        await step.settled()
+        await soon()
+        assert store.steps == ["actuate/act/first"]
+
+    asyncio.run(main())
+
+
+def test_who_hears_of_an_action_may_end_the_process():
+    heard = []
+
+    async def main():
+        store = Gate(delay=0.01)
+
+        def hear(event):
+            if isinstance(event, SubstageFinished) and event.substage == "acts":
+                heard.append((store.cycle, "actuate/acts/lower" in store.steps))
+
+        async with monitor(storage=store, on_event=hear) as agent:
+            for _ in range(3):
+                await agent.run_cycle()
+
+    run(main())
+    assert heard == [(1, True), (2, True), (3, True)]
