@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.failures import failure_from_json, failure_to_json
+from redraft.core.made import maker
 from redraft.core.steps import inner_step
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -27,6 +28,8 @@ STEP = "step"
 VOID = "void"
 """The kind of those that a later try has replaced: paid for, to be looked at, not replayed."""
 LONGEST_ID = 200
+
+_record = maker(Record)
 
 
 class Journalled:
@@ -213,13 +216,17 @@ class Journalled:
         finally:
             self._under_way -= 1
             inner_step.reset(outside)
-        data |= {"elapsed": self._working_time(), "at": datetime.now(UTC).isoformat()}
-        data |= {"result": to_record(value)} if failure is None else {"error": failure_to_json(failure)}
+        data["elapsed"] = self._working_time()
+        data["at"] = datetime.now(UTC).isoformat()
+        if failure is None:
+            data["result"] = to_record(value)
+        else:
+            data["error"] = failure_to_json(failure)
         record, ours = await self._written(place, data)
         return Outcome(record, carried_out=True, value=value, failure=failure) if ours else Outcome(record)
 
     async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
-        record = Record(STEP, f"{self.run_id}/{place}", data)
+        record = _record(STEP, f"{self.run_id}/{place}", data)
         try:
             for waiting in tuple(self._unwritten.values()):
                 await self.store.put_if_absent(waiting)
@@ -240,6 +247,8 @@ class Journalled:
 
 class Inside:
     """Carry out the steps within one step; they go by their names, those of one name by their number."""
+
+    __slots__ = ("_numbers", "journal", "place")
 
     def __init__(self, journal: Journalled, place: str) -> None:
         self.journal = journal
