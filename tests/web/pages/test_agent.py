@@ -51,6 +51,7 @@ def test_a_page_shows_how_an_agent_does_and_what_it_remembers(project):
         ("cycle=4", ["Cycle 4 ✓", "- retired", "press 37 idle", "- dropped", "~ changed", "+ new"], []),
         ("cycle=2", ["Cycle 2 ✓", "From the end of cycle 1 to the end of cycle 2:"], ["- dropped"]),
         ("from=1&to=5", ["From the end of cycle 1 to the end of cycle 5:", "- dropped", "- retired"], []),
+        ("from=1&to=4", ["to the end of cycle 4:", "- dropped", "- retired"], ["- gone"]),
         ("from=2&to=2", ["Nothing changed."], ["+ new"]),
         ("from=9&to=10", ["There is no cycle 9: expected one from 0 to 5."], ["Nothing changed."]),
         ("before=3", ["Cycle 5 ✓"], []),
@@ -63,6 +64,14 @@ def test_what_can_be_asked(project, query, told, not_told):
     assert page.status_code == 200
     assert [said for said in told if said not in words] == []
     assert [said for said in not_told if said in words] == []
+
+
+def test_of_too_many_cycles_it_is_not_known_what_they_retired(project, monkeypatch):
+    monkeypatch.setattr("redraft.web.pages.agent.LOOKED_AT", 3)
+    [page] = seen("/agents/monitor?from=1&to=5")
+    words = Seen(page.text).words
+    assert "- gone" in words
+    assert "- retired" not in words
 
 
 @pytest.mark.parametrize(

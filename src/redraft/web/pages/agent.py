@@ -32,7 +32,7 @@ SHOWN = 20
 """Items of a key that are shown, the newest."""
 MOST_CHANGES = 200
 LOOKED_AT = 200
-"""Cycles, the newest, of which it is known what they retired where many lie between two memories."""
+"""Cycles between two memories, at most, that are looked through for what they retired."""
 
 
 async def agent(asked: Asked) -> AgentRead:
@@ -95,8 +95,7 @@ async def _diff(
         changes = chosen.changes if is_chosen else await view.diff(older, newer)
     except ConfigError as error:
         return MemoryDiff(older, newer, unknown=str(error))
-    between = [chosen] if is_chosen else await view.cycles(limit=LOOKED_AT)
-    between = [one for one in between if older < one.number <= newer]
+    between = [chosen] if is_chosen else await _between(view, older, newer)
     retired = tuple(name for one in between for name in deprecated(one))
     most = len(changes) if asked.whole else MOST_CHANGES
     return MemoryDiff(
@@ -106,6 +105,19 @@ async def _diff(
         retired if len(between) >= newer - older else None,
         max(0, len(changes) - most),
     )
+
+
+async def _between(view: AgentView, older: int, newer: int) -> list[CycleRecord]:
+    """Return the cycles after one, up to another: none where they are too many, or not kept any more."""
+    if not 0 < newer - older <= LOOKED_AT:
+        return []
+    newest = await view.cycles(limit=1)
+    try:
+        before = None if newest[0].number <= newer else newer + 1
+        found = await view.cycles(before=before, limit=newer - older + 1)
+    except ConfigError:
+        return []
+    return [one for one in found if older < one.number <= newer]
 
 
 def _document(read: AgentRead) -> dict[str, Any]:
