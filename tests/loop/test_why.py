@@ -118,6 +118,10 @@ NOISY = gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)])
             "$0.0123 of $0.0100 were spent (budget_usd).",
         ),
         (
+            told(0.4, reason="cost_budget", budget_usd=0.00002, **used(TokenUsage(cost_usd=0.00003))),
+            "<$0.0001 of <$0.0001 were spent (budget_usd).",
+        ),
+        (
             told(0.4, reason="cost_budget", budget_usd=0.01, **used(TokenUsage(cost_usd=None))),
             "Part of the cost is not known; what is reached $0.0100 (budget_usd).",
         ),

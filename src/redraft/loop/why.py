@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft.core.summary import REASONS
+from redraft.core.summary import REASONS, render_usd
 from redraft.core.texts import as_text
 from redraft.loop.compared import compared, counted, listed, scored, unasked
 from redraft.loop.stop import IN_A_ROW, same_substance
@@ -206,11 +206,11 @@ def _tokens(run: KeptRun) -> Told:
 
 def _cost(run: KeptRun) -> Told:
     allowed, used = run.record.options.get("budget_usd"), run.record.usage.cost_usd
-    bound = "" if allowed is None else f"${allowed:.4f}"
+    bound = "" if allowed is None else render_usd(allowed)
     if used is None:
         told = f"Part of the cost is not known; what is reached {bound or 'the budget'}"
     else:
-        told = f"${used:.4f}{f' of {bound}' if bound else ''} were spent"
+        told = f"{render_usd(used)}{f' of {bound}' if bound else ''} were spent"
     return f"{told} (budget_usd).", {"used": used, "budget_usd": allowed}
 
 
