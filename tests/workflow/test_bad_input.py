@@ -133,6 +133,14 @@ FILES = {
         params("generator:\n  action: llm.call\n  model: gpt-4\n  prompt: '{{ state.x'\n" + EVALUATOR),
         9, "n", "with.generator.prompt", "template is wrong",
     ),
+    "a prompt that does not parse in its third line": (
+        params("generator:\n  action: own\n  prompt: |\n    Hi\n    {{ state.x }}\n    {{ state.y + }}\n" + EVALUATOR),
+        11, "n", "with.generator.prompt", "the template is wrong: line 3: ",
+    ),
+    "an example is no template": (
+        params(GENERATOR + "evaluator:\n  type: llm\n  prompt: '{{ x'\n  examples: [{input: '{{ x', output: '{{ x'}]"),
+        9, "n", "with.evaluator.prompt", "the template is wrong",
+    ),
     "a template with an unknown filter": (
         params("generator: {action: llm.call, model: gpt-4, prompt: '{{ state.x | shout }}'}\n" + EVALUATOR),
         6, "n", "with.generator.prompt", "shout",
@@ -211,7 +219,7 @@ FILES = {
 }  # fmt: skip
 
 
-def own(state, prompt):
+def own(state, prompt, more=None):
     return prompt
 
 
@@ -293,9 +301,31 @@ def test_templates_that_go_wrong_name_the_node_and_spend_nothing(template, said)
             state
         )
     assert said in str(caught.value)
-    assert caught.value.line in (4, 7)
+    assert caught.value.line in (7, 8)
+    assert caught.value.key == "with.prompt"
     assert seen.seen == []
     assert state == {"user": {"name": "Ada"}, "list": []}
+
+
+PLACES = {
+    "a prompt": ("uses: own\nwith:\n  more: H{{ 1 }}\n  prompt: |\n    Hi\n    {{ state.x }}", 9, "with.prompt"),
+    "a condition": ("uses: own\nwith: {prompt: x}\nwhen: state.x", 6, "when"),
+    "a goto": ("uses: own\nwith: {prompt: x}\ngoto:\n- {if: state.y, to: end}\n- {if: state.x, to: end}", 8, "goto.1.if"),
+    "a generator that mends": (
+        ("uses: reflection.loop\nwith:\n  evaluator: {type: custom, run: return False}\n  generator:\n    action: own\n"
+         "    prompt: |\n      Hi\n      {% if state.reflection_iteration > 1 %}{{ state.x }}{% endif %}"),
+        11, "with.generator.prompt",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLACES.values(), ids=PLACES)
+def test_a_template_that_goes_wrong_says_where_it_stands(case):
+    node, line, key = case
+    text = nodes("- name: n\n" + under(node, 2))
+    with pytest.raises(WorkflowError, match="'state' has no 'x'") as caught:
+        Workflow.from_text(text, actions={"own": own}, keep=False).run_sync({"y": False})
+    assert (caught.value.line, caught.value.node, caught.value.key) == (line, "n", key)
 
 
 CODE = {

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redraft.text.condition import braced, template
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK
 from redraft.workflow.loop_state import DOCUMENTED
 from redraft.workflow.names import plain_name
+from redraft.workflow.params import templates_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from redraft.text.yaml import Way
     from redraft.workflow.spec import Node, WorkflowSpec
-
-NO_TEMPLATES = frozenset({"schema", "run", "language", "sandbox"})
 
 
 def first_missing(spec: WorkflowSpec, given: Mapping[str, Any]) -> tuple[Way, str] | None:
@@ -47,19 +45,7 @@ def _read_first(node: Node, way: Way) -> Iterator[tuple[str, Way]]:
     params, inside = node.with_, (*way, "with")
     if plain_name(str(node.uses)) == "reflection.loop":
         params, inside = params["generator"], (*inside, "generator")
-    yield from _texts(params, inside)
-
-
-def _texts(value: Any, way: Way) -> Iterator[tuple[str, Way]]:
-    if isinstance(value, str):
-        yield value, way
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[str, Any]", value).items():
-            if key not in NO_TEMPLATES:
-                yield from _texts(item, (*way, key))
-    elif isinstance(value, list):
-        for at, item in enumerate(cast("list[Any]", value)):
-            yield from _texts(item, (*way, at))
+    yield from templates_in(params, inside)
 
 
 def _may_go_elsewhere(node: Node) -> bool:

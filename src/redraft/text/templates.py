@@ -69,6 +69,9 @@ class Template:
         token = BUDGET.set(Budget(limits, scopes))
         try:
             return self._run(scopes, limits)
+        except TemplateError as error:
+            error.source = self.source
+            raise
         finally:
             BUDGET.reset(token)
 

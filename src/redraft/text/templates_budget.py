@@ -20,12 +20,16 @@ MAX_BITS = 6_400
 
 
 class TemplateError(ConfigError):
-    """Say what is wrong with a template, or with what it asks for; `line` is 1-based, where it is known."""
+    """Say what is wrong with a template, or with what it asks for; `line` is 1-based, where it is known.
+
+    `source` is the template that was rendered.
+    """
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message if line is None else f"line {line}: {message}")
         self.message = message
         self.line = line
+        self.source = ""
 
 
 class TemplateLimitError(TemplateError):

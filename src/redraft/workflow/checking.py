@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
@@ -17,7 +16,7 @@ from redraft.workflow.bench import check_call
 from redraft.workflow.correct import maker_of
 from redraft.workflow.judge import check_evaluator
 from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
-from redraft.workflow.params import SCHEMA
+from redraft.workflow.params import templates_in
 from redraft.workflow.running import END, ON_ERROR
 from redraft.workflow.scope import SCOPES, Scope
 from redraft.workflow.spec import (
@@ -32,7 +31,7 @@ from redraft.workflow.spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from redraft.text.yaml import Way
     from redraft.workflow.bench import Bench
@@ -125,7 +124,8 @@ class _Check:
                 f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.bench.actions])}",
             )
         inside = (*way, "with")
-        self.templates(params, inside)
+        for text, place in templates_in(params, inside):
+            self.template(text, place)
         if own is not None:
             self.call(own, name, params, inside)
         elif known == LOOP:
@@ -228,22 +228,11 @@ class _Check:
         except ConfigError as error:
             self.fail((*way, "model"), f"{error} What a name stands for is said under 'models'")
 
-    def templates(self, value: Any, way: Way) -> None:
-        if isinstance(value, str) and (not way or way[-1] not in CODE):
-            self.template(value, way)
-        elif isinstance(value, Mapping):
-            for key, item in cast("Mapping[str, Any]", value).items():
-                if key != SCHEMA:
-                    self.templates(item, (*way, key))
-        elif isinstance(value, list):
-            for at, item in enumerate(cast("list[Any]", value)):
-                self.templates(item, (*way, at))
-
     def template(self, text: str, way: Way) -> None:
         try:
             found = template(text)
         except TemplateError as error:
-            self.fail(way, f"the template is wrong: {error}")
+            self.fail(way, f"the template is wrong: {error}", within=error.line)
         for path in found.paths:
             if path[0] == "env" and len(path) > 1 and path[1] not in self.spec.env:
                 self.fail(way, f"the variable {path[1]!r} is not listed under 'env'")

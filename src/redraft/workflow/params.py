@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -10,18 +11,34 @@ from redraft.core.errors import ConfigError
 from redraft.text.spec_file import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
+    from redraft.text.yaml import Way
     from redraft.workflow.scope import Scope
 
 M = TypeVar("M", bound=BaseModel)
 
 SCHEMA = "schema"
 """The parameter that is never rendered: braces in a schema's patterns are its own."""
+NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
+"""The parameters of built-in actions in which braces are nobody's."""
 TEXTS = frozenset({"prompt", "system", "content"})
 """Those that are texts, even where a template is a lone expression with another type."""
 MESSAGES = "messages"
 """The parameter that is a list of parameters."""
+
+
+def templates_in(value: object, way: Way) -> Iterator[tuple[str, Way]]:
+    """Yield the texts among parameters that may be templates, each with its way."""
+    if isinstance(value, str):
+        yield value, way
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            if key not in NO_TEMPLATES:
+                yield from templates_in(item, (*way, key))
+    elif isinstance(value, list):
+        for at, item in enumerate(cast("list[Any]", value)):
+            yield from templates_in(item, (*way, at))
 
 
 def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:

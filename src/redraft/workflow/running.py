@@ -21,17 +21,21 @@ from redraft.core.protocols import Step
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.loop.journal import Journalled
 from redraft.redact.log import logger
+from redraft.text.condition import braced
+from redraft.text.templates import TemplateError
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
 from redraft.workflow.loop_state import DOCUMENTED
 from redraft.workflow.names import LOOP, plain_name
+from redraft.workflow.params import templates_in
 from redraft.workflow.reading import Source
 from redraft.workflow.result import WorkflowResult
 from redraft.workflow.scope import Scope
 from redraft.workflow.spec import Jump, WorkflowSpec
 
 if TYPE_CHECKING:
+    from redraft.text.yaml import Way
     from redraft.workflow.spec import Node
 
 PASSED_ON = (ChangedRunError, StoreError)
@@ -158,15 +162,36 @@ class Running:
 
     def _placed(self, at: int, error: Exception) -> Exception:
         """Say where in the file an error comes from: in a note, or itself where it is the file's mistake."""
-        if isinstance(error, ScriptError) and self.spec.nodes[at].run is not None:
-            placed = self.source.error(("nodes", at, "run"), str(error), within=error.line)
+        node, way = self.spec.nodes[at], ("nodes", at)
+        if isinstance(error, ScriptError) and node.run is not None:
+            placed = self.source.error((*way, "run"), str(error), within=error.line)
+        elif isinstance(error, TemplateError):
+            placed = self.source.error(_way_of(error.source, node, way), str(error), within=error.line)
         else:
-            placed = self.source.error(("nodes", at), str(error))
+            placed = self.source.error(way, str(error))
         if isinstance(error, ConfigError | SandboxError):
             placed.__cause__ = error
             return placed
         error.add_note(f"{placed.file}, line {placed.line}, node {placed.node!r}")
         return error
+
+
+def _way_of(source: str, node: Node, way: Way) -> Way:
+    """Return where a template stands in a node, whatever was put after it; the node's way for none in it."""
+    gotos = node.goto if isinstance(node.goto, list) else []
+    conditions = [
+        (node.when, (*way, "when")),
+        *((jump.if_, (*way, "goto", at, "if")) for at, jump in enumerate(gotos)),
+    ]
+    for condition, place in conditions:
+        if isinstance(condition, str) and braced(condition) == source:
+            return place
+    begun = [
+        (len(text), place)
+        for text, place in templates_in(node.with_, (*way, "with"))
+        if source.startswith(text) and "{" in text
+    ]
+    return max(begun)[1] if begun else way
 
 
 ON_ERROR = ("raise", "continue")
