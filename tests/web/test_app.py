@@ -206,7 +206,7 @@ def test_a_store_that_cant_be_read_is_told_on_every_page(tmp_path, damage):
         "/compare",
         "/spend",
         "/spend.json",
-        "/tasks",
+        *(("/tasks",) if damage != "a record" else ()),  # there is none of a task
     ):
         answer = client.get(page)
         assert answer.status_code == 503, (page, answer.text)
