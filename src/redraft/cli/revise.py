@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
@@ -12,6 +12,11 @@ from redraft.cli.exits import code_of, surface
 
 if TYPE_CHECKING:
     from redraft.loop.revise import RevisionStrategy
+
+Out: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."),
+]
 
 
 def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
@@ -28,12 +33,7 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."
-        ),
-    ] = None,
+    output: Out = None,
     force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
