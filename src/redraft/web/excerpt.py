@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft.loop.timeline import timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redraft.loop.kept_run import KeptRun
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import KeptStep
@@ -34,17 +36,25 @@ def excerpt(run: KeptRun) -> KeptRun:
     whole = whole_versions(record)
     if len(whole) == len(record.versions):
         return run
+    steps: list[KeptStep] = []
+    for stretch in timeline(run):
+        if stretch.version is None or stretch.version in whole or stretch.version > len(record.versions):
+            steps += [*stretch.inner, stretch.step]
+        else:
+            steps.append(replace(stretch.step, result=_unsaid(stretch.step.result)))
+    return replace(run, record=saying_only(record, whole), steps=tuple(steps))
+
+
+def saying_only(record: RunRecord, whole: Collection[int]) -> RunRecord:
+    """Return a run of which only the versions with these numbers say anything.
+
+    What is not shown needs not be looked through for secrets, which of megabytes takes long.
+    """
     versions = tuple(
         one if one.iteration in whole else replace(one, output="", conversation=None)
         for one in record.versions
     )
-    steps: list[KeptStep] = []
-    for stretch in timeline(run):
-        if stretch.version is None or stretch.version in whole or stretch.version > len(versions):
-            steps += [*stretch.inner, stretch.step]
-        else:
-            steps.append(replace(stretch.step, result=_unsaid(stretch.step.result)))
-    return replace(run, record=replace(record, versions=versions), steps=tuple(steps))
+    return replace(record, versions=versions, draft=None)
 
 
 def _unsaid(result: Any) -> Any:

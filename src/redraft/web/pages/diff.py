@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from redraft.loop.runs import Runs
 from redraft.loop.version_diff import diff_document, version_diff
 from redraft.text.diff import word_diff
 from redraft.web.comparison import CONTEXT, Comparison, comparison
+from redraft.web.excerpt import saying_only
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.sides import Pair, folded, pairs
 
@@ -50,17 +52,24 @@ async def diff(asked: Asked) -> DiffView:
         record = await Runs(asked.project.store).get(asked.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    kept = KeptRun(await asked.project.shown(record, whole=asked.whole))
+    kept = KeptRun(record)
     try:
-        older = kept.version(asked.query.get("a") or "first")
-        newer = kept.version(asked.query.get("b") or "best")
+        older = kept.version(asked.query.get("a") or "first").iteration
+        newer = kept.version(asked.query.get("b") or "best").iteration
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    change = comparison(older, newer)
+    record = await asked.project.shown(saying_only(record, {older, newer}), whole=asked.whole)
+    return await asyncio.to_thread(_compared, record, older, newer, view)
+
+
+def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
+    """Compare two versions: in a thread, since long texts take a while."""
+    before, after = KeptRun(record).version(str(older)), KeptRun(record).version(str(newer))
+    change = comparison(before, after)
     rows: tuple[list[Pair] | int, ...] = ()
     if view == "side" and change.hunks:
-        rows = tuple(folded(pairs(word_diff(as_text(older.output), as_text(newer.output))), CONTEXT))
-    return DiffView(kept.record, older, newer, change, view, rows)
+        rows = tuple(folded(pairs(word_diff(as_text(before.output), as_text(after.output))), CONTEXT))
+    return DiffView(record, before, after, change, view, rows)
 
 
 def _document(view: DiffView) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from redraft.core.errors import ConfigError
 from redraft.core.texts import as_text
-from redraft.loop.record import RUN, RunRecord
+from redraft.loop.record import RUN
 from redraft.web.entry import entry_of
+from redraft.web.excerpt import saying_only
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.shown import clipped
 from redraft.workflow.history import NodeRun, WorkflowHistory, WorkflowRow, workflow_history
@@ -38,14 +39,10 @@ class WorkflowView:
 async def workflow(asked: Asked) -> WorkflowHistory:
     """Read a workflow with its nodes; of its loops' runs no more than a row of each says."""
     history = await workflow_history(asked.project.store, await _kept(asked))
-    nodes = tuple(replace(node, runs=tuple(map(_briefly, node.runs))) for node in history.nodes)
+    nodes = tuple(
+        replace(node, runs=tuple(saying_only(run, ()) for run in node.runs)) for node in history.nodes
+    )
     return await asked.project.shown(replace(history, nodes=nodes), whole=asked.whole)
-
-
-def _briefly(run: RunRecord) -> RunRecord:
-    """Return a run without what its versions say: to look through that for secrets takes long."""
-    versions = tuple(replace(version, output="", conversation=None) for version in run.versions)
-    return replace(run, versions=versions, draft=None)
 
 
 async def _kept(asked: Asked) -> KeptWorkflow:
