@@ -10,6 +10,7 @@ from redraft import MemoryStore
 from redraft.core.codec import to_record
 from redraft.loop.record import Process
 from redraft.stores.base import Record
+from redraft.stores.sqlite import SqliteStore
 from redraft.web.page import Asked
 from redraft.web.pages import runs, workflow
 from redraft.web.project import Project
@@ -50,9 +51,9 @@ def test_filters_choose_among_workflows_too(query, kinds):
 
 
 @pytest.mark.parametrize("query", ["?inner=1", "?name=two+nodes", "?status=finished"])
-def test_a_page_after_a_page_shows_each_once(monkeypatch, query):
+def test_a_page_after_a_page_shows_each_once(tmp_path, monkeypatch, query):
     monkeypatch.setattr("redraft.web.pages.runs.MOST", 3)
-    store = kept(*(f"w{number}" for number in range(4)))
+    store = kept(*(f"w{number}" for number in range(4)), store=SqliteStore(tmp_path / "r.db"))
     client, seen, older = pages(store), [], ""
     while older is not None:
         answer = client.get(f"/runs.json{query}&before={older}").json()
@@ -61,6 +62,7 @@ def test_a_page_after_a_page_shows_each_once(monkeypatch, query):
     assert len(seen) == 8
     assert [one for one in seen if "." not in one] == ["w3", "w2", "w1", "w0"]
     assert [one.partition(".")[0] for one in seen] == [f"w{number}" for number in (3, 3, 2, 2, 1, 1, 0, 0)]
+    asyncio.run(store.aclose())
 
 
 def test_the_page_shows_nodes_loops_and_values():
