@@ -75,6 +75,11 @@ def test_ties_keep_the_earliest():
     assert value["reflection_best"]["n"] == value["n"] == 2
 
 
+def test_one_attempt_is_said_as_one():
+    with pytest.raises(ReflectionFailedError, match=r"No valid output in 1 attempt\.$"):
+        ran(scored(0.2), BY_SCORE, on_failure="raise", max_iterations=1)
+
+
 def test_on_failure_raise_carries_the_history():
     with pytest.raises(ReflectionFailedError, match="No valid output in 2 attempts") as caught:
         ran(scored(0.2, 0.7), BY_SCORE, on_failure="raise", max_iterations=2)

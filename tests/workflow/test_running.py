@@ -56,6 +56,8 @@ def test_only_a_loop_spreads_its_keys_beside_its_output():
     state = ran(loop).state
     assert state["a"] == state["o"]["a"] == 1
     assert state["success"] is state["o"]["success"] is True
+    state = ran(loop.replace("output: o", "output: success")).state
+    assert (state["success"]["success"], state["valid"]) == (True, True)
     state = ran("- {name: n, uses: reflection_evaluate, output: o, with: {data: 1, schema: true}}").state
     assert list(state) == ["o"]
 

@@ -54,7 +54,9 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     given = checked(LoopParams, params, "reflection.loop")
     attempts = scope.render(given.max_iterations)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-        raise ConfigError(f"reflection.loop: max_iterations must be at least 1, got {attempts!r}.")
+        raise ConfigError(
+            f"reflection.loop: max_iterations must be a whole number of at least 1, got {attempts!r}."
+        )
     attempt = Attempts(given, Judge.of(given.evaluator, bench), scope, bench)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
@@ -74,7 +76,8 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     values = outcome(result, pattern.best_version_selection)
     if not values["success"] and given.on_failure == "raise":
         history = values["reflection_history"]
-        error = ReflectionFailedError(f"No valid output in {len(history)} attempts.", history)
+        attempts = f"{len(history)} attempt{'s' * (len(history) != 1)}"
+        error = ReflectionFailedError(f"No valid output in {attempts}.", history)
         raise _charged(error, result.token_usage)
     return Made(values, result.token_usage)
 

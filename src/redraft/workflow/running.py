@@ -114,17 +114,15 @@ class Running:
         state, too. Without either, what is no object goes under the node's name.
         """
         is_loop = node.uses is not None and plain_name(node.uses) == LOOP
-        if node.output is not None:
-            self.state[node.output] = value
         if isinstance(value, Mapping) and (is_loop or node.output is None):
-            items = cast("Mapping[str, Any]", value)
             if is_loop:  # what an earlier loop left there would be taken for this one's
                 for key in DOCUMENTED:
                     self.state.pop(key, None)
-            kept = {key: item for key, item in items.items() if key != node.output}
-            self.state |= kept
+            self.state |= cast("Mapping[str, Any]", value)
         elif node.output is None and value is not None:
             self.state[node.name] = value
+        if node.output is not None:  # which goes before a key of the same name
+            self.state[node.output] = value
 
     def _next(self, at: int, scope: Scope) -> int:
         goto = self.spec.nodes[at].goto
