@@ -169,12 +169,13 @@ def prune(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.kept_agents import prune_agent
+        from redraft.loop.compared import counted
 
         counts = prune_agent(agent, keep)
         if as_json:
             emit_json({"agent": agent, "deleted": counts})
         else:
-            said = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+            said = f"{counted(counts['cycles'], 'cycle')}, {counted(counts['mail'], 'message')}"
             CalmConsole().say(f"Deleted of {agent}: {said}.")
 
 
