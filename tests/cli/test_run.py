@@ -299,6 +299,7 @@ def test_a_check_has_all_code_read_in_its_sandbox(project, code, line, says):
         "run: |\n  from __future__ import annotations\n  import re\n  while True: pass\n",
         "run: |\n  try:\n    import statistics\n  except ImportError:\n    return 1\n",
         "sandbox: process\nrun: |\n  import statistics\n  raise SystemExit\n",
+        "sandbox: process\nrun: |\n  from __future__ import annotations\n  while True: pass\n",
         "language: lua\nrun: |\n  -- a comment\n  while true do end\n",
         "language: prolog\nrun: |\n  % a comment\n  evaluate(X) :- repeat, X == 1, !.\n",
         "language: prolog\nrun: |\n  valid :- repeat, fail.\n",

@@ -40,6 +40,8 @@ def _read_alone(code: Code) -> tuple[str, list[int]]:
     run = str(code.run)
     if code.language != "python":
         return FIRST[code.language] + run, []
-    imports = [node for node in ast.parse(run).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    before = [*map(ast.unparse, imports), "return True"]
-    return "\n".join([*before, run]), [*(node.lineno for node in imports), 1]
+    statements = ast.parse(run).body
+    imports = [one for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
+    # What whole Python can read, this Python just has.
+    rest = ["return True", run] if code.sandbox == "inline" else ["result = True"]
+    return "\n".join([*map(ast.unparse, imports), *rest]), [*(node.lineno for node in imports), 1]
