@@ -165,6 +165,7 @@ FILES = {
     "own action with a wrong parameter": (
         params("generator: {action: own, promt: x}\n" + EVALUATOR), 6, "n", "with.generator", "'prompt'",
     ),
+    "own action with a state of the file": (params("prompt: 1\nstate: 2", "own"), 5, "n", "with", "gets the workflow's state as 'state'"),
     "own action without a parameter": (params("{}", "own"), 5, "n", "with", "'prompt'"),
     "own action with a wrong parameter in a node": (params("promt: 1\nprompt: 2", "own"), 5, "n", "with", "'promt'"),
     "evaluator of no type": (params(GENERATOR + "evaluator: {run: x}"), 7, "n", "with.evaluator.type", "'type' is missing"),

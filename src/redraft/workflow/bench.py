@@ -86,8 +86,11 @@ class Bench:
 
 def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
     """Raise `ConfigError` for an action that can't be called with `state` and these parameters."""
+    names = ("state", *params)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
     try:
-        inspect.signature(fn).bind(**dict.fromkeys(("state", *params)))
+        inspect.signature(fn).bind(**dict.fromkeys(names))
     except ValueError:  # a builtin without a signature
         return
     except TypeError as error:
