@@ -385,15 +385,17 @@ def test_few_are_embedded_at_once_those_first_that_came_last(tmp_path):
         embedder.texts.clear()
         return asked
 
+    assert run(tmp_path, lambda index: index.fill(1, "between"), embedder=embedder) == [1]
+    assert embedded() == {"between 3"}
     assert run(tmp_path, some, embedder=embedder) == [2]
     assert embedded() == {"late 3", "late 2"}
     assert run(tmp_path, some, embedder=embedder) == [2]
-    assert embedded() == {"late 1", "between 3"}
+    assert embedded() == {"late 1", "between 2"}
     LessonFolder(tmp_path, "early").add(lesson(agent="early", task="new", day=date(2026, 4, 1)))
     assert run(tmp_path, some, embedder=embedder) == [2]
     assert embedded() == {"new", "early 3"}
-    assert run(tmp_path, fill, fill, embedder=embedder) == [4, 0]
-    assert embedded() == {"early 2", "early 1", "between 2", "between 1"}
+    assert run(tmp_path, fill, fill, embedder=embedder) == [3, 0]
+    assert embedded() == {"early 2", "early 1", "between 1"}
 
 
 def test_the_full_text_is_searched_while_the_embedder_fails(tmp_path, caplog):

@@ -37,10 +37,10 @@ class Backlog:
             # Without the context of who begins it: this belongs to no run, and to no step of one.
             self._task = asyncio.create_task(self._work_off(AT_ONCE), context=Context())
 
-    async def catch_up(self) -> None:
-        """Embed a few where an event loop ended too soon; wait for nothing that is under way."""
+    async def catch_up(self, agent: str | None) -> None:
+        """Embed a few of an agent, or of all, where an event loop ended too soon; what is under way goes on."""
         if not self._is_under_way():
-            await self._work_off(AT_MOST_NOW)
+            await self._work_off(AT_MOST_NOW, agent)
 
     async def wait(self) -> None:
         """Wait for what was begun in this event loop."""
@@ -51,11 +51,11 @@ class Backlog:
         task = self._task
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
-    async def _work_off(self, most: int) -> None:
+    async def _work_off(self, most: int, agent: str | None = None) -> None:
         while self._is_behind:
             self._is_behind = False
             try:
-                await self._index.fill(most)
+                await self._index.fill(most, agent)
             except asyncio.CancelledError:
                 self._is_behind = True
                 raise

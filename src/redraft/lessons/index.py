@@ -101,15 +101,16 @@ class LessonIndex:
             logger.info("%d shared vectors of texts that no lesson has any more were deleted.", swept)
         return found
 
-    async def fill(self, most: int | None = None) -> int:
-        """Embed texts of lessons that have no vector yet, at most so many; return how many that were.
+    async def fill(self, most: int | None = None, agent: str | None = None) -> int:
+        """Embed texts of lessons that have no vector yet, of an agent or of all; return how many that were.
 
-        A vector that is shared is taken as it is. It picks up what a search would. The agents whose folders
-        changed last come first, and of an agent the newest lessons. What is done stays done if it is
-        cancelled. Raises what the embedder raises.
+        They are at most `most`. A vector that is shared is taken as it is. It picks up what a search would.
+        The agents whose folders changed last come first, and of an agent the newest lessons. What is done
+        stays done if it is cancelled. Raises what the embedder raises.
         """
         done = 0
-        waiting = await self._do(partial(self._without_vector, most)) if self._name else []
+        folder = None if agent is None else folder_name(agent)
+        waiting = await self._do(partial(self._without_vector, most, folder)) if self._name else []
         while done < len(waiting):
             texts = await self._do(partial(self._meanings, waiting[done : done + EMBEDDED]))
             await self._do(partial(self._keep, await self._embedding.of_texts(texts)))
@@ -206,16 +207,17 @@ class LessonIndex:
             self._redactor = redactor_of_environment(also=tuple(Category))
         return Scan(connection, self._path, self._redactor)
 
-    def _without_vector(self, most: int | None, connection: Connection) -> list[int]:
+    def _without_vector(self, most: int | None, folder: str | None, connection: Connection) -> list[int]:
         """Return a lesson for each text that has no vector, at most so many."""
         self._memory(connection)
-        self._agents(connection, None)
+        self._agents(connection, folder)
         # An agent whose shelf holds all its lessons has been looked at since its last change.
         agents = connection.execute(
             "SELECT agents.place, agents.revision, active FROM agents LEFT JOIN shelves ON "
             "shelves.place = agents.place AND embedder = ? AND shelves.revision = agents.revision "
-            "WHERE numbers IS NULL OR length(numbers) < 8 * active ORDER BY seen < 0 DESC, seen DESC",
-            (self._name,),
+            "WHERE (numbers IS NULL OR length(numbers) < 8 * active) AND folder = coalesce(?, folder) "
+            "ORDER BY seen < 0 DESC, seen DESC",
+            (self._name, folder),
         ).fetchall()
         waiting: dict[bytes, int] = {}
         for agent in map(AgentRow._make, agents):

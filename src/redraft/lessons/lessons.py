@@ -202,8 +202,8 @@ class Lessons:
     async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
         asked = Task(task) if isinstance(task, str) else task.asked()
-        await self._memory.backlog.catch_up()
         agent = None if self.semantic else self.agent
+        await self._memory.backlog.catch_up(agent)
         query = Query(asked.description, asked.task_type, asked.tools, error, agent, k)
         return await self._memory.index.search(query)
 
