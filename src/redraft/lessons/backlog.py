@@ -38,7 +38,7 @@ class Backlog:
             self._task = asyncio.create_task(self._work_off(AT_ONCE), context=Context())
 
     async def catch_up(self, agent: str | None) -> None:
-        """Embed a few of an agent, or of all, where an event loop ended too soon; what is under way goes on."""
+        """Embed a few of an agent, or of all, where a loop ended too soon; what is under way goes on."""
         if not self._is_under_way():
             await self._work_off(AT_MOST_NOW, agent)
 
