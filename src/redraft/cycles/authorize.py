@@ -70,7 +70,7 @@ async def _heard(actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cyc
     undecided = list(actions)
     end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
     while undecided:
-        within = None if end is None else max(0.0, end - monotonic())
+        within = None if end is None else max(0.0, round(end - monotonic(), 3))
         verdict = await cycle.means.bus.verdict(cycle.number, within, [one.id for one in verdicts])
         if verdict is None:
             break
