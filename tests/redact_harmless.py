@@ -94,6 +94,10 @@ connect(host, port, "utf-8", "strict") raised
 auth = build("a", some_name)
 MIIDXTCCAkWgAwIBAgIJAKL0UG+mRkSvMA0GCSqGSIb3DQEBCwUAMEUxCzAJBgNV is a certificate
 nt hash table of the file system
+user_session was closed after db_session.commit()
+random_seed=42 and hash_salt=none
+sqlplus is not installed
+https://example.com/t/how-to-write-a-good-bug-report/1234
 see root@tcp(port) in the log
 error TS2345: Argument of type 'string' is not assignable to parameter of type 'number'
 llama-3.1-8b-instruct-Q4_K_M.gguf is 4.9 GB

@@ -38,6 +38,8 @@ _COMMANDS = (
     r"\bchpasswd[ \t]*<<<[ \t]*[\"']?[\w.-]+:([^\s\"']{3,})",
     rf"\b[\w.-]+:([^\s\"':/]{{3,}})[\"']?[ \t]*\|[ \t]*(?:sudo{_S})?chpasswd",
     rf"(?i:\bconvertto-securestring{_S}(?:-string{_S})?{_SAID})",
+    rf"\bmc{_S}alias{_S}set{_S}\S+{_S}\S+{_S}\S+{_S}{_SAID}",
+    r"\baccount\.key\.[\w.-]+[\"']?[ \t]*[,=][ \t]*[\"']?([A-Za-z0-9+/=]{40,})",
     rf"\bsnmp(?:-server|get|set|walk|bulkwalk)\b{_REST}[ \t](?:community|-c){_S}{_SAID}",
     rf"\b(?:enable|username{_S}\S+|neighbor{_S}\S+|privilege{_S}\d+){_S}(?:password|secret){_S}\d{_S}{_SAID}",
     r"(?m:^[ \t]*password[ \t]+7[ \t]+([0-9A-F]{8,}))",

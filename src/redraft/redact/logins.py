@@ -26,7 +26,7 @@ _HEADER = (
 )
 _LINK = (
     r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password|recover"
-    r"|verify|confirm|activate|setup)/)([A-Za-z0-9_-]{20,})"
+    r"|verify|confirm|activate|setup|t)/)([A-Za-z0-9_-]{20,})"
 )
 # A word of a command line that is no option.
 _SAID = r"[\"']?([^\s\"'-][^\s\"']{2,128})"
@@ -57,6 +57,7 @@ _GIVEN = "|".join(
             r"(?i:(?:login|authenticate|sign_?in|log_?in|basicauth|credentials|connect)\("
             rf"(?:[\w.,\[\] \t]{{0,60}},)?{_QUOTED})"
         ),
+        r"(?i:\bsqlplus[ \t]+(?:-\w+[ \t]+)?[\"']?\w{1,64}/([^\s\"'@]{3,128})@)",
         r"\b[\w.-]{1,64}:([^\s\"']{3,128})@(?:tcp|udp|unix)\(",
         r"(?i:\b(?:ntlm|nt|lm)[ _-]?hash(?:es)?\b[^\n0-9a-f]{0,20}([0-9a-f]{32}))",
         r"\b\w{1,64}:\d{1,10}:([0-9a-f]{32}:[0-9a-f]{32}):::",

@@ -28,8 +28,9 @@ _LABEL = (
     r"|(?:verification|security|confirmation|login|sms|backup|recovery|access|2fa|mfa|otp|totp|pin|unlock|door"
     r"|gate|entry|alarm|digit|pairing|activation)"
     r"[ _.-]?codes?"
-    r"|\bappid\b|code[_.-]?verifier|\botp\b|totp|\bpin\b|\bcv[vc]\b|\b2fa\b|\bmfa\b|\bsig\b|signature|session[_.-]?id|sessid|\bsid\b"
-    r"|cookie|csrf|xsrf|\bsalt\b|\bseed\b|\bdsn\b)"
+    r"|\bappid\b|code[_.-]?verifier|\botp\b|totp|\bpin\b|\bcv[vc]\b|\b2fa\b|\bmfa\b|\bsig\b|signature"
+    r"|session[_.-]?id|_session\b|sessid|\bsid\b"
+    r"|cookie|csrf|xsrf|(?:\b|_)(?:salt|seed|dsn)\b)"
 )
 _IN_NAME = string.ascii_letters + string.digits + "_.-$"
 _LONGEST_NAME = 80
