@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -40,27 +41,21 @@ BY: Mapping[str, Callable[[Entry], Any]] = {
     "threshold": _option("quality_threshold"),
     "selection": _option("best_version_selection"),
     "judge": _option("judge"),
-    "day": lambda entry: entry.created_at.astimezone(UTC).date(),
+    "day": lambda entry: entry.created_at.date(),  # a store has its times in UTC
     "run": attrgetter("run_id"),
 }
 IN_TIME = ("day", "run")
 IN_ORDER = ("revisions", "threshold")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """Hold runs that have something in common: how many there are, and the newest of them."""
 
     key: str
     value: Any
-    runs: int = 0
-    newest: list[Entry] = field(default_factory=list[Entry])
-
-    def add(self, entry: Entry) -> None:
-        """Count a run that is older than those before."""
-        self.runs += 1
-        if self.runs <= LATEST:
-            self.newest.append(entry)
+    runs: int
+    newest: list[Entry]
 
     @property
     def tasks(self) -> set[str]:
@@ -100,21 +95,26 @@ def groups_of(
     """
     if by not in BY:
         raise ConfigError(f"by {by!r} is none; {nearest(by, BY)}")
-    value_of, found = BY[by], dict[Any, Group]()
-    for entry in entries:
-        if entry.process is not None or (name and entry.name != name) or (task and entry.task != task):
-            continue
-        if by == "run" and of and not entry.run_id.startswith(of):
-            continue
-        value = value_of(entry)
-        group = found.get(value)
-        if group is None:
-            group = found[value] = Group("" if value is None else str(value), value)
-        group.add(entry)
-        if by == "run" and len(found) == NEWEST:
-            break
+    ended = (
+        entry
+        for entry in entries
+        if entry.process is None and name in ("", entry.name) and task in ("", entry.task)
+    )
+    if by == "run":
+        ended = islice((entry for entry in ended if not of or entry.run_id.startswith(of)), NEWEST)
+    chosen = list(ended)
+    values = list(map(BY[by], chosen))
+    counts = Counter(values)
+    newest: dict[Any, list[Entry]] = {value: [] for value in counts}
+    for entry, value in zip(chosen, values, strict=True):
+        if len(newest[value]) < LATEST:
+            newest[value].append(entry)
+    found = [
+        Group("" if value is None else str(value), value, runs, newest[value])
+        for value, runs in counts.items()
+    ]
     if by in IN_TIME:
-        return list(found.values())
+        return found
     if by in IN_ORDER:
-        return sorted(found.values(), key=lambda group: (group.value is None, group.value or 0))
-    return sorted(found.values(), key=lambda group: -group.runs)
+        return sorted(found, key=lambda group: (group.value is None, group.value or 0))
+    return sorted(found, key=lambda group: -group.runs)

@@ -95,7 +95,7 @@ class Ledger:
         if also_killed:
             self._unended_at = monotonic()
         changed = False
-        for entry in [one for one in self._entries.values() if one.process is not None]:
+        for entry in list(self.spending.unended.values()):
             if also_killed or entry.state != KILLED:
                 record = await self.store.get(RUN, entry.run_id)
                 if record is None:
