@@ -94,7 +94,7 @@ def test_a_generator_that_raises_is_an_attempt_with_score_0():
     value = ran(making(ValueError("boom"), "good"), scoring("output == 'good'"))
     first = value["reflection_history"][0]
     assert (first["score"], first["valid"], first["output"]) == (0.0, False, None)
-    assert first["errors"] == [{"message": "The generator failed: boom"}]
+    assert first["errors"] == [{"message": "The generator failed: ValueError: boom"}]
     assert value["success"] is True
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.cli.withheld import withheld
+from redraft.core.failures import said_of
 from redraft.core.summary import REASONS, render_score, render_usage
 from redraft.text.visible import visible
 
@@ -100,4 +101,4 @@ def error_line(result: ReflectionResult) -> Text:
     """Render the error that ended a run, in a line of its own; nothing for a run that was cancelled."""
     if not isinstance(result.error, Exception):
         return Text()
-    return Text(f"\nError: {visible(withheld(str(result.error)))}", BAD)
+    return Text(f"\nError: {visible(withheld(said_of(result.error)))}", BAD)

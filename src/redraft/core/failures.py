@@ -17,6 +17,16 @@ class RecordedError(RedraftError):
     """Stand in for an exception whose class can't be made again; its own class is named as that one was."""
 
 
+def said_of(error: BaseException) -> str:
+    """Return what an error says, after the name of its class where that is not Redraft's own.
+
+    The message of another's may be a single word, as that of a `KeyError` is.
+    """
+    if isinstance(error, RedraftError) and not isinstance(error, RecordedError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 def failure_to_json(error: Exception) -> dict[str, Any]:
     """Return an exception as JSON: type and message, what was paid on the way, and what a retry needs."""
     data = to_json(error)

@@ -12,6 +12,7 @@ from redraft.core.errors import (
     ReflectionFailedError,
     WorkflowError,
 )
+from redraft.core.failures import said_of
 from redraft.core.feedback import render_feedback
 from redraft.core.result import ConvergenceReason
 from redraft.core.task import Task
@@ -223,5 +224,4 @@ def asking_to_mend(generator: Maker) -> Maker:
 def _failed(who: str, error: Exception, strategy: str) -> Draft:
     """Return the draft of an attempt that raised; what it used until then was paid for all the same."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
-    said = str(error) or type(error).__name__
-    return Draft(FailedAttempt(message=f"The {who} failed: {said}"), usage, strategy=strategy)
+    return Draft(FailedAttempt(message=f"The {who} failed: {said_of(error)}"), usage, strategy=strategy)

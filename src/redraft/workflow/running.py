@@ -17,6 +17,7 @@ from redraft.core.errors import (
     ScriptError,
     StoreError,
 )
+from redraft.core.failures import said_of
 from redraft.core.protocols import Step
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.loop.journal import Journalled
@@ -150,7 +151,7 @@ class Running:
             target = self._target(node.on_error)
         if target is None:
             raise self._placed(at, error)
-        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, error)
+        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, said_of(error))
         self.visited.append(node.name)
         self.usage += (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
         said = {"node": node.name, "type": type(error).__name__, "message": str(error)}
