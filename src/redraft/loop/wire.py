@@ -25,6 +25,7 @@ from redraft.loop.prompts import Memory
 from redraft.loop.reflecting import ReflectingGenerator, ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import run_loop
+from redraft.loop.shared_parts import shared_parts
 from redraft.loop.triggers import NO_TRIGGERS
 from redraft.models.names import model_of
 
@@ -96,10 +97,11 @@ def run_functions(
     if until is not None:
         chosen = replace(chosen, until=until)
     asked = task_of(task, chosen)
-    generate, evaluate, revise = hands
-    parts = parts_of_functions(
-        chosen, asked.task_type, generate, evaluate, revise, has_draft=draft is not None
-    )
+    parts = None
+    if chosen.quality_criteria is None and chosen.triggers is NO_TRIGGERS:
+        parts = shared_parts(hands, chosen.quality_threshold)
+    if parts is None:
+        parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
     if step is None:
         return run_loop(asked, parts, chosen, direct, given_draft(draft))
     from redraft.loop.keep import run_kept  # noqa: PLC0415 (only a run with a journal needs it)
