@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from redraft.redact.engine import has_any
 from redraft.text.invisible import without_invisible
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _CHECKS = (
     r"(?:tests?|checks?|checking|validations?|verifications?|linters?|linting|assertions?|reviews?|approvals?"
     r"|confirmations?|authentication|authorization|permissions?|safety|security|ci|hooks?)\b"
 )
+_NOT_OF = r"(?!of\b)"
 _NOT_SAID = r"(?<!never )(?<!not )(?<!n't )(?<!n\u2019t )"
 
 _DROPS_RULES = (
@@ -56,7 +58,7 @@ _COMMANDS = (
     r"\$\([^)]",
     r"\bbase64\s+-d",
     r"\bnc\s+-",
-    r"\bdrop\s+table\s+(?!of\b)",
+    rf"\bdrop\s+table\s+{_NOT_OF}",
     r"\bdelete\s+from\s+\w+\s*;",
     r">\s*/(?:dev|etc|bin|usr)/",
 )
@@ -71,6 +73,11 @@ _REFUSED = {
         "a command": _COMMANDS,
     }.items()
 }
+# What the linear engine can look for in a hundredth of the time: no text that is refused is without it.
+_ROUGHLY = tuple(
+    f"(?i:{pattern.replace(_NOT_SAID, '').replace(_NOT_OF, '')})"
+    for pattern in (*_DROPS_RULES, *_DROPS_CHECKS, *_ADDRESSES, *_COMMANDS)
+)
 
 
 def refused(text: str) -> str:
@@ -81,6 +88,8 @@ def refused(text: str) -> str:
     if len(text) > LONGEST:
         return f"{len(text):,} characters, where {LONGEST:,} are enough"
     seen = " ".join(without_invisible(text).split())
+    if seen.isascii() and not has_any(_ROUGHLY, seen.encode()):
+        return ""
     return next((what for what, pattern in _REFUSED.items() if pattern.search(seen)), "")
 
 
