@@ -24,19 +24,22 @@ VERSIONS = 200
 FEWEST = 6
 """Pairs of which no fewer can tell anything: of five, all on one side is what chance does in one of 16."""
 RUNS = """
-import asyncio, sys
+import asyncio, random, sys
 from time import perf_counter, process_time
 from redraft import Agent, EventLog, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.stores.sqlite import SqliteStore
 
 async def main(database, versions):
-    store, calls = SqliteStore(database), 0
+    store, calls, rng = SqliteStore(database), 0, random.Random(3)
+    words = [f"word{rng.randrange(500)}" for _ in range(400)]
 
     async def answer(request):
         nonlocal calls
         calls += 1
         await asyncio.sleep(0.01)
-        return " ".join(f"word {number} of draft {calls // (1 + number % 7)}" for number in range(100))
+        for _ in range(20):
+            words[rng.randrange(len(words))] = f"change{rng.randrange(900)}"
+        return " ".join(words)
 
     better = QualityCriterion(
         "better", evaluator="function", evaluator_config={"function": lambda output: calls / 1_000}

@@ -156,7 +156,7 @@ def test_what_is_open_and_focused_stays_so_while_a_run_moves(opened, project):
 
 
 def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project):
-    with at_work(project, "to-be-killed", 0.7) as process:
+    with at_work(project, "to-be-killed", 2.5) as process:  # ends later than it is killed
         page = opened("runs")
         page.locator("tbody tr", has_text="to-be-killed").get_by_text("running").wait_for(timeout=15_000)
         page = opened("runs/to-be-killed")
