@@ -18,6 +18,8 @@ from _paint import paint_table
 from _watched import watched_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from _dashboard import Server
 
     from redraft.stores.base import Record, Store
@@ -33,12 +35,13 @@ TASKS = 2_000
 CRITERIA = ("facts", "style", "length", "tone")
 CYCLES = 100
 """Cycles of an agent; the first has ten times as many."""
-PAIRS = 20
+PAIRS, LONG = 20, 200
 PAGES = {
     "runs": "/runs",
     "runs of an agent and a reason": "/runs?name=agent%2007&reason=plateau",
     "runs that failed": "/runs?status=failed",
     "a run": "/runs/{run}",
+    "a run of 200 versions": "/runs/a-long-run",
     "a workflow": "/workflows/a-real-workflow",
     "diff": "/runs/{run}/diff?view=side",
     "compare by agent": "/compare",
@@ -129,7 +132,8 @@ async def fill(folder: Path, count: int) -> dict[str, str]:
         await store.put_all([made_run(rng, number) for number in range(start, min(count, start + 1_000))])
     lessons = learn_lessons(folder / "memory")
     task = await fill_learnt(store, count, lessons)
-    await make_run(store)
+    await make_run(store, "a-real-run", (0.2, 0.4, 0.6, 0.9))
+    await make_run(store, "a-long-run", [number / 1_000 for number in range(LONG)])
     await store.put_all([made_workflow(rng, number) for number in range(count // 50)])
     await make_workflow(store)
     await store.aclose()
@@ -150,21 +154,24 @@ async def fill(folder: Path, count: int) -> dict[str, str]:
     return {"run": "a-real-run", "other": f"run-{count - 2:06}", "task": task, "lesson": lessons[0]}
 
 
-async def make_run(store: Store) -> None:
-    """Carry out a run of four versions whose page is measured."""
+async def make_run(store: Store, run_id: str, scores: Sequence[float]) -> None:
+    """Carry out a run of a version for each score, whose page is measured."""
     from redraft import ReflectionPattern, reflect
     from redraft.loop.journal import Journalled
 
     rng = random.Random(3)
     words = [f"word{rng.randrange(500)}" for _ in range(400)]
-    score = iter((0.2, 0.4, 0.6, 0.9))
+    score = iter(scores)
 
     def generate(_prompt: str) -> str:
         for _ in range(20):
             words[rng.randrange(len(words))] = f"change{rng.randrange(900)}"
         return " ".join(words)
 
-    pattern, step = ReflectionPattern(max_iterations=3), Journalled(store, "a-real-run")
+    pattern = ReflectionPattern(
+        max_iterations=len(scores) - 1, plateau_iterations=len(scores), improvement_threshold=0
+    )
+    step = Journalled(store, run_id)
     await reflect(
         "Say it at length.", generate=generate, evaluate=lambda _: next(score), pattern=pattern, step=step
     )
