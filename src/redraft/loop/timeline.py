@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from redraft.loop.runs import KeptStep
@@ -42,15 +44,19 @@ def timeline(run: KeptRun) -> list[Stretch]:
     for step in run.steps:
         if step.is_inner:
             within[step.place.partition("/")[0]].append(step)
-    return [Stretch(step, _version_of(step, run), tuple(within[step.place])) for step in run.outer_steps]
+    ends = sorted((one.timestamp, one.iteration) for one in run.record.versions)
+    times = [at for at, _ in ends]
+    first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
 
+    def version_of(step: KeptStep) -> int | None:
+        if step.name == "on_reflection":
+            return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
+        if step.name not in MAKING:
+            return None
+        # A version's time is that of the last step that went into it.
+        at = bisect_left(times, step.at)
+        if at < len(first_from):
+            return first_from[at]
+        return run.record.revisions + 2 if ends else 1
 
-def _version_of(step: KeptStep, run: KeptRun) -> int | None:
-    versions = run.record.versions
-    if step.name == "on_reflection":
-        return max((one.iteration for one in versions if one.timestamp <= step.at), default=None)
-    if step.name not in MAKING:
-        return None
-    # A version's time is that of the last step that went into it.
-    waiting = [one.iteration for one in versions if one.timestamp >= step.at]
-    return min(waiting) if waiting else run.record.revisions + 2 if versions else 1
+    return [Stretch(step, version_of(step), tuple(within[step.place])) for step in run.outer_steps]
