@@ -99,11 +99,14 @@ class Server(NamedTuple):
                 sleep(0.01)
         else:
             return
-        while found := re.search(r'data-events="([^"]+)" data-mark="([^"]*)"', page):
-            events, mark = map(unescape, found.groups())
-            with self.open(f"{events}?since={quote(mark)}") as stream:
-                next((line for line in stream if line.startswith(b"event: change")), None)
-            page = self._read(run_id, times)
+        found = re.search(r'data-events="([^"]+)" data-mark="([^"]*)"', page)
+        if found is None:
+            return
+        events, mark = map(unescape, found.groups())
+        with self.open(f"{events}?since={quote(mark)}") as stream:
+            for line in stream:
+                if line.startswith(b"event: change") and "data-events" not in self._read(run_id, times):
+                    return
 
     def _read(self, run_id: str, times: list[float]) -> str:
         started = perf_counter()
