@@ -10,6 +10,7 @@ from redraft.core.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
+from redraft.web.app import pause
 from redraft.web.change import Change
 from redraft.web.page import NotFoundError
 from redraft.web.shown import LONGEST
@@ -230,3 +231,8 @@ def test_the_navigation_says_where_one_is(path):
     store = MemoryStore()
     put(store, described("a-run"))
     assert '<a href="/runs" aria-current="page">Runs</a>' in pages(store).get(path).text
+
+
+@pytest.mark.parametrize(("took", "seconds"), [(0.0, 1.0), (0.05, 1.0), (0.4, 4.0), (60.0, 10.0)])
+def test_a_page_that_is_slow_to_make_is_looked_at_less_often(took, seconds):
+    assert pause(took) == seconds

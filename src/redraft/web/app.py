@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 NOT_FOUND = 404
 EACH = 1.0
 """Seconds between two looks at what an open page shows."""
+SHARE = 0.1
+"""Of the time that an open page may keep this server busy: what is slow to make is looked at less often."""
+LONGEST = 10.0
+"""Seconds between two looks at most."""
 QUIET = 15
 """Looks without a change after which an open page is told that it is still watched."""
 
@@ -63,11 +68,18 @@ def pages_of(project: Project) -> Starlette:
     return Starlette(routes=routes, exception_handlers=troubles)
 
 
+def pause(took: float) -> float:
+    """Return the seconds between two looks at what a page shows that took so many to make."""
+    return min(LONGEST, max(EACH, took / SHARE))
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Answer requests about one project."""
 
     project: Project
+    took: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds that each kind of page took when it was last made."""
 
     async def front(self, _: Request) -> Response:
         """Lead to the first page."""
@@ -85,12 +97,14 @@ class Site:
         """Return what serves a page."""
 
         async def serve(request: Request) -> Response:
-            asked = self._asked(request)
+            asked, began = self._asked(request), perf_counter()
             # First, so that what changes while the page is made is not missed.
             mark = None if page.mark is None else await page.mark(asked)
             view = await page.view(asked)
             frame = self._frame(request, page, mark)
-            return HTMLResponse(await asyncio.to_thread(_html, page, view, frame))
+            text = await asyncio.to_thread(_html, page, view, frame)
+            self.took[page.path] = perf_counter() - began
+            return HTMLResponse(text)
 
         return serve
 
@@ -134,7 +148,7 @@ class Site:
                 yield ": watched\n\n"
             quiet += 1
             try:
-                await asyncio.wait_for(self.project.closing.wait(), EACH)
+                await asyncio.wait_for(self.project.closing.wait(), pause(self.took.get(page.path, 0.0)))
             except TimeoutError:
                 continue
 
