@@ -86,6 +86,13 @@ def by_agent(caplog, level, text):
     return Counter(line.split("'")[1] for line in lines if text in line)
 
 
+async def all_say_it_is_back(caplog, times):
+    """Wait until each agent has said so: an outage that comes before is to an agent still the one before."""
+    async with asyncio.timeout(20):
+        while by_agent(caplog, logging.INFO, "is back").total() < AGENTS * times:  # noqa: ASYNC110 (a poll, as a person would)
+            await asyncio.sleep(0.05)
+
+
 def each_said(caplog, times):
     expected = {f"agent {number}": times for number in range(AGENTS)}
     assert by_agent(caplog, logging.WARNING, "goes on without its database") == expected
@@ -187,8 +194,10 @@ def test_stopped_killed_and_restarted_in_the_middle_of_200_cycles_of_20_agents(s
         async def all_go_round(until, *, is_away=False):
             await asyncio.gather(*(goes_round(agent, until, is_away) for agent in agents))
 
-        for begins, ends, how in ((50, 90, signal.SIGINT), (130, 160, signal.SIGKILL)):
+        outages = ((50, 90, signal.SIGINT), (130, 160, signal.SIGKILL))
+        for earlier, (begins, ends, how) in enumerate(outages):
             await all_go_round(begins)
+            await all_say_it_is_back(caplog, earlier)
             stopping = asyncio.create_task(asyncio.to_thread(server.stop, how))
             await all_go_round(ends, is_away=True)
             await stopping
