@@ -134,15 +134,15 @@ def middle(times: Sequence[Took]) -> Took:
     return Took(*map(median, zip(*times, strict=True)))
 
 
-async def warm(index: LessonIndex, asked: Sequence[Query]) -> Took:
-    """Return the medians of a search whose question was embedded before."""
+async def warm(index: LessonIndex, asked: Sequence[Query]) -> list[Took]:
+    """Return what each search takes whose question was embedded before."""
     for query in asked:
         await index.search(query)
-    return middle([await took(index.search(query)) for query in asked])
+    return [await took(index.search(query)) for query in asked]
 
 
-async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[Query]) -> Took:
-    """Return the medians of the first search of an index that is opened for it."""
+async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[Query]) -> list[Took]:
+    """Return what the first search takes of an index that is opened for it."""
     from redraft.lessons.index import LessonIndex
 
     times: list[Took] = []
@@ -150,7 +150,7 @@ async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[Query
         index = LessonIndex(path, embedder)
         times.append(await took(index.search(query)))
         await index.aclose()
-    return middle(times)
+    return times
 
 
 async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> list[tuple[object, ...]]:
@@ -158,15 +158,19 @@ async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> l
     from redraft.lessons.index import LessonIndex
 
     rows: list[tuple[object, ...]] = []
+    every: dict[str, list[Took]] = {"warm": [], "cold": []}
     for what, used in (("vectors", embedder), ("full text alone", None)):
         index = LessonIndex(path, used)
         for who, agent in (("one agent", "agent-007"), ("all agents", None)):
             for kind, code in (("words", False), ("an error code, too", True)):
                 asked = questions(tasks, agent, code=code)
-                name = f"recall, {what}, {who}, {kind}"
-                rows.append((await warm(index, asked)).row(f"{name}: warm", "warm"))
-                rows.append((await cold(path, used, asked[:COLD])).row(f"{name}: cold", "cold"))
+                found = {"warm": await warm(index, asked), "cold": await cold(path, used, asked[:COLD])}
+                for how, times in found.items():
+                    rows.append(middle(times).row(f"recall, {what}, {who}, {kind}: {how}", how))
+                    every[how] += times
         await index.aclose()
+    for how, times in every.items():
+        rows.append(middle(times).row(f"recall, all these questions: {how}", how))
     return rows
 
 
