@@ -80,7 +80,7 @@ commit 9fceb02d0ae598e95dc970b74767f19372d61af8 (HEAD -> main, tag: v2.1.0)
 uuid 7f9c24e8-3b12-4fef-91e0-5f1d2c3b4a59 is no row of users
 ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4"
 nix store path /nix/store/4xw8n979xpivdc46a9ndcvyhwgif00hz-hello-2.12.1 is missing
-pip install torch==2.4.0+cu121 --index-url https://download.pytorch.org/whl/cu121
+pip install torch==2.4.0+cu121 --find-links https://example.com/whl/cu121
 k8s pod web-7d4b9c6f8d-x2x9z was evicted
 jobs-run-20240311T101500Z-abcdef12 took 3 h
 layer2_block3_conv1_weight has shape (64, 3, 3, 3)
