@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from redraft.core.codec import to_json
+from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
 from redraft.web.project import Project
 
 
@@ -19,6 +21,13 @@ class Asked:
     query: Mapping[str, str]
     whole: bool = False
     """Whether long texts are wanted uncut: as data, not for a page."""
+
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        """Return a name of the query that must be one of some, or empty; raises `ConfigError` for another."""
+        given = self.query.get(name, "")
+        if given and given not in known:
+            raise ConfigError(f"{name} {given!r} is none; {nearest(given, known)}")
+        return given
 
 
 def _as_it_is(view: Any) -> Any:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import ConfigError
-from redraft.core.nearest import nearest
 from redraft.core.result import ConvergenceReason
 from redraft.loop.record import RUN
 from redraft.stores.base import Record
@@ -16,7 +14,7 @@ from redraft.workflow.keep import WORKFLOW
 from redraft.workflow.kept_workflow import KeptWorkflow, kept_workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from redraft.web.entry import Entry
@@ -44,8 +42,8 @@ class RunList:
         """Return what the query says; raises `ConfigError` for a state or reason that no run can have."""
         query = asked.query
         return cls(
-            _one_of("status", query.get("status", ""), STATES),
-            _one_of("reason", query.get("reason", ""), REASONS),
+            asked.one_of("status", STATES),
+            asked.one_of("reason", REASONS),
             query.get("name", "").strip(),
             query.get("inner") == "1",
             query.get("before", ""),
@@ -111,9 +109,3 @@ def _age(one: Record | KeptWorkflow | Entry) -> tuple[datetime | None, str]:
             return one.created_at, one.record.run_id
         case _:
             return one.created_at, one.run_id
-
-
-def _one_of(name: str, given: str, known: Collection[str]) -> str:
-    if given and given not in known:
-        raise ConfigError(f"{name} {given!r} is none; {nearest(given, known)}")
-    return given

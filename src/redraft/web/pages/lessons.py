@@ -24,8 +24,6 @@ from redraft.web.lesson_files import AgentFiles, Shelf
 from redraft.web.page import Asked, NotFoundError, Page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from redraft.web.project import Project
 
 MOST = 100
@@ -66,8 +64,8 @@ class Filter:
         """Return what the query says; raises `ConfigError` for a kind or status that there is not."""
         query = asked.query
         return cls(
-            _one_of("kind", query.get("kind", ""), tuple(KINDS)),
-            _one_of("status", query.get("status", ""), STATUSES),
+            asked.one_of("kind", tuple(KINDS)),
+            asked.one_of("status", STATUSES),
             query.get("archived") == "1",
             query.get("before", ""),
         )
@@ -184,12 +182,6 @@ def _document(view: LessonsView) -> dict[str, Any]:
         "playbooks": to_json(view.playbooks),
         "is_whole": view.is_whole,
     }
-
-
-def _one_of(name: str, given: str, known: Collection[str]) -> str:
-    if given and given not in known:
-        raise ConfigError(f"{name} {given!r} is none; {nearest(given, known)}")
-    return given
 
 
 async def known_agent(project: Project, agent: str) -> str:
