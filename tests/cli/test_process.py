@@ -51,6 +51,20 @@ def run(folder, *words, **options):
     )
 
 
+def begun(folder, server, *words):
+    return subprocess.Popen(
+        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def interrupt_when_asked(process, server):
+    while not server.asked:
+        assert process.poll() is None
+        server.released.wait(0.05)
+    process.send_signal(signal.SIGINT)
+
+
 def test_help_and_version(folder):
     done = run(folder, "--help")
     assert done.returncode == 0
@@ -133,14 +147,8 @@ def test_an_interrupted_check_says_what_was_not_judged(folder, server):
     (folder / "c.yaml").write_text("- It is kind.")
     server.answers = [(None, {}, "")]
     words = ("check", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
-    process = subprocess.Popen(
-        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    while not server.asked:
-        assert process.poll() is None
-        server.released.wait(0.05)
-    process.send_signal(signal.SIGINT)
+    process = begun(folder, server, *words)
+    interrupt_when_asked(process, server)
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in stderr) == (130, False)
     assert stdout.splitlines()[2:] == [
@@ -170,10 +178,7 @@ def test_an_interrupted_run_hands_over_what_it_made(folder, server, as_json):
         "openai-chat:gpt-4o-mini",
         *(["--json"] if as_json else []),
     ]
-    process = subprocess.Popen(
-        [*REDRAFT, *words], cwd=folder, env=with_server(server), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = begun(folder, server, *words)
     seen = ""
     while "version 2" not in seen:
         line = process.stderr.readline()
@@ -189,14 +194,8 @@ def test_an_interrupted_run_hands_over_what_it_made(folder, server, as_json):
 
 def test_an_interrupted_demo_without_anything_says_so(folder, server):
     server.answers = [(None, {}, "")]
-    process = subprocess.Popen(
-        [*REDRAFT, "demo", "-m", "openai-chat:gpt-4o-mini"], cwd=folder, env=with_server(server), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    while not server.asked:
-        assert process.poll() is None
-        server.released.wait(0.05)
-    process.send_signal(signal.SIGINT)
+    process = begun(folder, server, "demo", "-m", "openai-chat:gpt-4o-mini")
+    interrupt_when_asked(process, server)
     _, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (130, "Interrupted; nothing was made yet.\n")
 
