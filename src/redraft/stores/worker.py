@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import os
 from collections import deque
-from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from threading import RLock, Thread
 from time import monotonic
@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 from redraft.core.errors import StoreError
+from redraft.stores.doorbell import doorbell_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
+
+    from redraft.stores.doorbell import Doorbell
 
 T = TypeVar("T")
 
@@ -30,11 +33,12 @@ LAST_WAIT = 10.0
 class Job(Generic[T]):
     """Hold what to do with a connection, what came of it, and who waits for that."""
 
-    __slots__ = ("do", "error", "loop", "result", "waiter")
+    __slots__ = ("do", "doorbell", "error", "loop", "result", "waiter")
 
     def __init__(self, do: Callable[[Any], T]) -> None:
         self.do = do
         self.loop = asyncio.get_running_loop()
+        self.doorbell = doorbell_of(self.loop)
         self.waiter: asyncio.Future[T] = self.loop.create_future()
         self.result: T | None = None
         self.error: Exception | None = None
@@ -180,12 +184,11 @@ class _Thread(Thread):
 
 def _tell(jobs: Iterable[Job[Any]]) -> None:
     """Wake who waits for the jobs, those of one event loop together."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    doors: dict[Doorbell, list[Job[Any]]] = {}
     for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, own in loops.items():
-        with suppress(RuntimeError):  # a loop that was closed: nobody waits any more
-            loop.call_soon_threadsafe(_answer, own)
+        doors.setdefault(job.doorbell, []).append(job)
+    for doorbell, own in doors.items():
+        doorbell.ring(partial(_answer, own))
 
 
 def _answer(jobs: Iterable[Job[Any]]) -> None:
