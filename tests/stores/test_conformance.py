@@ -71,6 +71,8 @@ REFUSED = {
     "set": ({"a": {1}}, "is a set"),
     "mapping": ({"a": MappingProxyType({})}, "is a mappingproxy"),
     "number as key": ({"a": {1: "x"}}, r"data\['a'\] has the key 1"),
+    "truth as key": ({"a": [{True: "x"}]}, r"data\['a'\]\[0\] has the key True"),
+    "dataclass": ({"a": Record("note", "a", {})}, r"data\['a'\] is a Record"),
     "no object": (["a"], "data is a list"),
     "itself": (itself(), "holds itself"),
 }
@@ -349,6 +351,9 @@ FIELDS = {
     "big": {"x": 2**70},
     "big and one": {"x": 2**70 + 1},
     "big as float": {"x": 1e30},
+    "small": {"x": 1e-05},
+    "small beside a surrogate": {"x": 1e-05, "y": "\ud800"},
+    "great": {"x": 1.5e300},
     "empty": {"x": ""},
     "null as text": {"x": "null"},
     "text": {"x": "naïve 'quoted' \"text\""},
@@ -374,6 +379,8 @@ WHERE = [
     ({"x": 10**30}, []),  # 1e30 is another number
     ({"x": 1e30}, ["big as float"]),
     ({"x": 10**400}, []),
+    ({"x": 1e-05}, ["small", "small beside a surrogate"]),
+    ({"x": 1.5e300}, ["great"]),
     ({"x": math.nan}, []),
     ({"x": ""}, ["empty"]),
     ({"x": "null"}, ["null as text"]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from pydantic_core import to_json
+
 from redraft.core.check import check_count
 from redraft.core.errors import ConfigError
 from redraft.stores.row import LONGEST_NAME, check_name, json_text, microseconds
@@ -55,8 +57,8 @@ def question(
 def wanted(where: Where | None) -> dict[str, frozenset[str]]:
     """Return for each field the JSON texts that it may have; one that is absent counts as `null`.
 
-    As JSON, True is not 1, "1" is not 1, and 1 is 1.0, which has two texts. Raises `ConfigError` for a
-    field that can't be named in a JSON path, and for a value that is no scalar.
+    As JSON, True is not 1, "1" is not 1, and 1 is 1.0: one number has several texts. Raises `ConfigError` for
+    a field that can't be named in a JSON path, and for a value that is no scalar.
     """
     fields: dict[str, frozenset[str]] = {}
     for field, value in (where or {}).items():
@@ -93,7 +95,9 @@ def _texts(field: str, value: Scalar) -> set[str]:
         return set()  # JSON has no such number, so no record has
     texts = {json_text(value)}
     if isinstance(value, int | float) and not isinstance(value, bool):
-        texts |= {json_text(same) for same in _same_numbers(value)}
+        same = _same_numbers(value)
+        # What writes records spells some floats in another way: 0.00001, not 1e-05.
+        texts |= {json_text(number) for number in same} | {to_json(number).decode() for number in same}
     return texts
 
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from pydantic_core import from_json, to_json
+
 from redraft.core.errors import StoreError
 from redraft.core.made import maker
 from redraft.stores.base import Record
@@ -111,6 +113,17 @@ def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Raises `TypeError` with the place of what would be read as something else.
     """
+    try:
+        encoded = to_json(data)
+        copy = from_json(encoded, allow_inf_nan=False)
+    except ValueError:
+        return _text_and_copy_of_any(data)
+    # It also takes what JSON has not, a set for a list: what is read is equal to what was written, or else.
+    return (encoded.decode(), copy) if copy == data else _text_and_copy_of_any(data)
+
+
+def _text_and_copy_of_any(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Do the same for what the quicker way does not take: tuples, lone surrogates, what is to be refused."""
     try:
         text = json_text(data)
         copy, _ = _DECODER.raw_decode(text)  # `loads` also looks for what is not JSON around it
