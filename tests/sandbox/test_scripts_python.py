@@ -1,6 +1,10 @@
 """Scripts in Python: what they get, what they give, and what they try and do not get."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
+import asyncio
+import sys
+from pathlib import Path
+
 import pytest
 
 from redraft.core.errors import (
@@ -10,6 +14,9 @@ from redraft.core.errors import (
     SandboxTimeoutError,
     ScriptError,
 )
+from redraft.core.script import Limits, Script
+from redraft.sandbox import inline
+from redraft.sandbox.scripts import run_script
 from scripting import HALF_A_SECOND, alive, attempt, value_of
 
 BOTH = ("inline", "process")
@@ -232,6 +239,41 @@ def test_nothing_is_left_of_the_script_before():
     value_of("python", "left = 2")
     with pytest.raises(ScriptError, match="left"):
         value_of("python", "left")
+
+
+def test_nothing_is_left_of_the_script_before_whether_it_follows_at_once_or_not():
+    async def main():
+        for pause in (None, 0, 0.05):
+            assert await run_script(Script("python", "left = 2; left")) == 2
+            if pause is not None:
+                await asyncio.sleep(pause)
+            with pytest.raises(ScriptError, match="left"):
+                await run_script(Script("python", "left"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+def test_what_a_script_took_is_given_back_though_none_follows():
+    def megabytes():
+        (worker,) = inline._workers("python")._idle
+        return (
+            int(Path(f"/proc/{worker._process.pid}/statm").read_text().split()[1]) * 4 / 1024
+        )  # pages of 4 KB
+
+    async def main():
+        await run_script(Script("python", "1"))
+        before = megabytes()
+        await run_script(Script("python", "left = 'a' * (40 << 20); len(left)", limits=Limits(seconds=10)))
+        assert megabytes() > before + 30
+        for _ in range(500):
+            if megabytes() < before + 10:
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("it still holds it")
+
+    inline._workers("python")._end()
+    asyncio.run(main())
 
 
 def nested(levels):

@@ -31,8 +31,9 @@ class Dialect:
 
     `entry` is the module of `redraft.sandbox.inside` that a worker starts with. `greet` returns why it does
     not work, or None. `converse` raises `ConfigError` before a word is said, and `SpoiledError` later on.
-    `farewell` is said when a script has its answer, and nobody waits for what it brings. `grace` are the
-    seconds beyond a script's limit in which a worker may still say itself what happened.
+    `farewell` is said after a script has its answer, before the next one, and nobody waits for what it
+    brings. `grace` are the seconds beyond a script's limit in which a worker may still say itself what
+    happened.
     """
 
     entry: str

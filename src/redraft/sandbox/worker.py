@@ -75,6 +75,7 @@ class Worker:
         self._to, self._from = inward[1], outward[0]
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
+        self._owed = b""
 
     async def talk(self, conversation: Conversation[_Outcome], seconds: float) -> _Outcome:
         """Return what comes of a conversation; raises what it raises, `LateError`, `LongError`, `DeadError`.
@@ -84,7 +85,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[_Outcome] = loop.create_future()
         talk = _Talk(self._to, self._from, conversation, outcome)
-        talk.begin()
+        talk.begin(self._owed)
+        self._owed = b""
         late = loop.call_later(seconds, talk.fail, LateError(f"no answer in {seconds:g} s"))
         loop.add_reader(self._from, talk.listen)
         try:
@@ -96,10 +98,15 @@ class Worker:
             loop.remove_reader(self._from)
             talk.be_silent()
 
-    def leave(self, farewell: bytes) -> bool:
-        """Say a few last words to a worker that has answered; False when it does not take them."""
+    def owe(self, words: bytes) -> None:
+        """Say a few words to a worker that has answered when `leave` is called, or before the next talk."""
+        self._owed = words
+
+    def leave(self) -> bool:
+        """Say what is owed; False when the worker does not take it."""
+        owed, self._owed = self._owed, b""
         try:
-            return os.write(self._to, farewell) == len(farewell) if farewell else True
+            return os.write(self._to, owed) == len(owed) if owed else True
         except OSError:
             return False
 
@@ -136,9 +143,9 @@ class _Talk(Generic[_Outcome]):
         self._heard = bytearray()
         self._waits = False
 
-    def begin(self) -> None:
-        """Say the first words."""
-        self._say(next(self._conversation))
+    def begin(self, owed: bytes) -> None:
+        """Say the first words, and before them what is owed."""
+        self._say(owed + next(self._conversation))
 
     def be_silent(self) -> None:
         """Say nothing more, even if it is not all out."""

@@ -53,11 +53,22 @@ class Workers:
             except BaseException:  # a worker that was left in the middle is of no use
                 worker.end()
                 raise
-            if worker.leave(self._dialect.farewell):
-                self._idle.append(worker)
-            else:
-                worker.end()
+            worker.owe(self._dialect.farewell)
+            self._idle.append(worker)
+            if self._dialect.farewell:  # who has the next script at once says it in one breath with that
+                asyncio.get_running_loop().call_soon(self._leave, worker)
             return answer
+
+    def _leave(self, worker: Worker) -> None:
+        """Take leave of a worker, unless someone talks with it by now."""
+        try:
+            self._idle.remove(worker)
+        except ValueError:
+            return
+        if worker.leave():
+            self._idle.append(worker)
+        else:
+            worker.end()
 
     def _waiting(self) -> Worker | None:
         """Take a worker that waits, and bury those that something else has ended."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import ConfigError
-from redraft.core.script import Limits as ScriptLimits
 from redraft.core.script import Script
 from redraft.workflow.made import Made
 
@@ -26,11 +25,6 @@ async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
 
 async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
     """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
-    limits = ScriptLimits(
-        seconds=bench.limits.seconds,
-        memory_mb=bench.limits.memory_mb,
-        output_chars=bench.limits.output_chars,
-        result_chars=bench.limits.result_chars,
-    )
+    limits = bench.limits.of_scripts
     script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
     return Made((await bench.code(code)(script)).value, by_code=True)

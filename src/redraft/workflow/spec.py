@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from redraft.core import script
 from redraft.text.spec_file import TEMPLATED
 
 Template = Annotated[str, Field(description=TEMPLATED)]
@@ -26,6 +28,11 @@ class Limits(Strict):
     memory_mb: int = Field(64, ge=32, le=64, description="Of what a piece of code takes.")
     output_chars: int = Field(65_536, ge=1, le=65_536, description="Of what a piece of code prints.")
     result_chars: int = Field(1_048_576, ge=1, le=1_048_576, description="Of its result as JSON.")
+
+    @cached_property
+    def of_scripts(self) -> script.Limits:
+        """The limits of each piece of code, as what runs it takes them."""
+        return script.Limits(self.seconds, self.memory_mb, self.output_chars, self.result_chars)
 
 
 class Code(Strict):

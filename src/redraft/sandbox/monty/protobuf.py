@@ -78,6 +78,8 @@ def _varint(value: int) -> bytes:
 
 def _read(message: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at a place, and the place behind it."""
+    if at < len(message) and (byte := message[at]) < _MORE_FOLLOW:  # as most do
+        return byte, at + 1
     value, shift = 0, 0
     for byte in message[at : at + _MOST_BYTES]:
         at += 1
