@@ -75,7 +75,8 @@ def test_who_rings_when_the_loop_is_closed_or_gone_is_not_heard(loop):
     assert calls == []
 
 
-def test_a_loop_that_is_gone_leaves_no_file_open():
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "closed before it hears"])
+def test_a_loop_that_is_gone_leaves_no_file_open(heard):
     def open_files():
         gc.collect()
         return len([*Path("/proc/self/fd").iterdir()])
@@ -87,11 +88,17 @@ def test_a_loop_that_is_gone_leaves_no_file_open():
         thread.start()
         assert await asked == "heard"
         thread.join()
+        return bell, asked
 
-    asyncio.run(main())
+    def run():
+        bell, asked = asyncio.run(main())
+        if not heard:
+            bell.ring(asked.get_loop)
+
+    run()
     before = open_files()
     for _ in range(20):
-        asyncio.run(main())
+        run()
     assert open_files() <= before
 
 

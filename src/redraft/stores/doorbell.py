@@ -61,13 +61,17 @@ class Doorbell:
 
 
 def doorbell_of(loop: AbstractEventLoop) -> Doorbell:
-    """Return the doorbell of a loop, from within that loop; there is one as long as the loop is there."""
-    if (bell := _doorbells.get(loop)) is None:
-        bell = _doorbells[loop] = Doorbell(loop)
+    """Return the doorbell of a loop, from within that loop; all who ask while it is in use get the same."""
+    known = _doorbells.get(loop)
+    if (bell := None if known is None else known()) is None:
+        bell = Doorbell(loop)
+        _doorbells[loop] = ref(bell)
     return bell
 
 
-_doorbells: WeakKeyDictionary[AbstractEventLoop, Doorbell] = WeakKeyDictionary()
+# A loop holds its doorbell by watching it. What was rung for when it closed holds the loop, so that nothing
+# else must hold the doorbell: all of them would stay, each with an open file.
+_doorbells: WeakKeyDictionary[AbstractEventLoop, ref[Doorbell]] = WeakKeyDictionary()
 
 # A forked child would ring at its parent's door.
 os.register_at_fork(after_in_child=_doorbells.clear)
