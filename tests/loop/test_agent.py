@@ -217,6 +217,16 @@ def test_without_a_model_it_says_how_to_name_one(monkeypatch, tmp_path):
         Agent()
 
 
+@pytest.mark.parametrize("method", ["run", "run_sync", "stream"])
+@pytest.mark.parametrize("pattern", ["reflexion", {"max_iterations": 2}, ReflectionPattern], ids=repr)
+def test_what_is_no_pattern_is_refused(method, pattern):
+    async def main():
+        await getattr(Agent(ScriptedModel([]), keep=False), method)("Write.", pattern=pattern)
+
+    with pytest.raises(ConfigError, match="pattern must be a ReflectionPattern, got"):
+        asyncio.run(main())
+
+
 def test_a_model_that_can_not_be_hashed_will_do():
     from dataclasses import dataclass
 

@@ -141,7 +141,7 @@ class Agent:
         Under a `run_id` of yours the same call again goes on where a killed one stopped, and gives the result
         of a finished one again. `step` carries out every effect, instead of the journal of a kept run.
         """
-        return await self._run(query, pattern or self._pattern, draft, run_id, step)
+        return await self._run(query, pattern, draft, run_id, step)
 
     def run_sync(
         self,
@@ -166,16 +166,17 @@ class Agent:
 
         A run that is resumed by its `run_id` tells its events from the beginning.
         """
-        return self._stream(query, pattern or self._pattern, draft, run_id)
+        return self._stream(query, pattern, draft, run_id)
 
     def _stream(
         self,
         query: str | Task,
-        pattern: ReflectionPattern,
+        given: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
         performer: Performer | None = None,
     ) -> RunStream:
+        pattern = chosen_pattern(given, self._pattern)
         live = self._live(pattern)
 
         def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
@@ -187,7 +188,7 @@ class Agent:
     async def _run(
         self,
         query: str | Task,
-        pattern: ReflectionPattern,
+        given: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
         step: Step | None = None,
@@ -195,6 +196,7 @@ class Agent:
         performer: Performer | None = None,
         live: LiveRun | None = None,
     ) -> ReflectionResult:
+        pattern = chosen_pattern(given, self._pattern)
         performer = performer or self._performer
         task = task_of(query, pattern)
         if performer is not None and not task.tools:

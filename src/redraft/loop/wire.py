@@ -52,10 +52,12 @@ if TYPE_CHECKING:
 _task = maker(Task)
 
 
-def chosen_pattern(given: ReflectionPattern | None) -> ReflectionPattern:
-    """Return the pattern that was given, or else the default one; raises `ConfigError` for what is none."""
+def chosen_pattern(
+    given: ReflectionPattern | None, otherwise: ReflectionPattern = DEFAULT_PATTERN
+) -> ReflectionPattern:
+    """Return the pattern that was given, or else another; raises `ConfigError` for what is none."""
     if given is None:
-        return DEFAULT_PATTERN
+        return otherwise
     if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.")
     return given

@@ -73,7 +73,7 @@ class WrappedAgent(Agent):
         runs: one makes a version. A fresh start begins anew after `message_history`.
         """
         performer = self._with(deps, message_history, usage_limits)
-        return await self._run(query, pattern or self._pattern, draft, run_id, step, performer=performer)
+        return await self._run(query, pattern, draft, run_id, step, performer=performer)
 
     def run_sync(
         self,
@@ -111,7 +111,7 @@ class WrappedAgent(Agent):
     ) -> RunStream:
         """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
         performer = self._with(deps, message_history, usage_limits)
-        return self._stream(query, pattern or self._pattern, draft, run_id, performer)
+        return self._stream(query, pattern, draft, run_id, performer)
 
     def _with(
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
