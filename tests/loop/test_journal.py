@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -25,6 +26,7 @@ from redraft import (
 from redraft.core.errors import ChangedRunError
 from redraft.loop.agent import Agent
 from redraft.loop.journal import STEP, Journalled
+from redraft.loop.record import RUN
 from redraft.stores.memory import MemoryStore
 
 PLAIN = ReflectionPattern(max_iterations=2, retry=Retry(attempts=3, first_wait=0))
@@ -262,6 +264,32 @@ def test_another_task_is_refused():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("a", None), (None, "b"), ({"x": 1}, {"x": 2})])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_another_draft_is_refused(first, second, interrupted):
+    async def main():
+        store = MemoryStore()
+
+        def run(draft):
+            return reflect(
+                "Say it.",
+                generate=lambda _: "made",
+                evaluate=lambda _: 1.0,
+                draft=draft,
+                step=Journalled(store, "a run"),
+            )
+
+        made = (await run(first)).best_output
+        if interrupted:
+            record = await store.get(RUN, "a run")
+            await store.put(replace(record, data={**record.data, "status": "running"}))
+        with pytest.raises(ChangedRunError, match=f"began from .*{first or 'no draft'}"):
+            await run(second)
+        assert (await run(first)).best_output == made
+
+    asyncio.run(main())
+
+
 def test_two_at_once_under_one_id_end_with_the_same():
     async def main():
         store, one, two = MemoryStore(), Work(), Work()
@@ -337,7 +365,7 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak"])
+@pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak", 5])
 def test_an_id_that_can_not_be_is_refused(run_id):
     with pytest.raises(ConfigError, match="run_id must be"):
         Journalled(MemoryStore(), run_id)

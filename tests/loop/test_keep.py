@@ -92,9 +92,12 @@ def test_keeping_can_be_switched_off(project, monkeypatch, way):
     monkeypatch.delenv("REDRAFT_HOME", raising=False)
 
 
-def test_an_id_for_a_run_that_is_not_kept_is_an_error(project):
-    with pytest.raises(ConfigError, match="'x' is not kept, so it can't be resumed"):
-        asyncio.run(writer(keep=False).run_as("x", "sky"))
+@pytest.mark.parametrize(("keep", "why"), [(False, "leave keep=True"), (True, "REDRAFT_HOME. is empty")])
+def test_an_id_for_a_run_that_is_not_kept_is_an_error(project, monkeypatch, keep, why):
+    with monkeypatch.context() as changed:
+        changed.setenv("REDRAFT_HOME", "")
+        with pytest.raises(ConfigError, match=f"'x' is not kept, so it can't be resumed: .*{why}"):
+            asyncio.run(writer(keep).run_as("x", "sky"))
 
 
 def test_agents_of_one_name_in_two_projects_do_not_see_one_another(tmp_path, monkeypatch):

@@ -53,10 +53,7 @@ class Journalled:
     """
 
     def __init__(self, store: Store, run_id: str, *, resumes: bool = True) -> None:
-        if not run_id.strip() or len(run_id) > LONGEST_ID or "/" in run_id or not run_id.isprintable():
-            raise ConfigError(
-                f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {run_id!r}."
-            )
+        _check_id(run_id)
         self.run_id = run_id
         self.store = store
         self.resumes = resumes
@@ -243,6 +240,20 @@ class Journalled:
         if not self.trouble:
             logger.warning("The run %s goes on, but its steps are not recorded: %s", self.run_id, error)
         self.trouble = str(error)
+
+
+def _check_id(run_id: str) -> None:
+    is_text = isinstance(run_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if (
+        not is_text
+        or not run_id.strip()
+        or len(run_id) > LONGEST_ID
+        or "/" in run_id
+        or not run_id.isprintable()
+    ):
+        raise ConfigError(
+            f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {run_id!r}."
+        )
 
 
 class Inside:

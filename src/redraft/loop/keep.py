@@ -12,6 +12,7 @@ from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.core.steps import direct, inner_step
+from redraft.core.texts import short_repr
 from redraft.evaluate.panel import Panel
 from redraft.loop.journal import Inside, Journalled
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Step
     from redraft.core.result import ReflectionResult
     from redraft.core.task import Task
-    from redraft.core.version import Draft
+    from redraft.core.version import Draft, Output
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Parts
 
@@ -50,7 +51,8 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
         raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.")
     if store is None:
         if run_id is not None:
-            raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: leave keep=True.")
+            why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"
+            raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: {why}.")
         return direct
     if run_id is None and isinstance(inside, Inside):
         place = f"{inside.place}/{inside.number('run ' + task.description)}"
@@ -67,8 +69,8 @@ async def run_kept(
 
     A run that has finished gives its result again, without a call. One that was interrupted goes on after
     its last finished step, one that ended in an error tries the failed step again. Raises `ChangedRunError`
-    for an id under which another task was run, and `StoreError` where an id was given and nothing can be
-    read; a new run that can't be kept runs all the same, with a warning.
+    for an id under which another task was run, or one from another draft, and `StoreError` where an id was
+    given and nothing can be read; a new run that can't be kept runs all the same, with a warning.
     """
     if not isinstance(step, Journalled):
         return await run_loop(task, parts, pattern, step, draft)
@@ -86,13 +88,19 @@ async def run_kept(
         advice=parts.advice,
     )
     try:
-        stored, is_new = await journal.store.put_if_absent(_stored(record))
+        given = _stored(record)
+        stored, is_new = await journal.store.put_if_absent(given)
         if not is_new:
             before = from_record(RunRecord, stored.data)
             if before.task != task:
                 raise ChangedRunError(
                     f"The run {journal.run_id!r} was for another task: {before.task.description!r}. "
                     "Give a new task a new run_id."
+                )
+            if stored.data.get("draft") != given.data.get("draft"):
+                raise ChangedRunError(
+                    f"The run {journal.run_id!r} began from {_named(before.draft)}, and is given "
+                    f"{_named(record.draft)} now. Give a new draft a new run_id."
                 )
             if before.status == "finished":
                 return _again(before, pattern)
@@ -157,6 +165,10 @@ def _again(record: RunRecord, pattern: ReflectionPattern) -> ReflectionResult:
     last_result.set(result)
     emit(RunFinished(record.run_id, result))
     return result
+
+
+def _named(draft: Output | None) -> str:
+    return "no draft" if draft is None else f"the draft {short_repr(draft)}"
 
 
 def _noted(result: ReflectionResult, text: str) -> ReflectionResult:
