@@ -79,7 +79,7 @@ SAYS = {
     "output": "The judgement.",
     "prompt": "What the model is asked.",
     "role": "Who says it.",
-    "run": "Code; its value is `result`, or what it returns. It sees `state`.",
+    "run": "Code; its value is what it returns, or `result`. It sees `state`.",
     "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
     "schema": "JSON Schema that the output has to follow.",
     "system": "What the model is told before everything else.",

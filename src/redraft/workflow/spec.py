@@ -38,7 +38,7 @@ class Limits(Strict):
 class Code(Strict):
     """Hold a piece of code, where there is one, and how it is run."""
 
-    run: str | None = Field(None, description="Code; its value is `result`, or what it returns.")
+    run: str | None = Field(None, description="Code; its value is what it returns, or `result`.")
     language: Language = "python"
     sandbox: Sandbox = "inline"
 

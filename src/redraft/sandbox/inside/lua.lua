@@ -106,8 +106,8 @@ local function run(source)
   if stopped then return stopped == LATE and "late" or "flooded", "", text end
   if not given[1] then return "raised", said(given[2]), text end
   if status(thread) ~= "dead" then return "raised", "it yields outside of a coroutine", text end
-  local result = rawget(env, "result")
-  if result == nil then result = given[2] end
+  local result = given[2]
+  if result == nil then result = rawget(env, "result") end
   return "gave", result, text
 end
 

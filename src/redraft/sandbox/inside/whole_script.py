@@ -19,7 +19,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Run a script and return its answer: `result` if it was assigned, what it returned, its last expression.
+    """Run a script and return its answer: what it returned, `result` if it was assigned, its last expression.
 
     It shares the process with this function: what it can do to its own answer gains it nothing.
     """
@@ -39,17 +39,24 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         return failure("forbidden", f"raised {type(error).__name__}: {error}", _line(error))
     except BaseException as error:  # noqa: BLE001 (whatever it raises, the host is told)
         return failure("script", f"raised {type(error).__name__}{_said(error)}", _line(error))
-    return success(names.get("result", value), "", limits)
+    return success(value, "", limits)
+
+
+def returns(tree: ast.Module) -> bool:
+    """Say whether a script may return, itself rather than a function in it."""
+    return any(isinstance(node, ast.Return) for node in _outside_of_scopes(tree))
 
 
 def _evaluate(tree: ast.Module, names: dict[str, Any]) -> Any:
-    if any(isinstance(node, ast.Return) for node in _outside_of_scopes(tree)):
-        return _returned(tree, names)
+    if returns(tree):
+        value = _returned(tree, names)
+        return names.get("result") if value is None else value
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, _FILE, "exec"), names)  # noqa: S102 (this is what the jail is for)
-    if not isinstance(last, ast.Expr):
-        return None
-    return eval(compile(ast.Expression(last.value), _FILE, "eval"), names)  # noqa: S307 (likewise)
+    value = None
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), _FILE, "eval"), names)  # noqa: S307 (likewise)
+    return names.get("result", value)
 
 
 def _returned(tree: ast.Module, names: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import lru_cache
 from keyword import iskeyword
@@ -11,6 +12,7 @@ from redraft.core.script import Limits
 from redraft.sandbox.dialect import Answer, Dialect, SpoiledError
 from redraft.sandbox.given import as_json, names_of
 from redraft.sandbox.inside.answer import failure, flooded
+from redraft.sandbox.inside.whole_script import returns
 from redraft.sandbox.monty import protocol
 from redraft.sandbox.monty.protobuf import text_in
 from redraft.sandbox.monty.protocol import Kind
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _MODULES = ("json", "re")
 _LINES_BEFORE = 1
 _RESULT = b"\nimport json\njson.dumps(result, ensure_ascii=False, allow_nan=False)"
+_RETURNED = b"result = result if returned is None else returned" + _RESULT
 _ASSIGNED = re.compile(r"^\s*result\s*=(?!=)", re.MULTILINE)
 _UNASSIGNED = "name 'result' is not defined"
 _NOT_TAKEN_BACK = ("invalid name lookup result: ", "invalid input type: ")
@@ -49,7 +52,7 @@ def _guarded(conversation: Conversation[Answer]) -> Conversation[Answer]:
 
 
 def _run(script: Script, seen: list[str], names: bytes) -> Conversation[Answer]:
-    """Run a script and return its value: `result` if it was assigned, what it returned, its last expression.
+    """Run a script and return its value: what it returned, `result` if it was assigned, its last expression.
 
     The value is written as JSON inside, and nothing but text is read out here. Where `result` is assigned
     and nothing returned, that is a part of the script. Otherwise a second request asks for `result`, which
@@ -64,8 +67,10 @@ def _run(script: Script, seen: list[str], names: bytes) -> Conversation[Answer]:
         return _failure(script, Raised.of(said), printed)
     if not at_once:
         value = protocol.value_of(said)
-        may_have_one = "result" in script.source or "result" in seen
-        asked = protocol.feed(_RESULT) if may_have_one else protocol.feed(_RESULT, b"result", value)
+        asked = protocol.feed(_RESULT, b"result", value)
+        if "result" in script.source or "result" in seen:  # which may be another value
+            may_return = _may_return(script.source)
+            asked = protocol.feed(_RETURNED, b"returned", value) if may_return else protocol.feed(_RESULT)
         kind, said = yield from _turn(asked, printed, result=value)
         if kind is Kind.ERROR:
             return _unwritten(script.limits, Raised.of(said))
@@ -88,6 +93,14 @@ def _code(source: str, seen: tuple[str, ...]) -> tuple[bytes, bool]:
     at_once = "return" not in source and _ASSIGNED.search(source) is not None
     code = f"import {', '.join(_MODULES)}{given}\n{source}".encode(errors="replace")
     return code + _RESULT if at_once else code, at_once
+
+
+@lru_cache(16)
+def _may_return(source: str) -> bool:
+    try:
+        return "return" in source and returns(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what runs need not be Python of today
+        return False
 
 
 def _turn(
