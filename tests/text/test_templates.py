@@ -140,6 +140,8 @@ def test_the_prompt_of_the_specification():
         ("{{ a is defned }}", 1, "no test 'defned'; did you mean 'defined'?"),
         ("x\n{% include 'a' %}", 2, "'{% include %}' is not allowed"),
         ("{{ a._b }}", 1, "begin with '_' can't be read: '_b'"),
+        ("{% if a %}\n{{ 1e999 }}{% endif %}", 2, "a number is larger than numbers can be"),
+        ("{{ [-1e999] }}", 1, "a number is larger than numbers can be"),
     ],
 )
 def test_a_wrong_template_is_refused_with_its_line_when_it_is_made(source, line, says):
@@ -181,6 +183,7 @@ def test_a_wrong_template_is_refused_with_its_line_when_it_is_made(source, line,
         ("{{ state.none + 1 }}", 1, "'state' has no 'none'"),
         ("{{ 1 + 'a' }}", 1, "unsupported operand"),
         ("{{ 1 // 0 }}", 1, "by zero"),
+        ("\n{{ 'abcdef' | truncate(1) }}", 2, "expected length >= 3, got 1"),
         ("{{ [1, 'a'] | sort }}", 1, "not supported"),
         ("{{ 'no json' | fromjson }}", 1, "'fromjson': The reply holds no JSON"),
         ("{{ '[1] [2]' | fromjson }}", 1, "different JSON values"),

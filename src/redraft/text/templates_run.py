@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _RESULT = "result"
 # What look-ups, filters and operators raise for values that do not fit them.
-_FAILURES = (JinjaError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
+_FAILURES = (
+    *(JinjaError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
+    AssertionError,  # `truncate`, to less than its end
+)
 
 
 def compiled(tree: nodes.Template) -> Callable[[Mapping[str, Any], Limits], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateSyntaxError, nodes
@@ -92,6 +93,8 @@ def _check(node: nodes.Node) -> None:
         raise TemplateError(f"{type(node).__name__!r} is not allowed in a template", node.lineno)
     if isinstance(node, nodes.Name):
         _check_name(node)
+    elif isinstance(node, nodes.Const) and node.value == inf:  # Python has no way to write it
+        raise TemplateError("a number is larger than numbers can be", node.lineno)
     elif isinstance(node, nodes.Getattr) and node.attr.startswith("_"):
         raise TemplateError(f"names that begin with '_' can't be read: {node.attr!r}", node.lineno)
     elif isinstance(node, nodes.Filter):
