@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from datetime import date
 from pathlib import Path
 
@@ -234,7 +235,7 @@ def test_what_an_action_returns_becomes_plain_data(value, plain):
     assert ran(text, {"x": value}, actions={"mine": making(value)}).state == {"x": plain, "o": plain}
 
 
-@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}])
+@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}, {"a": [math.nan]}, math.inf])
 def test_what_is_no_data_never_gets_into_the_state(value):
     text = "- {name: n, uses: mine}"
     with pytest.raises(

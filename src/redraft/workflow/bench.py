@@ -23,7 +23,7 @@ from redraft.stores.base import Store
 from redraft.text.schema import Schema
 from redraft.workflow.made import Made
 from redraft.workflow.names import plain_name
-from redraft.workflow.plain import plain_data
+from redraft.workflow.plain import copy_of, plain_data
 from redraft.workflow.scope import Scope
 from redraft.workflow.spec import Code, Limits, WorkflowSpec
 
@@ -75,7 +75,7 @@ class Bench:
         """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
         if (own := self.own(action)) is not None:
             # What it returns changes the state, and what it does with a copy does not.
-            state = plain_data(scope.state, "The state")
+            state = copy_of(scope.state)
             value = await awaited(own)(state=state, **scope.render(params))
             return Made(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (ours := self.built_in.get(plain_name(action))) is not None:

@@ -18,7 +18,7 @@ from redraft.workflow.bench import Bench
 from redraft.workflow.checking import check
 from redraft.workflow.events import WorkflowFinished
 from redraft.workflow.keep import keep_workflow
-from redraft.workflow.plain import plain_data
+from redraft.workflow.plain import copy_of, plain_data
 from redraft.workflow.reading import Source, read
 from redraft.workflow.running import Running
 
@@ -129,7 +129,7 @@ class Workflow:
                 replace(self._bench, on_event=emit if on_event is not None else None),
                 step,
                 run,
-                plain_data(given, "The state"),
+                copy_of(given),
                 {**self.spec.variables, **given},
                 env,
                 emit,
