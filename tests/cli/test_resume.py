@@ -31,6 +31,23 @@ def test_a_run_that_failed_goes_on_after_what_was_paid_for(revised, project, mon
     assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
 
 
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_run_that_failed_may_replace_what_it_wrote_and_nothing_else(revised, project, monkeypatch, touched):
+    failed = revised("aab", ModelError("It is away."), words=("-o", "out.txt"))
+    out = project / "out.txt"
+    assert failed.exit_code == 4
+    written = out.read_text()
+    if touched:
+        out.write_text("mine")
+    script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    if touched:
+        assert (result.exit_code, out.read_text()) == (2, "mine")
+        assert "'out.txt' exists" in result.stderr
+    else:
+        assert (result.exit_code, out.read_text()) == (0, "aaa") != (0, written), result.stderr
+
+
 def test_a_run_that_finished_gives_its_result_again(revised, monkeypatch):
     revised("aaa")
     model = script(monkeypatch)

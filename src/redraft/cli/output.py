@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redraft.cli.console import emit, emit_json
 from redraft.cli.documents import run_document
+from redraft.cli.keeping import resumed
 from redraft.cli.withheld import withheld
 from redraft.core.codec import to_json
 from redraft.core.errors import ConfigError
@@ -26,6 +27,15 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         raise ConfigError(f"{str(path)!r} exists; --force lets it be overwritten.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"{str(path)!r} cannot be written to.")
+
+
+def is_own_output(path: Path) -> bool:
+    """Say whether a file holds what the run that is taken up again wrote there when it failed."""
+    again = resumed.get()
+    best = None if again is None else again.record.version(again.record.best)
+    if best is None or not path.is_file():
+        return False
+    return path.read_bytes() == as_text(best.output).encode(errors="replace")
 
 
 def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:

@@ -44,7 +44,7 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole
         from redraft.cli.keeping import Keeping
-        from redraft.cli.output import check_output, deliver
+        from redraft.cli.output import check_output, deliver, is_own_output
         from redraft.cli.progress import Progress
         from redraft.cli.running import chosen_model, material, revise_draft
         from redraft.cli.show import ending
@@ -54,6 +54,7 @@ def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         if output == Path("-"):  # stdout, as '-' is stdin for the draft
             output = None
         if output is not None:
+            force = force or is_own_output(output)
             check_output(output, force=force)
         draft, given = material(file, criteria)
         told = CalmConsole(stderr=True)
