@@ -217,6 +217,8 @@ LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
     [
         ("uses: llm.call, with: {prompt: x}", True),
         ("uses: llm.call, with: {prompt: x}, output: y", True),
+        ("uses: llm.call, with: {prompt: x, schema: {type: object}}", False),
+        ("uses: llm.call, with: {prompt: x, schema: {type: object}}, output: y", True),
         ("uses: llm.call, with: {prompt: x}, output: x", False),
         ("uses: reflection.evaluate, with: {schema: {}}, output: y", True),
         ("uses: reflection.evaluate, with: {schema: {}}", False),

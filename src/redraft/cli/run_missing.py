@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.text.condition import braced, template
-from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import FEEDBACK
 from redraft.workflow.loop_state import DOCUMENTED
-from redraft.workflow.names import plain_name
+from redraft.workflow.names import LLM_CALL, LOOP, plain_name
 from redraft.workflow.params import templates_in
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def _read_first(node: Node, way: Way) -> Iterator[tuple[str, Way]]:
             yield braced(node.when), (*way, "when")
         return
     params, inside = node.with_, (*way, "with")
-    if plain_name(str(node.uses)) == "reflection.loop":
+    if plain_name(str(node.uses)) == LOOP:
         params, inside = params["generator"], (*inside, "generator")
     yield from templates_in(params, inside)
 
@@ -54,5 +53,5 @@ def _may_go_elsewhere(node: Node) -> bool:
 
 def _gives_unknown_keys(node: Node) -> bool:
     action = plain_name(str(node.uses))
-    is_own = action not in BUILT_IN
-    return action == "reflection.loop" or (node.output is None and (is_own or action != "llm.call"))
+    gives_text = action == LLM_CALL and "schema" not in node.with_
+    return action == LOOP or (node.output is None and not gives_text)
