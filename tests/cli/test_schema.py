@@ -138,6 +138,7 @@ WRONG = {
     "two that correct": LOOP("reflection.correct", "{run: x, prompt: x}"),
     "no prompt": LOOP("llm.call", "{model: local:qwen2.5-coder-0.5b}"),
     "a prompt and messages": LOOP("llm.call", "{prompt: x, messages: [{role: user, content: x}]}"),
+    "a schema that is a template": LOOP("llm.call", "{prompt: x, schema: '{{ state.s }}'}"),
     "a cold model": LOOP("llm.call", "{prompt: x, temperature: 3}"),
 }
 

@@ -216,6 +216,12 @@ FILES = {
     ),
     "llm.call with neither": (params("model: gpt-4", "llm_call"), 5, "n", "with", "either 'prompt' or 'messages'"),
     "llm.call without anything": (nodes("- name: n\n  uses: llm.call"), 3, "n", "with", "either 'prompt' or 'messages'"),
+    "a schema that is a template": (
+        params("prompt: a\nmodel: gpt-4\nschema: '{{ state.s }}'", "llm.call"), 8, "n", "with.schema", "a schema must be an object",
+    ),
+    "a parameter of one's own that does not parse": (
+        params("prompt: a\nmore:\n  examples: ['{{ state.s']", "own"), 8, "n", "with.more.examples.0", "the template is wrong",
+    ),
     "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),
 }  # fmt: skip
 

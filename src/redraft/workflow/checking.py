@@ -16,7 +16,7 @@ from redraft.workflow.bench import check_call
 from redraft.workflow.correct import maker_of
 from redraft.workflow.judge import check_evaluator
 from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
-from redraft.workflow.params import templates_in
+from redraft.workflow.params import SCHEMA, templates_in
 from redraft.workflow.running import END, ON_ERROR
 from redraft.workflow.scope import SCOPES, Scope
 from redraft.workflow.spec import (
@@ -150,6 +150,8 @@ class _Check:
             self.fail(way, str(error))
 
     def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: Way) -> None:
+        for text, place in templates_in(params, way, without=()):  # it gets all of them rendered
+            self.template(text, place)
         try:
             check_call(own, name, params)
         except ConfigError as error:
@@ -190,7 +192,7 @@ class _Check:
 
     def llm(self, params: Mapping[str, Any], way: Way) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
-        plain = {key: value for key, value in params.items() if not _is_template(value)}
+        plain = {key: value for key, value in params.items() if key == SCHEMA or not _is_template(value)}
         given = self.source.parse(LlmParams, plain, way)
         if (params.get("prompt") is None) == (params.get("messages") is None):
             self.fail(way, "llm.call: give either 'prompt' or 'messages'")

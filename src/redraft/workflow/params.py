@@ -11,7 +11,7 @@ from redraft.core.errors import ConfigError
 from redraft.text.spec_file import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from redraft.text.yaml import Way
     from redraft.workflow.scope import Scope
@@ -28,17 +28,19 @@ MESSAGES = "messages"
 """The parameter that is a list of parameters."""
 
 
-def templates_in(value: object, way: Way) -> Iterator[tuple[str, Way]]:
+def templates_in(
+    value: object, way: Way, without: Collection[str] = NO_TEMPLATES
+) -> Iterator[tuple[str, Way]]:
     """Yield the texts among parameters that may be templates, each with its way."""
     if isinstance(value, str):
         yield value, way
     elif isinstance(value, Mapping):
         for key, item in cast("Mapping[str, Any]", value).items():
-            if key not in NO_TEMPLATES:
-                yield from templates_in(item, (*way, key))
+            if key not in without:
+                yield from templates_in(item, (*way, key), without)
     elif isinstance(value, list):
         for at, item in enumerate(cast("list[Any]", value)):
-            yield from templates_in(item, (*way, at))
+            yield from templates_in(item, (*way, at), without)
 
 
 def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:

@@ -108,8 +108,9 @@ def workflow_schema() -> dict[str, Any]:
 
 def _depend(parts: dict[str, Any]) -> None:
     """Say which keys go with which values of others."""
-    for name in ("Evaluator", "EvaluateParams"):
+    for name in ("Evaluator", "EvaluateParams", "LlmParams"):
         parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
+    for name in ("Evaluator", "EvaluateParams"):
         key = "type" if name == "Evaluator" else "evaluator_type"
         default = parts[name]["properties"][key].get("default")
         parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED]
