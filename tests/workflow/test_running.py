@@ -49,6 +49,31 @@ def test_where_a_result_goes(node, state):
     assert ran(f"- {{name: n, {node[1:]}", actions=actions).state == state
 
 
+LOOP_OF_CARS = (
+    "- name: car\n  uses: reflection.loop\n  output: car\n  with:\n"
+    "    generator: {action: llm.call, prompt: x}\n"
+    "    evaluator: {type: schema, schema: {required: [make, model]}}\n"
+)
+CALL_FOR_A_CAR = "- {name: car, uses: llm.call, with: {prompt: x, schema: {required: [make]}}}\n"
+
+
+@pytest.mark.parametrize("node", [LOOP_OF_CARS, CALL_FOR_A_CAR])
+def test_what_a_model_wrote_chooses_no_model(node):
+    script = ScriptedModel([{"make": "Borgward", "model": "Isabella"}, "done"])
+    text = node + "- {name: tell, uses: llm.call, with: {prompt: x}}"
+    state = ran(text, {"model": "mine"}, models={"mine": script}).state
+    assert (state["make"], state["model"], state["tell"]) == ("Borgward", "mine", "done")
+    assert state.get("car", {"model": "Isabella"})["model"] == "Isabella"
+
+
+@pytest.mark.parametrize("node", ['{run: \'return {"model": "b"}\'}', "{uses: choose}"])
+def test_code_and_actions_of_ones_own_may_choose_the_model(node):
+    text = f"- {{name: n, {node[1:]}\n- {{name: tell, uses: llm.call, with: {{prompt: x}}}}"
+    models = {"a": ScriptedModel([]), "b": ScriptedModel(["done"])}
+    state = ran(text, {"model": "a"}, models=models, actions={"choose": making({"model": "b"})}).state
+    assert state == {"model": "b", "tell": "done"}
+
+
 def test_only_a_loop_spreads_its_keys_beside_its_output():
     loop = (
         "- name: n\n  uses: reflection_loop\n  output: o\n  with:\n"

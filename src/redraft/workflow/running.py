@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from redraft.text.yaml import Way
     from redraft.workflow.spec import Node
 
+MODEL = "model"
+"""The key of the state that names the model where a node does not."""
 PASSED_ON = (ChangedRunError, StoreError)
 """What `on_error` is no answer to."""
 
@@ -112,14 +114,17 @@ class Running:
         """Put a node's result into the state.
 
         It goes under the node's `output`; the keys of a loop, and of an object without `output`, go into the
-        state, too. Without either, what is no object goes under the node's name.
+        state, too. Without either, what is no object goes under the node's name. What a model may have
+        written does not choose the next one: that is what `state.model` does.
         """
         is_loop = node.uses is not None and plain_name(node.uses) == LOOP
         if isinstance(value, Mapping) and (is_loop or node.output is None):
             if is_loop:  # what an earlier loop left there would be taken for this one's
                 for key in DOCUMENTED:
                     self.state.pop(key, None)
-            self.state |= cast("Mapping[str, Any]", value)
+            ours = node.uses is not None and self.bench.own(node.uses) is None
+            keys = cast("Mapping[str, Any]", value).items()
+            self.state |= {key: item for key, item in keys if not (ours and key == MODEL)}
         elif node.output is None and value is not None:
             self.state[node.name] = value
         if node.output is not None:  # which goes before a key of the same name
