@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -56,6 +59,19 @@ def test_a_run_that_finished_gives_its_result_again(revised, monkeypatch):
     assert "Stopped: the quality threshold was met." in result.stderr
     assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
     assert model.requests == []
+
+
+@pytest.mark.parametrize("words", [("resume", "last"), ("show", "last", "--version", "best")])
+def test_what_a_model_made_does_not_act_on_a_terminal(revised, words):
+    made = "aaa \x1b]0;title\x07"
+    revised(made)
+    assert redraft(*words).stdout == f"{made}\n"
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "redraft", *words]
+    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, check=True, timeout=60)
+    assert os.read(ours, 1000) == b"aaa \\x1b]0;title\\x07\r\n"
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_json_may_be_asked_for_afterwards(revised, monkeypatch):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from redraft.core.codec import to_json
+from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +75,14 @@ def emit(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _close(sys.stdout.fileno())
+
+
+def emit_made(text: str) -> None:
+    """Write what a model or a program made on stdout; what acts on a terminal is spelt out there.
+
+    A file and a pipe get every character as it is.
+    """
+    emit(visible(text) if sys.stdout.isatty() else text)
 
 
 def emit_json(document: Mapping[str, Any]) -> None:

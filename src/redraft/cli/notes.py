@@ -159,11 +159,10 @@ def export(
 ) -> None:
     """Print all of it. Every version of every note with its runs, as JSON or as a text to read."""
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole, emit, emit_json
+        from redraft.cli.console import emit_json, emit_made
         from redraft.cli.kept_notes import read_all
         from redraft.core.errors import ConfigError
         from redraft.notes.notes_document import notes_document, notes_markdown
-        from redraft.text.visible import visible
 
         if markdown and as_json:
             raise ConfigError("notes export takes one of --markdown and --json.")
@@ -171,9 +170,7 @@ def export(
         if not markdown:
             emit_json({"tasks": [notes_document(each) for each in found]})
             return
-        text = "\n".join(notes_markdown(each) for each in found)
-        # What acts on a terminal is spelt out there; a file gets every character as it is.
-        emit(visible(text) if CalmConsole().is_terminal else text)
+        emit_made("\n".join(notes_markdown(each) for each in found))
 
 
 def _change(

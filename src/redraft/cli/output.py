@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from redraft.cli.console import emit, emit_json
+from redraft.cli.console import emit_json, emit_made
 from redraft.cli.documents import run_document
 from redraft.cli.keeping import resumed
 from redraft.cli.withheld import withheld
@@ -50,14 +50,14 @@ def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json
         told = withheld(to_json(run_document(result)))
         emit_json(told | {"best_output": result.best_output})
     elif path is None:
-        emit(best)
+        emit_made(best)
     if path is None:
         return
     try:
         write_output(path, best, force=force)
     except ConfigError as error:
         if not as_json:
-            emit(best)
+            emit_made(best)
         raise ConfigError(f"{error} See stdout.") from error
 
 

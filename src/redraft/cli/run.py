@@ -81,4 +81,4 @@ def run(  # noqa: PLR0913, PLR0917 (a parameter is an option)
         told.say(workflow_ending(result))
         if result.run_id:
             told.say(f"Kept as {result.run_id}; redraft show last")
-        deliver_workflow(result, progress.last, CalmConsole(), as_json=as_json)
+        deliver_workflow(result, progress.last, as_json=as_json)

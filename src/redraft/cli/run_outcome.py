@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.cli.console import emit, emit_json
+from redraft.cli.console import emit_json, emit_made
 from redraft.core.summary import render_usage
 from redraft.core.texts import as_text
-from redraft.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.cli.console import CalmConsole
     from redraft.workflow.result import WorkflowResult
 
 OUTPUT = "reflection_output"
 
 
-def deliver_workflow(result: WorkflowResult, last: Any, console: CalmConsole, *, as_json: bool) -> None:
+def deliver_workflow(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
     """Print what the last node gave, or the JSON document with the state at the end."""
     if as_json:
         emit_json(
@@ -31,9 +29,7 @@ def deliver_workflow(result: WorkflowResult, last: Any, console: CalmConsole, *,
             }
         )
     elif last is not None:
-        text = readable(last)
-        # What acts on a terminal is spelt out there; a file gets every character as it is.
-        emit(visible(text) if console.is_terminal else text)
+        emit_made(readable(last))
 
 
 def readable(value: Any) -> str:

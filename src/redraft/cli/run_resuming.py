@@ -28,7 +28,7 @@ def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool) -> int:
             record.state, record.run_id, record.nodes, record.usage, record.execution_time
         )
         CalmConsole(stderr=True).say(workflow_ending(result))
-        deliver_workflow(result, _last_value(record), CalmConsole(), as_json=as_json)
+        deliver_workflow(result, _last_value(record), as_json=as_json)
         return ExitCode.MET
     if (began := kept.began) is not None:
         if record.status == "running":

@@ -29,14 +29,13 @@ def show(
     Of a workflow its nodes are shown, what each came to, and the runs of its loops.
     """
     with surface(debug=debug):
-        from redraft.cli.console import CalmConsole, emit, emit_json
+        from redraft.cli.console import CalmConsole, emit_json, emit_made
         from redraft.cli.kept_runs import read_run, shown_document
         from redraft.cli.prompts_view import prompts_view
         from redraft.cli.run_history import read_history
         from redraft.cli.run_view import run_view
         from redraft.cli.show_workflow import check_workflow_options, workflow_view
         from redraft.core.texts import as_text
-        from redraft.text.visible import visible
 
         console = CalmConsole()
         if (workflow := read_history(run)) is not None:
@@ -52,9 +51,7 @@ def show(
             if as_json:
                 emit_json({"run_id": kept.record.run_id, "version": chosen})
             else:
-                text = as_text(chosen.output)
-                # What acts on a terminal is spelt out there; a file gets every character as it is.
-                emit(visible(text) if console.is_terminal else text)
+                emit_made(as_text(chosen.output))
         elif as_json:
             emit_json(shown_document(kept, steps=prompts))
         else:
