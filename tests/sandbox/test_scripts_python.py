@@ -318,6 +318,13 @@ def test_a_result_is_not_there_before_it_is_assigned():
         value_of("python", "x = result\nresult = x")
 
 
+@pytest.mark.parametrize("source", ["count += 1", "result += 1", "result += 1\nreturn result"])
+@pytest.mark.parametrize("sandbox", BOTH)
+def test_a_name_that_is_not_there_in_the_first_line_is_the_script_s_own_mistake(source, sandbox):
+    with pytest.raises(ScriptError, match=f"line 1, raised NameError: name '{source[: source.index(' ')]}'"):
+        value_of("python", source, sandbox)
+
+
 def test_names_that_are_not_there_are_errors_that_a_script_may_catch():
     source = "try:\n    gone\nexcept NameError:\n    pass\ntry:\n    lost(1, a=[2])\nexcept NameError:\n    result = 'caught'"
     assert value_of("python", source) == "caught"

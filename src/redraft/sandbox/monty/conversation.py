@@ -144,6 +144,8 @@ def _failure(script: Script, raised: Raised, printed: _Printed) -> Answer:
     if raised.line is None:
         return raised.answer(script.limits.to_json(), None)
     line = raised.line - _LINES_BEFORE
+    if raised.means(NameError):  # which monty places on the line before, where the name is that of `x += 1`
+        line = max(line, 1)
     if 0 < line <= script.source.count("\n") + 1:
         return raised.answer(script.limits.to_json(), line)
     if line < 1 and not raised.is_limit():
