@@ -229,6 +229,8 @@ PROMPTED = {"action": "llm.call", "model": "gpt-4"}
         ({"messages": [{"role": "user", "content": "Write."}]}, True),
         ({"prompt": "Write. {{ state.reflection_errors | length }}"}, False),
         ({"prompt": "Write. {{ state.reflection_feedback }}"}, True),
+        ({"prompt": "Write.", "system": "Mind {{ state.reflection_errors | length }}"}, False),
+        ({"messages": [{"role": "user", "content": "{{ state.reflection_history | length }}"}]}, False),
     ],
 )
 def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, told):

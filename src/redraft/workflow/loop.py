@@ -30,7 +30,7 @@ from redraft.workflow.correct import is_candidate, unwrapped
 from redraft.workflow.judge import Judge
 from redraft.workflow.loop_state import DOCUMENTED, current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
-from redraft.workflow.params import checked
+from redraft.workflow.params import checked, templates_in
 from redraft.workflow.scope import Scope
 from redraft.workflow.spec import LoopParams, Maker
 
@@ -206,13 +206,13 @@ def sees_output_alone(given: LoopParams) -> bool:
 
 
 def asking_to_mend(generator: Maker) -> Maker:
-    """Return a generator that also says what was wrong, unless its prompt asks for it itself."""
+    """Return a generator that also says what was wrong, unless one of its templates asks for it itself."""
     params = generator.params
+    if any(any(map(template(text).mentions, TOLD_BY)) for text, _ in templates_in(params, ())):
+        return generator
     addition = f"{{{{ state.{FEEDBACK} }}}}"
     prompt, messages = params.get("prompt"), params.get("messages")
     if isinstance(prompt, str):
-        if any(map(template(prompt).mentions, TOLD_BY)):
-            return generator
         return generator.model_copy(update={"prompt": f"{prompt}\n\n{addition}"})
     if isinstance(messages, list):
         return generator.model_copy(
