@@ -25,12 +25,13 @@ def corrected(state=STATE, reply=None, actions=None, **params):
         ({"run": "return output", "data": {"x": 1}}, {"x": 1}),
         ({"run": "return output", "data": "{{ state.reflection_errors }}"}, [{"message": "not good"}]),
         ({"run": "return reflection_errors", "errors": ["e"]}, ["e"]),
+        ({"run": "return reflection_iteration"}, 2),
         ({"corrector_action": "mend"}, "mended"),
         ({"corrector_action": "mend", "prompt": "p {{ state.reflection_output }}"}, "mended"),
     ],
 )
 def test_what_corrects(params, output):
-    value, _ = corrected(actions={"mend": making("mended")}, **params)
+    value, _ = corrected(STATE | {"reflection_iteration": 2}, actions={"mend": making("mended")}, **params)
     assert value == {"corrected_output": output, "success": True}
 
 
@@ -48,6 +49,11 @@ def test_a_model_corrects_what_the_prompt_shows(data, reply, output):
     value, asked = corrected(reply=reply, data=data, prompt=prompt, model="gpt-4")
     assert value == {"corrected_output": output, "success": True}
     assert asked[0].messages[0].content.endswith(": not good")
+
+
+def test_without_a_loop_before_it_it_is_the_first_iteration():
+    value, _ = corrected(run="return reflection_iteration")
+    assert value == {"corrected_output": 1, "success": True}
 
 
 def test_own_actions_get_the_prompt_and_the_state():

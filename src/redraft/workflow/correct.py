@@ -37,6 +37,7 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) 
         output=data,
         reflection_output=data,
         reflection_errors=errors,
+        reflection_iteration=scope.state.get("reflection_iteration", 1),
     )
     maker = maker_of(given)
     try:
