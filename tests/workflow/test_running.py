@@ -74,6 +74,17 @@ def test_code_and_actions_of_ones_own_may_choose_the_model(node):
     assert state == {"model": "b", "tell": "done"}
 
 
+def test_a_loop_that_fails_leaves_no_success_of_one_before_it():
+    loop = (
+        "- name: {0}\n  uses: reflection.loop\n  on_error: continue\n  with:\n    on_failure: raise\n"
+        "    generator: {{run: return 5}}\n    evaluator: {{type: custom, run: return {1}}}\n"
+    )
+    assert ran(loop.format("a", True)).state["success"] is True
+    state = ran(loop.format("a", True) + loop.format("b", False)).state
+    assert (state["result"], state["error"]["node"]) == (5, "b")
+    assert not set(state) - {"result", "error"}
+
+
 def test_only_a_loop_spreads_its_keys_beside_its_output():
     loop = (
         "- name: n\n  uses: reflection_loop\n  output: o\n  with:\n"

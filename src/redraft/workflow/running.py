@@ -117,11 +117,8 @@ class Running:
         state, too. Without either, what is no object goes under the node's name. What a model may have
         written does not choose the next one: that is what `state.model` does.
         """
-        is_loop = node.uses is not None and plain_name(node.uses) == LOOP
-        if isinstance(value, Mapping) and (is_loop or node.output is None):
-            if is_loop:  # what an earlier loop left there would be taken for this one's
-                for key in DOCUMENTED:
-                    self.state.pop(key, None)
+        if isinstance(value, Mapping) and (_is_loop(node) or node.output is None):
+            self._forget_loops_before(node)
             ours = node.uses is not None and self.bench.own(node.uses) is None
             keys = cast("Mapping[str, Any]", value).items()
             self.state |= {key: item for key, item in keys if not (ours and key == MODEL)}
@@ -129,6 +126,12 @@ class Running:
             self.state[node.name] = value
         if node.output is not None:  # which goes before a key of the same name
             self.state[node.output] = value
+
+    def _forget_loops_before(self, node: Node) -> None:
+        """Take out of the state what an earlier loop left: it would be taken for this one's."""
+        if _is_loop(node):
+            for key in DOCUMENTED:
+                self.state.pop(key, None)
 
     def _next(self, at: int, scope: Scope) -> int:
         goto = self.spec.nodes[at].goto
@@ -159,6 +162,7 @@ class Running:
         logger.warning("The node %r failed, and the workflow goes on: %s", node.name, said_of(error))
         self.visited.append(node.name)
         self.usage += (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
+        self._forget_loops_before(node)
         said = {"node": node.name, "type": type(error).__name__, "message": str(error)}
         self.state["error"] = said
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
@@ -178,6 +182,10 @@ class Running:
             return placed
         error.add_note(f"{placed.file}, line {placed.line}, node {placed.node!r}")
         return error
+
+
+def _is_loop(node: Node) -> bool:
+    return node.uses is not None and plain_name(node.uses) == LOOP
 
 
 def _way_of(source: str, node: Node, way: Way) -> Way:
