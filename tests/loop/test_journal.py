@@ -365,6 +365,11 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
     asyncio.run(main())
 
 
+def test_a_path_is_no_store():
+    with pytest.raises(ConfigError, match=r"such as SqliteStore\(path\); got 'runs.db'"):
+        Journalled("runs.db", "r")
+
+
 @pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak", 5])
 def test_an_id_that_can_not_be_is_refused(run_id):
     with pytest.raises(ConfigError, match="run_id must be"):

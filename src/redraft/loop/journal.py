@@ -13,12 +13,10 @@ from redraft.core.failures import failure_from_json, failure_to_json
 from redraft.core.made import maker
 from redraft.core.steps import inner_step
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
-
-    from redraft.stores.base import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +52,8 @@ class Journalled:
 
     def __init__(self, store: Store, run_id: str, *, resumes: bool = True) -> None:
         _check_id(run_id)
+        if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {store!r}.")
         self.run_id = run_id
         self.store = store
         self.resumes = resumes
