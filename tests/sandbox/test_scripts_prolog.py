@@ -32,6 +32,10 @@ VALUES = {
     "state as it came": ("evaluate(R) :- findall(K=V, state(K, V), R).", NAMES["state"]),
     "nested as it came": ("evaluate(R) :- reflection_output(R).", {**NAMES["reflection_output"], "none": {}}),
     "texts as they came": ("evaluate(R) :- reflection_errors(R).", NAMES["reflection_errors"]),
+    "any keys": (
+        "evaluate(json([''=1, 'a\\x0\\b'=2, 3=4, 'B \"c\"'=5])).",
+        {"": 1, "a\0b": 2, "3": 4, 'B "c"': 5},
+    ),
     "value of an object": (
         "evaluate(V) :- reflection_output(O), json_get(O, nested, N), json_get(N, deep, [_, V | _]).",
         2.5,

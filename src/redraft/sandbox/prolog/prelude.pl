@@ -71,7 +71,7 @@ json_get(json(Pairs), Key, Value) :- member(Key = Found, Pairs), !, Value = Foun
 '$pairs'([]) :- !.
 '$pairs'([K = V]) :- !, '$pair'(K, V).
 '$pairs'([K = V | Ps]) :- '$pair'(K, V), write(','), '$pairs'(Ps).
-'$pair'(K, V) :- write_term_to_chars(K, [], Cs), '$string'(Cs), write(':'), '$json'(V).
+'$pair'(K, V) :- ( atom(K) -> atom_chars(K, Cs) ; write_term_to_chars(K, [], Cs) ), '$string'(Cs), write(':'), '$json'(V).
 '$string'(Cs) :- put_char('"'), '$chars'(Cs), put_char('"').
 '$chars'([]).
 '$chars'([C | Cs]) :- char_code(C, N), '$char'(N, C), '$chars'(Cs).
