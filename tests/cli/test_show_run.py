@@ -54,6 +54,13 @@ def test_a_unique_beginning_is_enough(revised):
 
 
 @pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
+def test_nothing_is_the_beginning_of_no_run(revised, command):
+    revised("aaa")
+    name, *more = command
+    assert "There is no run '' here" in redraft(name, "", *more).stderr
+
+
+@pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
 def test_a_run_that_is_not_there_is_an_error(project, command):
     name, *more = command
     result = redraft(name, "nonsense", *more)

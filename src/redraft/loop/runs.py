@@ -113,8 +113,8 @@ class Runs:
             found = await self._store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
         elif record := await self._store.get(RUN, run_id):
             found = [record]
-        else:
-            found = await self._store.find(RUN, prefix=run_id, limit=3)
+        else:  # nothing is the beginning of all: an empty variable of a shell means none of them
+            found = await self._store.find(RUN, prefix=run_id, limit=3) if run_id else []
         if not found:
             raise ConfigError(
                 "No run is kept here yet."

@@ -95,6 +95,8 @@ async def _named(store: Store, run: str, *, or_of_loop: bool) -> Record | None:
         return record
     if (inner := await store.get(RUN, run)) is not None:
         return await store.get(WORKFLOW, str(inner.data.get("parent") or "")) if or_of_loop else None
+    if not run:
+        return None
     workflows = await store.find(WORKFLOW, prefix=run, limit=3)
     runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
     if len(workflows) > 1 or (workflows and runs):
