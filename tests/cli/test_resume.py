@@ -46,7 +46,7 @@ def test_a_run_that_failed_may_replace_what_it_wrote_and_nothing_else(revised, p
     result = redraft("resume", "last")
     if touched:
         assert (result.exit_code, out.read_text()) == (2, "mine")
-        assert "'out.txt' exists" in result.stderr
+        assert "'out.txt' exists; move it away." in result.stderr
     else:
         assert (result.exit_code, out.read_text()) == (0, "aaa") != (0, written), result.stderr
 

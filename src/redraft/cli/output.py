@@ -24,7 +24,8 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
     if path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
     if path.exists() and not force:
-        raise ConfigError(f"{str(path)!r} exists; --force lets it be overwritten.")
+        advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
+        raise ConfigError(f"{str(path)!r} exists; {advice}.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"{str(path)!r} cannot be written to.")
 
