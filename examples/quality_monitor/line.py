@@ -1,4 +1,4 @@
-"""Stand in for a production line: serve how it stands, on http://127.0.0.1:8765/status."""  # noqa: INP001 (no package)
+"""Stand in for a production line: serve how it stands, on http://127.0.0.1:8799/status."""  # noqa: INP001 (no package)
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Line(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def server(port: int = 8765) -> ThreadingHTTPServer:
+def server(port: int = 8799) -> ThreadingHTTPServer:
     """Return the server, not started yet; port 0 takes one that is free."""
     return ThreadingHTTPServer(("127.0.0.1", port), Line)
 
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        server(int(sys.argv[1]) if len(sys.argv) > 1 else 8765).serve_forever()
+        server(int(sys.argv[1]) if len(sys.argv) > 1 else 8799).serve_forever()

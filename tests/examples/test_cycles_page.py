@@ -23,7 +23,8 @@ def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(text)
-    Path("readings.csv").write_text("time,degrees\n09:00,22\n10:00,19.5\n")
+    [readings] = [text for language, text in BLOCKS if language == "csv"]
+    Path("readings.csv").write_text(readings)
     Path("redraft.toml").touch()
 
 
