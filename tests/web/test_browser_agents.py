@@ -41,7 +41,7 @@ asyncio.run(main())
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A project with an agent that went round, and one of a hostile name that fails."""
-    folder = tmp_path_factory.mktemp("project")
+    folder = tmp_path_factory.mktemp("a_project_whose_name_is_longer_than_a_narrow_window_is_wide")
     (folder / "redraft.toml").touch()
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
