@@ -27,6 +27,9 @@ from redraft.workflow.plain import copy_of, plain_data
 from redraft.workflow.scope import Scope
 from redraft.workflow.spec import Code, Limits, WorkflowSpec
 
+MODEL = "model"
+"""The key of the state that names the model where a node does not."""
+
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
 """An action of ours: it renders its own parameters, when it is time."""
 
@@ -56,7 +59,7 @@ class Bench:
 
         Raises `ConfigError` where none can be had.
         """
-        chosen: str | ChatModel | None = name or scope.state.get("model") or self.model
+        chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
         return model_of(meant(chosen or load_settings().model, self.models))
 
     def schema(self, given: Any) -> Schema:

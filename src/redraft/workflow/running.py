@@ -24,7 +24,7 @@ from redraft.loop.journal import Journalled
 from redraft.redact.log import logger
 from redraft.text.condition import braced
 from redraft.text.templates import TemplateError
-from redraft.workflow.bench import Bench
+from redraft.workflow.bench import MODEL, Bench
 from redraft.workflow.code import run_code
 from redraft.workflow.events import NodeFinished, NodeStarted, WorkflowEvent
 from redraft.workflow.loop_state import DOCUMENTED
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from redraft.text.yaml import Way
     from redraft.workflow.spec import Node
 
-MODEL = "model"
-"""The key of the state that names the model where a node does not."""
 PASSED_ON = (ChangedRunError, StoreError)
 """What `on_error` is no answer to."""
 
