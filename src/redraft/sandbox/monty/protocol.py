@@ -68,13 +68,8 @@ def configure(limits: Limits) -> bytes:
 
 def feed(code: bytes, name: bytes = b"", value: Value = NO_VALUE) -> bytes:
     """Return the request to run code, which sees a value under a name if there is one."""
-    given = (_seen_as(name, value[1]), data(3, value[0])) if name else ()
+    given = (data(2, data(1, name), number(2, value[1])), data(3, value[0])) if name else ()
     return framed(data(_FEED, data(1, code), *given))
-
-
-@lru_cache(16)
-def _seen_as(name: bytes, place: int) -> bytes:
-    return data(2, data(1, name), number(2, place))
 
 
 def this_is(value: Value) -> bytes:
@@ -89,9 +84,7 @@ def text(value: bytes) -> Value:
 
 def value_of(completed: bytes) -> Value:
     """Return the value of an event `COMPLETE`, unread."""
-    found = dict(fields(completed))
-    arena, place = found.get(2), found.get(1)
-    return arena if isinstance(arena, bytes) else b"", place if isinstance(place, int) else 0
+    return data_in(completed, 2), number_in(completed, 1)
 
 
 def no_such_function(call: bytes) -> bytes:
