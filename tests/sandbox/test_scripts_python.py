@@ -257,7 +257,7 @@ def test_nothing_is_left_of_the_script_before_whether_it_follows_at_once_or_not(
     asyncio.run(main())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what a process takes in /proc")
 def test_what_a_script_took_is_given_back_though_none_follows():
     def megabytes():
         (worker,) = inline._workers("python")._idle

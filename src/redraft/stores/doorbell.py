@@ -49,7 +49,7 @@ class Doorbell:
             return None
         try:
             loop.add_reader(counter, self._answer, counter)
-        except NotImplementedError:
+        except NotImplementedError:  # it can't watch files
             os.close(counter)
             return None
         return counter
