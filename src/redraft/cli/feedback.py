@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redraft.cycles.feedback import Verdict
 
 
-def feedback(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+def feedback(
     agent: Annotated[
         str, typer.Argument(metavar="AGENT", help="Its name, as `cycle status` has it.", show_default=False)
     ],

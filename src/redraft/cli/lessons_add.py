@@ -31,7 +31,7 @@ Place = Annotated[
 ]
 
 
-def lessons_add(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+def lessons_add(
     kind: Kind = None,
     task: Task = None,
     task_type: Type = "",

@@ -12,7 +12,7 @@ from redraft.cli.exits import ExitCode
 from redraft.cli.lessons_surface import lessons_surface
 
 
-def lessons_export(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+def lessons_export(
     to: Annotated[str, typer.Option("--to", metavar="FORM", help="agents-md, skill or rules.")],
     file: Annotated[
         str | None,

@@ -19,7 +19,7 @@ Out: TypeAlias = Annotated[
 ]
 
 
-def revise(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+def revise(
     file: options.File,
     criteria: options.Criteria,
     model: options.Model = None,

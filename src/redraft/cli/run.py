@@ -37,7 +37,7 @@ AllowUnsandboxed: TypeAlias = Annotated[
 ]
 
 
-def run(  # noqa: PLR0913, PLR0917 (a parameter is an option)
+def run(
     file: File,
     values: Values = None,
     check: Check = False,

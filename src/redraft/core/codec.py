@@ -48,7 +48,7 @@ _ITSELF = frozenset({str, int, bool, NoneType})
 
 
 @lru_cache
-def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 (a case a line)
+def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return what makes plain data of the values of a class; `plain` does so with what is in them.
 
     What is in them is given to its own form at once: to go there through `plain` is a call more for each.
