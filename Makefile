@@ -26,6 +26,7 @@ format: $(VENV)/.dev
 
 # WRITE=--write puts the tables into benchmarks/README.md.
 bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks $(WRITE)
 
 # Takes hours: 36 small tasks on the 0.5B model, 40 of HumanEval on the 1.5B model (1.1 GB).

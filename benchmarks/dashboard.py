@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Record, Store
 
-TARGET = 150.0
+TARGET = 300.0
 """Milliseconds that the server may take for a page at the median."""
 REPEATS, RUNS = 9, 5
 EACH = 1.0

@@ -22,7 +22,7 @@ SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
     "`import asyncio`": ([sys.executable, "-c", "import asyncio"], None, True),
     "`from redraft import reflect`": ([sys.executable, "-c", "from redraft import reflect"], 40.0, True),
     "the same and a first tiny run": ([sys.executable, "-c", FIRST_RUN], None, True),
-    "`redraft --help`": ([str(HELP), "--help"], 250.0, False),
+    "`redraft --help`": ([str(HELP), "--help"], 250.0, True),
 }
 
 
