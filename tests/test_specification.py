@@ -150,7 +150,10 @@ def test_basic_reflection_for_code_generation():
         "Iteration 2: Score 0.70",
         "Iteration 3: Score 0.90",
     ]
-    assert "it scored 0.5" in printed
+    first = names["result"].history.versions[0].evaluation.issues
+    assert printed.splitlines()[1] == f"  Issues: {tuple(str(issue) for issue in first)}"
+    assert first[0] == "it scored 0.5"
+    assert "efficiency scored 0.50, needs 0.70: so" in first
     assert names["result"].history.versions[1].strategy == "targeted_edit"
 
 

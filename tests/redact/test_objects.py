@@ -7,6 +7,7 @@ from enum import StrEnum
 import pydantic
 
 from redact_corpus import MIXED, Maker
+from redraft import Issue
 from redraft.redact.redactor import Redactor
 
 SECRET = f"token={Maker().of(MIXED, 24)}"
@@ -55,6 +56,12 @@ def test_an_object_keeps_its_classes_and_loses_its_secrets():
         ],
     )
     assert whole.parts[0].text == SECRET
+
+
+def test_an_issue_keeps_its_place():
+    found = Redactor().redact_object((Issue(SECRET, "secrets", "/a/b", 3),))[0]
+    assert (type(found), found.message) == (Issue, SHOWN)
+    assert (found.criterion, found.path, found.line) == ("secrets", "/a/b", 3)
 
 
 def test_what_is_spared_stays():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft.core.calls import Called, caller
 from redraft.core.errors import OutputError
-from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
+from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.feedback import render_retry
 from redraft.core.task import prompt_of
 from redraft.core.texts import short_repr
@@ -143,7 +143,7 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
         )
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
-        evaluation.issues = (issue_of(str(reason)),)  # not as an argument: these need no looking at
+        evaluation.issues = (Issue(str(reason)),)  # not as an argument: these need no looking at
     return evaluation
 
 

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft.core.errors import StoreError
+from redraft.core.evaluation import ISSUE_FIELDS, Issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,10 @@ def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
     tagged = plain is to_record
     if is_dataclass(kind) and kind.__module__.startswith("redraft."):
-        return _form_of_own(kind, plain)
+        defaults = [(field.name, field.default) for field in fields(kind)]
+        return _form_of_own(defaults, plain)
+    if issubclass(kind, Issue):  # a text, and more
+        return _form_of_own([(name, None) for name in ISSUE_FIELDS], plain)
     if issubclass(kind, Enum):
         return lambda value: plain(value.value)
     if issubclass(kind, float):
@@ -84,9 +88,9 @@ def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return (lambda value: {TAG: name, "value": made(value)}) if tagged else made
 
 
-def _form_of_own(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _form_of_own(defaults: list[tuple[str, Any]], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     left_out = plain is to_record
-    own = [(field.name, field.default if left_out else _NEVER) for field in fields(kind)]
+    own = [(name, default if left_out else _NEVER) for name, default in defaults]
 
     def form(value: Any) -> dict[str, Any]:
         return {

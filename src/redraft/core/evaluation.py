@@ -4,30 +4,109 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from redraft.core.made import maker
 from redraft.core.usage import NOTHING_USED, TokenUsage
 
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """Name one problem found in an output.
 
-    `path` is a JSON pointer into a structured output, `line` a 1-based line of a text, `criterion` the name
-    of the criterion that found it. `str(issue)` is the message.
+class Issue(str):
+    """Name one problem found in an output: its message, and where it was found.
+
+    An issue is a text, so that lists of issues can be joined, searched and printed. `path` is a JSON pointer
+    into a structured output, `line` a 1-based line of a text, `criterion` the name of the criterion that
+    found it. An issue equals a plain text with its message, and another issue with the same message and
+    place. Specification 2.4.3.
     """
 
-    message: str
-    criterion: str | None = None
-    path: str | None = None
-    line: int | None = None
+    __slots__ = ("_criterion", "_line", "_path")
 
-    def __str__(self) -> str:
-        return self.message
+    _criterion: str | None
+    _path: str | None
+    _line: int | None
+
+    def __new__(
+        cls, message: str, criterion: str | None = None, path: str | None = None, line: int | None = None
+    ) -> Self:
+        """Make an issue of a message and, where known, the place where it was found."""
+        issue = super().__new__(cls, message)
+        issue._criterion = criterion
+        issue._path = path
+        issue._line = line
+        return issue
+
+    @property
+    def message(self) -> str:
+        """What is wrong, as a plain text."""
+        return str(self)
+
+    @property
+    def criterion(self) -> str | None:
+        """The name of the criterion that found it."""
+        return self._criterion
+
+    @property
+    def path(self) -> str | None:
+        """The JSON pointer to the value that is wrong."""
+        return self._path
+
+    @property
+    def line(self) -> int | None:
+        """The 1-based line that is wrong."""
+        return self._line
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Issue):
+            return str.__eq__(self, other) if isinstance(other, str) else NotImplemented
+        return str.__eq__(self, other) and (self._criterion, self._path, self._line) == (
+            other._criterion,
+            other._path,
+            other._line,
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[type[Issue], tuple[str, str | None, str | None, int | None]]:
+        return Issue, (str(self), self._criterion, self._path, self._line)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
+        """Read an issue from an object with its fields or from a plain text, and write it as an object."""
+        from pydantic_core import core_schema  # noqa: PLC0415 (a run that decodes nothing does not pay for it)
+
+        def unknown(schema: CoreSchema) -> CoreSchema:
+            return core_schema.with_default_schema(core_schema.nullable_schema(schema), default=None)
+
+        fields = {
+            "message": core_schema.typed_dict_field(core_schema.str_schema(), required=True),
+            "criterion": core_schema.typed_dict_field(unknown(core_schema.str_schema())),
+            "path": core_schema.typed_dict_field(unknown(core_schema.str_schema())),
+            "line": core_schema.typed_dict_field(unknown(core_schema.int_schema())),
+        }
+        return core_schema.no_info_before_validator_function(
+            _as_fields,
+            core_schema.no_info_after_validator_function(_of_fields, core_schema.typed_dict_schema(fields)),
+            serialization=core_schema.plain_serializer_function_ser_schema(_as_fields),
+        )
 
 
-issue_of = maker(Issue)
+ISSUE_FIELDS = ("message", "criterion", "path", "line")
+"""What an issue is written as, in this order."""
+
+
+def _as_fields(value: object) -> object:
+    if isinstance(value, Issue):
+        return {name: getattr(value, name) for name in ISSUE_FIELDS}
+    return {"message": value} if isinstance(value, str) else value
+
+
+def _of_fields(fields: dict[str, Any]) -> Issue:
+    return Issue(**fields)
 
 
 def _issues(given: Iterable[object]) -> tuple[Issue, ...]:
@@ -39,7 +118,7 @@ def _issues(given: Iterable[object]) -> tuple[Issue, ...]:
 
 
 def _several(given: Iterable[Any]) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)  # one text, not its letters
+    return (given,) if isinstance(given, str) else tuple(given)  # one text or issue, not its letters
 
 
 @dataclass(slots=True)

@@ -137,6 +137,7 @@ def _named(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
     if not any(issue.criterion is None for issue in evaluation.issues):
         return evaluation
     issues = tuple(
-        issue if issue.criterion else replace(issue, criterion=name) for issue in evaluation.issues
+        issue if issue.criterion else Issue(issue, name, issue.path, issue.line)
+        for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
-from redraft.core.evaluation import Issue, ReflectionEvaluation, issue_of
+from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.evaluate.config import check_keys, required, wrong
 from redraft.evaluate.verdict import PASSED, failed
 from redraft.text.schema import Schema
@@ -36,7 +36,7 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         if faults is not None:
             if not faults:
                 return PASSED
-            return failed(*[issue_of(what, name, where or None) for what, where in faults])
+            return failed(*[Issue(what, name, where or None) for what, where in faults])
         # An evaluator can't change the output: what only fits after coercion does not fit.
         result = compiled.check(_plain(output), coerce=False)
         if result.valid:

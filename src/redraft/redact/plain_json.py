@@ -7,6 +7,7 @@ from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.core.evaluation import Issue
 from redraft.redact.kinds import mark
 from redraft.redact.labels import Strength, kind_of, strength_of
 from redraft.redact.values import is_placeholder
@@ -44,6 +45,10 @@ def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda 
     )  # most are of these, and to ask whether one is a mapping takes longer than the rest
     if kind in _NO_TEXT:
         return other(value)
+    if kind is Issue:  # a text that knows its place
+        criterion = None if value.criterion is None else redact(value.criterion)
+        path = None if value.path is None else redact(value.path)
+        return Issue(redact(value.message), criterion, path, value.line)
     if kind is str or (isinstance(value, str) and not isinstance(value, Enum)):
         return redact(value)
     if kind is dict or isinstance(value, Mapping):
