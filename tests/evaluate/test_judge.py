@@ -152,14 +152,14 @@ def test_a_confidence_that_is_not_stated_is_one_half(stated):
 
 
 def test_a_provider_that_fails_raises_and_is_never_a_score():
-    down = ModelError("overloaded", retryable=True, usage=TokenUsage(3, 0, failed_requests=1))
+    down = ModelError("overloaded", retryable=True, usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     with pytest.raises(ModelError) as caught:
         scores_of(down)
-    assert caught.value.usage == TokenUsage(3, 0, failed_requests=1)
+    assert caught.value.usage == TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)
 
 
 def test_the_second_call_that_fails_carries_what_the_first_one_used():
-    down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1))
+    down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     with pytest.raises(ModelError) as caught:
         scores_of(ChatReply("prose", usage=USED), down)
     assert caught.value.usage == TokenUsage(13, 5, requests=1, failed_requests=1, cost_usd=0.5)
@@ -201,7 +201,7 @@ def test_samples_are_asked_at_once():
 
 
 def test_samples_that_failed_are_left_out_but_paid():
-    down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1))
+    down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     replies = [ChatReply(json.dumps(reply(0.5, 0.5)), usage=USED), down, ChatReply(GOOD, usage=USED)]
     evaluation = evaluate(judge(CRITERIA, ScriptedModel(replies), Judging(samples=3)), "x")
     assert evaluation.criteria_scores == {"clarity": 0.65, "tone": 0.7}
@@ -209,10 +209,10 @@ def test_samples_that_failed_are_left_out_but_paid():
 
 
 def test_samples_that_all_failed_raise_with_what_they_used():
-    down = [ModelError(f"{i}", usage=TokenUsage(3, 0, failed_requests=1)) for i in range(3)]
+    down = [ModelError(f"{i}", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)) for i in range(3)]
     with pytest.raises(ModelError, match="0") as caught:
         evaluate(judge(CRITERIA, ScriptedModel(down), Judging(samples=3)), "x")
-    assert caught.value.usage == TokenUsage(9, 0, failed_requests=3)
+    assert caught.value.usage == TokenUsage(9, 0, failed_requests=3, cost_usd=0.0)
 
 
 def test_a_wrong_configuration_is_not_left_out_of_the_samples():

@@ -184,7 +184,7 @@ def test_checks_that_wait_run_at_once():
 def test_a_provider_that_fails_raises_with_what_was_paid():
     def answer(request):
         if "compare" in request.messages[0].content:
-            raise ModelError("overloaded", usage=TokenUsage(1, 0, failed_requests=1))
+            raise ModelError("overloaded", usage=TokenUsage(1, 0, failed_requests=1, cost_usd=0.0))
         return ChatReply('{"criteria": {"clarity": {"reason": "", "score": 1}}}', usage=USED)
 
     criteria = ["clarity", criterion("compare", "better", against="first")]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
+
+_NOT_GIVEN = cast("Any", object())
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +14,8 @@ class TokenUsage:
 
     `cached_tokens` are those of `input_tokens` that the provider served from its prompt cache. `requests`
     counts the calls that were answered, `failed_requests` those that were not. `cost_usd` is in US dollars;
-    None means that it is not known, and an unknown part makes the sum unknown. Nothing used costs 0.0.
+    None means that it is not known, and an unknown part makes the sum unknown. Where it is not given, tokens
+    and answered calls have an unknown cost, and nothing used costs 0.0.
     """
 
     input_tokens: int = 0
@@ -19,7 +23,12 @@ class TokenUsage:
     cached_tokens: int = 0
     requests: int = 0
     failed_requests: int = 0
-    cost_usd: float | None = 0.0
+    cost_usd: float | None = _NOT_GIVEN
+
+    def __post_init__(self) -> None:
+        if self.cost_usd is _NOT_GIVEN:
+            used = self.input_tokens or self.output_tokens or self.requests
+            object.__setattr__(self, "cost_usd", None if used else 0.0)
 
     @property
     def total_tokens(self) -> int:

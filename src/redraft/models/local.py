@@ -115,6 +115,7 @@ class LocalModel:
                 output_tokens=used["completion_tokens"],
                 cached_tokens=used["prompt_tokens_details"]["cached_tokens"],
                 requests=1,
+                cost_usd=0.0,
             ),
             f"local:{self._options.weights.name}",
             finish_reason if finish_reason in ("stop", "length") else "other",

@@ -79,4 +79,4 @@ def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
 
 def _estimated(text: str, request: ChatRequest) -> TokenUsage:
     asked = sum(estimate_tokens(message.content) for message in request.messages)
-    return TokenUsage(input_tokens=asked, output_tokens=estimate_tokens(text), requests=1)
+    return TokenUsage(input_tokens=asked, output_tokens=estimate_tokens(text), requests=1, cost_usd=0.0)

@@ -22,7 +22,7 @@ from redraft.web.tally import Tally
 from redraft.web.time_bars import time_bars
 from versions import history
 
-FREE = TokenUsage(50, 5, requests=1)
+FREE = TokenUsage(50, 5, requests=1, cost_usd=0.0)
 UNPRICED = TokenUsage(70, 7, requests=2, failed_requests=1, cost_usd=None)
 
 ANOTHER, FUNCTION = Task("Another."), Origin("function", "reflect", "")
