@@ -38,7 +38,7 @@ nodes:
           type: object
           required: [name, age]
           properties: {name: {type: string}, age: {type: integer, minimum: 0}}
-      corrector: {action: attempt}
+      corrector: {action: attempt, apply: replace}
 """
 DRAFTS: tuple[dict[str, Any], ...] = ({"name": "Ada"}, {"name": "Ada", "age": 36})
 

@@ -104,7 +104,7 @@ def test_each_generator_makes_profiles(model, generator):
 
 
 @pytest.mark.parametrize(
-    ("corrector", "strategy"), list(zip(parts("corrector"), ["reply", "feedback"], strict=True))
+    ("corrector", "strategy"), list(zip(parts("corrector"), ["reply", "code", "feedback"], strict=True))
 )
 def test_each_corrector_is_followed_by_a_better_attempt(model, corrector, strategy):
     if "action" in corrector:
@@ -114,6 +114,8 @@ def test_each_corrector_is_followed_by_a_better_attempt(model, corrector, strate
     assert value["reflection_iteration"] == 2
     if strategy == "reply":
         assert "- email: " in model.requests[0].messages[-1].content
+    if strategy == "code":
+        assert value["email"] == "info@example.com"
 
 
 @pytest.mark.parametrize("code", PYTHON, ids=lambda code: code.strip().splitlines()[-1][:40])

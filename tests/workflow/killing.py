@@ -27,7 +27,7 @@ nodes:
     with:
       generator: {action: llm.call, model: gpt-4, prompt: "Draft for {{ state.begun }}"}
       evaluator: {type: schema, schema: {type: object, required: [a, b, c]}}
-      corrector: {action: correct}
+      corrector: {action: correct, apply: replace}
   - name: again
     uses: effect
     with: {name: "again {{ state.rounds | default(0) }}"}

@@ -64,10 +64,28 @@ def test_own_actions_get_the_prompt_and_the_state():
     assert state["reflection_output"] == "bad"
 
 
-@pytest.mark.parametrize("run", ["raise ValueError('x')", "return None", "result = nothing"])
-def test_what_can_t_be_corrected_stays_as_it_was(run):
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ("raise ValueError('x')", "ValueError: x"),
+        ("return None", "The corrector gave nothing"),
+        ("return {'corrected_output': None}", "The corrector gave nothing"),
+        ("result = nothing", "nothing"),
+    ],
+)
+def test_what_can_t_be_corrected_stays_as_it_was_and_says_why(run, why):
     value, _ = corrected(run=run)
+    assert why in value.pop("error")
     assert value == {"corrected_output": "bad", "success": False}
+
+
+def test_an_empty_reply_says_why_nothing_was_corrected():
+    value, _ = corrected(reply=" ", prompt="p", model="gpt-4")
+    assert value == {
+        "corrected_output": "bad",
+        "success": False,
+        "error": "The model 'scripted' returned an empty reply.",
+    }
 
 
 def test_a_provider_that_fails_is_raised():

@@ -8,7 +8,7 @@ from redraft import ChatReply, ModelError, ScriptedModel, TokenUsage, WorkflowEr
 from redraft.workflow import Workflow
 from workflows import SCHEMA, act, workflow
 
-VALID = {"valid": True, "score": 1.0, "errors": [], "suggestions": []}
+VALID = {"success": True, "valid": True, "score": 1.0, "errors": [], "suggestions": []}
 
 
 def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **params):
@@ -43,7 +43,7 @@ def coded(run, language="python", data="the output", state=None, **params):
 )
 def test_a_schema_is_the_default(data, valid):
     value = act("reflection.evaluate", data=data, schema=SCHEMA)
-    assert list(value) == ["valid", "score", "errors", "suggestions"]
+    assert list(value) == ["success", "valid", "score", "errors", "suggestions"]
     assert value["valid"] is valid
     assert (value["score"] == 1.0) is valid
     assert bool(value["errors"]) is bool(value["suggestions"]) is not valid
@@ -75,7 +75,7 @@ def test_data_is_the_output_of_the_loop_before_unless_given():
 def test_a_judges_reply_is_read(reply, valid, score, errors):
     value, asked = judged(reply)
     assert len(asked) == 1
-    assert (value["valid"], value["score"]) == (valid, score)
+    assert (value["success"], value["valid"], value["score"]) == (True, valid, score)
     assert [error["message"] for error in value["errors"]] == errors
 
 
@@ -104,7 +104,7 @@ def test_a_judges_reply_is_read(reply, valid, score, errors):
 def test_a_reply_that_is_no_verdict_is_asked_for_again_and_never_valid(reply):
     value, asked = judged(reply, reply)
     assert len(asked) == 2
-    assert (value["valid"], value["score"]) == (False, None)
+    assert (value["success"], value["valid"], value["score"]) == (False, False, None)
     assert value["errors"][0]["message"].startswith("Not judged: ")
     value, _ = judged(reply, '{"valid": true}')
     assert value == VALID
@@ -224,7 +224,7 @@ def test_what_code_says(language, run, expected):
 )
 def test_code_that_says_nothing_of_use_makes_the_attempt_invalid(language, run, said):
     value = coded(run, language)
-    assert (value["valid"], value["score"]) == (False, 0.0)
+    assert (value["success"], value["valid"], value["score"]) == (False, False, 0.0)
     assert value["errors"][0]["message"].startswith("The evaluator failed: ")
     assert said in value["errors"][0]["message"]
 

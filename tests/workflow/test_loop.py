@@ -2,7 +2,7 @@
 
 import pytest
 
-from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, WorkflowError
+from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, StoreError, WorkflowError
 from workflows import SCHEMA, act, loop, making, scoring
 
 ALWAYS, NEVER = scoring("True"), scoring("False")
@@ -99,11 +99,44 @@ def test_a_generator_that_raises_is_an_attempt_with_score_0():
 
 
 @pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
-def test_if_nothing_was_ever_produced_best_is_null(on_failure):
+def test_what_has_no_value_is_no_key(on_failure):
     value = ran(making(ValueError("boom")), ALWAYS, on_failure=on_failure)
-    assert (value["reflection_best"], value["reflection_best_score"]) == (None, 0.0)
-    assert (value["result"], value["success"], value["reflection_iteration"]) == (None, False, 3)
-    assert len(value["reflection_history"]) == 3
+    assert set(value) == {
+        "success", "valid", "exhausted", "reflection_iteration", "reflection_errors", "reflection_history",
+    }  # fmt: skip
+    assert (value["success"], value["reflection_iteration"]) == (False, 3)
+    assert [entry["output"] for entry in value["reflection_history"]] == [None] * 3
+
+
+OBJECT = {"type": "schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize("text", ["no JSON at all", '{"name": "Ada", "age"', "[1]", '"Ada"'])
+@pytest.mark.parametrize("on_failure", ["return_best", "return_last"])
+def test_what_is_no_object_is_no_candidate_for_the_schema_of_one(text, on_failure):
+    correct = making(text)
+    value = ran(making(text), OBJECT, correct=correct, on_failure=on_failure, max_iterations=2)
+    shown = value["reflection_output"]  # still there to be looked at, and to be corrected
+    assert [state["reflection_output"] for state, _ in correct.seen] == [shown]
+    assert [entry["output"] for entry in value["reflection_history"]] == [shown, shown]
+    assert not {"reflection_best", "reflection_best_score", "result"} & set(value)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_best_is_the_candidate_among_texts_without_json(at):
+    made: list = ["no JSON at all"] * 3
+    made[at] = {"age": "many"}
+    value = ran(making(*made), OBJECT)
+    assert value["reflection_best"] == value["reflection_output"] == {"age": "many"}
+    assert 0 <= value["reflection_best_score"] < 1
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string", "minLength": 99}, {"anyOf": [{"type": "object"}, {"minLength": 99}]}]
+)
+def test_a_text_is_a_candidate_for_a_schema_that_speaks_of_texts(schema):
+    value = ran(making("short"), {"type": "schema", "schema": schema}, max_iterations=1)
+    assert value["reflection_best"] == value["result"] == "short"
 
 
 @pytest.mark.parametrize("evaluator", [scoring("0.0"), scoring("5")], ids=["scored 0", "failed"])
@@ -176,19 +209,22 @@ def test_the_names_of_a_custom_evaluator():
     assert second.endswith(", 2, 2, 'me']")
 
 
+@pytest.mark.parametrize("by", ["run", "action"])
 @pytest.mark.parametrize(
     ("corrected", "apply", "outputs"),
     [
-        ("{'a': 9}", "auto", [{"a": 1}, {"a": 9}]),
-        ("{'corrected_output': {'b': 9}}", "auto", [{"a": 1}, {"b": 9}]),
-        ("'text'", "auto", [{"a": 1}, "text"]),
-        ("{'hint': 'more'}", "auto", [{"a": 1}, {"a": 2, "hint": "more"}]),
-        ("{'hint': 'more'}", "replace", [{"a": 1}, {"hint": "more"}]),
-        ("{'a': 9}", "feedback", [{"a": 1}, {"a": 2}]),
-        ("'do more'", "feedback", [{"a": 1}, {"a": 2, "told": "do more"}]),
+        ("text", "auto", [{"a": 1}, "text"]),
+        ([9], "auto", [{"a": 1}, [9]]),
+        ({"hint": "more"}, "auto", [{"a": 1}, {"a": 2, "hint": "more"}]),
+        ({"a": 9}, "auto", [{"a": 1}, {"a": 2}]),
+        ({"corrected_output": {"b": 9}}, "auto", [{"a": 1}, {"b": 9}]),
+        ({"hint": "more"}, "replace", [{"a": 1}, {"hint": "more"}]),
+        ({"a": 9}, "replace", [{"a": 1}, {"a": 9}]),
+        ({"a": 9}, "feedback", [{"a": 1}, {"a": 2}]),
+        ("do more", "feedback", [{"a": 1}, {"a": 2, "told": "do more"}]),
     ],
 )
-def test_what_a_corrector_gives_is_the_next_candidate_or_feedback(corrected, apply, outputs):
+def test_what_a_corrector_gives_means_the_same_from_code_and_from_an_action(corrected, apply, outputs, by):
     def make(state):
         made = {"a": state["reflection_iteration"]}
         if "hint" in state:
@@ -197,14 +233,34 @@ def test_what_a_corrector_gives_is_the_next_candidate_or_feedback(corrected, app
             made["told"] = "do more"
         return made
 
-    corrector = {"run": f"return {corrected}", "apply": apply}
-    value = ran(make, NEVER, corrector=corrector, max_iterations=2)
+    correct, corrector = None, {"run": f"return {corrected!r}", "apply": apply}
+    if by == "action":
+        correct, corrector = making(corrected), {"apply": apply}
+    value = ran(make, NEVER, correct=correct, corrector=corrector, max_iterations=2)
     assert [entry["output"] for entry in value["reflection_history"]] == outputs
 
 
-def test_the_dict_of_an_action_that_corrects_is_a_candidate():
-    value = ran(making({"a": 1}), scoring("output == {'new': 1}"), correct=making({"new": 1}))
-    assert value["reflection_output"] == {"new": 1}
+@pytest.mark.parametrize(
+    ("corrected", "warned"), [({"a": 9}, True), ({"a": 9, "b": 1}, True), ({"hint": "more"}, False)]
+)
+def test_feedback_that_looks_like_the_output_is_warned_of_once(corrected, warned, caplog):
+    ran(making({"a": 1}), NEVER, correct=making(corrected), max_iterations=4)
+    assert caplog.text.count("apply: replace") == warned
+
+
+def test_the_object_that_a_model_replies_is_feedback_too():
+    params = {"generator": {"action": "make"}, "evaluator": scoring("output == 'told more'")}
+    corrector = {**PROMPTED, "prompt": "What is wrong?", "schema": {"type": "object"}}
+    models = {"gpt-4": ScriptedModel(['{"hint": "more"}'])}
+    value = act(
+        "reflection.loop",
+        None,
+        {"make": lambda state: f"told {state.get('hint', 'nothing')}"},
+        models,
+        **params,
+        corrector=corrector,
+    )
+    assert [entry["output"] for entry in value["reflection_history"]] == ["told nothing", "told more"]
 
 
 def test_feedback_stays_for_the_attempts_after_it():
@@ -298,6 +354,8 @@ def judged_by(prompt):
 
 
 FEEDING = {"run": "return {'hint': 'more'}"}
+FIXING = {"action": "llm.call", "model": "gpt-3", "prompt": "Mend it."}
+HINTING = {**FIXING, "schema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
@@ -308,6 +366,8 @@ FEEDING = {"run": "return {'hint': 'more'}"}
         (judged_by("Is {{ state.reflection_output }} good?"), FEEDING, 1),
         (judged_by("Is it good for {{ state.n }}?"), {**FEEDING, "apply": "replace"}, 2),
         (judged_by("Is it good for {{ state.hint or '' }}?"), FEEDING, 3),
+        (judged_by("Is it good for {{ state.hint or '' }}?"), HINTING, 3),
+        (judged_by("Is it good for {{ state.hint or '' }}?"), FIXING, 1),
         (judged_by("Attempt {{ state.reflection_iteration }}: is it good?"), None, 3),
         (judged_by("Is it better than {{ state.reflection_best }}?"), None, 3),
         (judged_by("All of {{ state | tojson }}"), None, 3),
@@ -317,7 +377,9 @@ def test_a_judge_is_asked_again_about_the_same_output_where_it_sees_more(evaluat
     model = ScriptedModel(['{"valid": false, "score": 0.1}'] * 3)
     params = {"generator": {"action": "make"}, "evaluator": evaluator, "corrector": corrector}
     state, given = {"n": 2, "hint": None}, {key: value for key, value in params.items() if value}
-    value = act("reflection.loop", state, {"make": making("same")}, {"gpt-4": model}, **given)
+    corrects = ScriptedModel(['{"hint": "more"}' if corrector is HINTING else "same"] * 2)
+    models = {"gpt-4": model, "gpt-3": corrects}
+    value = act("reflection.loop", state, {"make": making("same")}, models, **given)
     assert len(value["reflection_history"]) == 3
     assert len(model.requests) == asked
 
@@ -326,3 +388,53 @@ def test_a_judge_is_asked_again_about_the_same_output_where_it_sees_more(evaluat
 def test_code_that_judges_is_asked_again_about_the_same_output(name):
     value = ran(making("same"), scoring(f"{name} == 3"))
     assert [entry["valid"] for entry in value["reflection_history"]] == [False, False, True]
+
+
+JUDGE = {"type": "llm", "model": "gpt-4", "prompt": "Judge it."}
+MIDDLING = '{"valid": false, "score": 0.6, "errors": ["flat"]}'
+WEAK = '{"valid": false, "score": 0.2}'
+
+
+def cut_short(*verdicts, **params):
+    """A loop whose judge answers with these verdicts, of which the last is an error."""
+    models = {"gpt-4": ScriptedModel([*verdicts])}
+    given = {"generator": {"action": "make"}, "evaluator": JUDGE, "max_iterations": 5, **params}
+    return act("reflection.loop", None, {"make": making("a", "b", "c")}, models, **given)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "on_failure", "output", "score"),
+    [
+        ([MIDDLING, WEAK], "return_best", "a", 0.6),
+        ([WEAK, MIDDLING], "return_best", "b", 0.6),
+        ([WEAK, MIDDLING], "return_last", "c", 0.6),
+        ([], "return_best", "a", None),
+        ([], "return_last", "a", None),
+    ],
+)
+def test_a_judge_whose_provider_fails_ends_the_loop_with_what_there_is(
+    verdicts, on_failure, output, score, caplog
+):
+    value = cut_short(*verdicts, ModelError("refused"), on_failure=on_failure)
+    assert (value["success"], value["valid"], "exhausted" in value) == (False, False, False)
+    assert value["reflection_output"] == value["result"] == output
+    assert value.get("reflection_best_score") == score
+    assert value["reflection_reason"] == "The evaluator failed: refused"
+    history = value["reflection_history"]
+    assert len(history) == value["reflection_iteration"] == len(verdicts) + 1
+    assert (history[-1]["score"], history[-1]["valid"]) == (None, False)
+    assert "refused" in history[-1]["errors"][0]["message"]
+    assert "refused" in caplog.text
+
+
+def test_a_judge_whose_provider_fails_raises_where_on_failure_says_so():
+    with pytest.raises(ReflectionFailedError, match=r"No valid output in 2 attempts\. .*refused") as caught:
+        cut_short(MIDDLING, ModelError("refused"), on_failure="raise")
+    assert [entry["score"] for entry in caught.value.history] == [0.6, None]
+    assert isinstance(caught.value.__cause__, ModelError)
+
+
+@pytest.mark.parametrize("error", [ConfigError("no such model"), StoreError("the disk is full")])
+def test_what_is_no_failure_of_a_provider_is_raised(error):
+    with pytest.raises((WorkflowError, StoreError), match=str(error)):
+        cut_short(MIDDLING, error)

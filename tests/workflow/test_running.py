@@ -200,7 +200,7 @@ FAILING_LOOP = """
     ("evaluator", "kind", "requests"),
     [
         ("{type: custom, run: result = False}", "ReflectionFailedError", 2),
-        ("{type: llm, model: bad, prompt: p}", "ModelError", 2),
+        ("{type: llm, model: bad, prompt: p}", "ReflectionFailedError", 2),
     ],
 )
 def test_what_a_failed_loop_used_is_counted(evaluator, kind, requests):

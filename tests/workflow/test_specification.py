@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from redraft import ModelError
 from workflow_specification import (
     COMPLETE_EXAMPLE,
     CORRECT_EXAMPLE,
@@ -123,7 +124,7 @@ def test_the_return_values():
 def test_the_example_of_evaluate(data, checked):
     state, _ = run(node_file(EVALUATE_EXAMPLE.removeprefix("\nnodes:\n")), state={"generated_json": data})
     assert state["status"] == checked["status"]
-    assert set(state["validation"]) == {"valid", "score", "errors", "suggestions"}
+    assert set(state["validation"]) == {"success", "valid", "score", "errors", "suggestions"}
     assert ("errors" in state) == (checked["status"] == "invalid")
 
 
@@ -143,6 +144,12 @@ def test_the_example_of_correct():
         (['{"content": "hello"}'], "hello"),
         (["{}", '{"content": "second"}'], "second"),
         (["{}"] * 3, "Default content"),
+        (["I can't write that."] * 3, "Default content"),
+        (['{"content": "cut o'] * 3, "Default content"),
+        (['["hello"]'] * 3, "Default content"),
+        (["null"] * 3, "Default content"),
+        ([ModelError("refused")] * 3, "Default content"),
+        (["I can't write that.", "{}", ModelError("refused")], "Default content"),
     ],
 )
 def test_graceful_degradation(replies, content):

@@ -25,13 +25,18 @@ BACKTRACKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaResult:
-    """Say whether a value fits: `value` is it, parsed and coerced; `omitted` problems are not listed."""
+    """Say whether a value fits: `value` is it, parsed and coerced; `omitted` problems are not listed.
+
+    `wrong_type` says that the value as a whole has a type that the schema does not allow: a list where it
+    wants an object, or a text that holds no JSON.
+    """
 
     valid: bool
     score: float
     value: Any
     errors: tuple[SchemaProblem, ...] = ()
     omitted: int = 0
+    wrong_type: bool = False
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -149,7 +154,12 @@ class Schema:
             value, errors = coerced(value, errors, lambda new: list(self._validator.iter_errors(new)))
         problems = tuple(problem_of(error, value) for error in errors[:MAX_PROBLEMS])
         return SchemaResult(
-            not errors, self._score.of(errors), value, problems, max(0, len(errors) - MAX_PROBLEMS)
+            not errors,
+            self._score.of(errors),
+            value,
+            problems,
+            max(0, len(errors) - MAX_PROBLEMS),
+            any(map(_is_of_root_type, errors)),
         )
 
     def _first(self, value: Any, size: Size) -> SchemaResult:
@@ -164,14 +174,20 @@ class Schema:
             self._validator.validate(value)
         except ValueError as error:  # jsonschema_rs.ValidationError is one
             problems = (problem_of(error, value), problem)
-            return SchemaResult(valid=False, score=0.0, value=value, errors=problems)
+            wrong = _is_of_root_type(error)
+            return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
         raise AssertionError("a value that does not fit has an error")
 
 
 def _refused(value: Any, message: str, expected: str, suggestion: str) -> SchemaResult:
     got = shown(value) if isinstance(value, str) else f"a {type(value).__name__}"
     problem = _whole(message, expected, got, suggestion)
-    return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,))
+    return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,), wrong_type=True)
+
+
+def _is_of_root_type(error: Any) -> bool:
+    """Say whether an error of the validator is that the value as a whole has the wrong type."""
+    return error.kind.name == "type" and not error.instance_path
 
 
 def _whole(message: str, expected: str, got: str, suggestion: str) -> SchemaProblem:

@@ -27,4 +27,4 @@ async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
     """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
     limits = bench.limits.of_scripts
     script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
-    return Made((await bench.code(code)(script)).value, by_code=True)
+    return Made((await bench.code(code)(script)).value)

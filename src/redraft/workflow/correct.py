@@ -27,7 +27,7 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) 
     """Correct `data` once; return `{corrected_output, success}`.
 
     A reply that is JSON where the data was none of text is read as JSON. `success` is False where the
-    corrector failed or gave nothing, and `corrected_output` is then the data as it was.
+    corrector failed or gave nothing; `corrected_output` is then the data as it was, and `error` says why.
     """
     given = checked(CorrectParams, params, "reflection.correct")
     data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
@@ -44,13 +44,17 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) 
         made = await make(maker, inside, bench)
     except (SandboxError, OutputError) as error:
         logger.warning("The corrector failed: %s", error)
-        return Made({"corrected_output": data, "success": False}, error.usage or NOTHING_USED)
+        return Made(_not_corrected(data, str(error)), error.usage or NOTHING_USED)
     corrected = unwrapped(made.value)
     if made.is_reply and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
     if corrected is None:
-        return Made({"corrected_output": data, "success": False}, made.usage)
+        return Made(_not_corrected(data, "The corrector gave nothing."), made.usage)
     return Made({"corrected_output": corrected, "success": True}, made.usage)
+
+
+def _not_corrected(data: Any, why: str) -> dict[str, Any]:
+    return {"corrected_output": data, "success": False, "error": why}
 
 
 def maker_of(given: CorrectParams) -> Maker:
@@ -66,7 +70,7 @@ def maker_of(given: CorrectParams) -> Maker:
 
 
 def unwrapped(value: Any) -> Any:
-    """Return the candidate that code returned under a key of its own, or the value as it is."""
+    """Return the candidate that stands under a key that says so, or the value as it is."""
     if isinstance(value, Mapping) and len(cast("Mapping[str, Any]", value)) == 1:
         (key, inner), *_ = cast("Mapping[str, Any]", value).items()
         if key in WRAPPERS:
@@ -74,23 +78,21 @@ def unwrapped(value: Any) -> Any:
     return cast("Any", value)
 
 
-def is_candidate(corrector: Corrector, made: Made, output: Any, schema: Any) -> bool:
-    """Say whether what a corrector gave is the next candidate, rather than feedback for the generator."""
+def is_feedback(corrector: Corrector, value: Any) -> bool:
+    """Say whether what a corrector gave is feedback for the generator, rather than the next candidate.
+
+    Unless `apply` says otherwise an object is, whoever gave it, but for one that wraps the candidate.
+    """
     if corrector.apply != "auto":
-        return corrector.apply == "replace"
-    value = made.value
-    if not made.by_code or not isinstance(value, Mapping):
-        return True
-    keys = set(cast("Mapping[str, Any]", value))
-    if len(keys) == 1 and keys <= set(WRAPPERS):
-        return True
-    known: set[str] = set()
-    if isinstance(output, Mapping):
-        known |= set(cast("Mapping[str, Any]", output))
-    if isinstance(schema, Mapping):
-        known |= set(cast("Mapping[str, Any]", schema).get("properties", {}))
-        known |= set(cast("Mapping[str, Any]", schema).get("required", ()))
-    return bool(keys & known)
+        return corrector.apply == "feedback"
+    return isinstance(value, Mapping) and unwrapped(value) is value
+
+
+def looks_like(value: Any, output: Any) -> bool:
+    """Say whether an object has all the keys of an output, as a corrected one would."""
+    if not isinstance(value, Mapping) or not isinstance(output, Mapping) or not output:
+        return False
+    return set(cast("Mapping[str, Any]", output)) <= set(cast("Mapping[str, Any]", value))
 
 
 def _json_or_text(text: str) -> Any:

@@ -17,7 +17,7 @@ from redraft.workflow.code import run_code
 from redraft.workflow.made import FailedAttempt, Made
 from redraft.workflow.params import checked
 from redraft.workflow.spec import EvaluateParams, Evaluator
-from redraft.workflow.verdict import shown_verdict, unjudged, verdict, verdict_said
+from redraft.workflow.verdict import evaluator_failed, shown_verdict, unjudged, verdict, verdict_said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,10 @@ FORM = (
 
 
 async def evaluate_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
-    """Judge `data`; return `{valid, score, errors, suggestions}`, score None where it could not be judged."""
+    """Judge `data`; return `{success, valid, score, errors, suggestions}`.
+
+    `success` is False where the data could not be judged; the score is then None, or 0 where code failed.
+    """
     given = checked(EvaluateParams, params, "reflection.evaluate")
     data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
     judge = Judge.of(given.evaluator(), bench)
@@ -88,7 +91,13 @@ class Judge:
             if found is None or repr(found.value) != repr(output):
                 found = self.schema.check(output)
             errors = [problem.as_dict() for problem in found.errors]
-            return verdict(found.score, valid=found.valid, errors=errors, suggestions=found.suggestions)
+            return verdict(
+                found.score,
+                valid=found.valid,
+                errors=errors,
+                suggestions=found.suggestions,
+                candidate=not found.wrong_type,
+            )
         return await (self._asked if self.evaluator.type == "llm" else self._run)(output, scope)
 
     async def _asked(self, output: Any, scope: Scope) -> ReflectionEvaluation:
@@ -129,7 +138,7 @@ class Judge:
             made = await run_code(self.evaluator, inside, self.bench)
             return verdict_said(made.value, self.evaluator.threshold)
         except (SandboxError, OutputError) as error:
-            return verdict(0.0, valid=False, errors=[f"The evaluator failed: {error}"])
+            return evaluator_failed(error)
 
 
 def _object(reply: str) -> dict[str, Any]:

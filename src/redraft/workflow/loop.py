@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft.core.errors import (
     ChangedRunError,
     ConfigError,
+    ModelError,
+    OutputError,
     RedraftError,
     ReflectionFailedError,
     WorkflowError,
@@ -23,16 +25,18 @@ from redraft.loop.parts import Parts
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.stop import quality_met
+from redraft.redact.log import logger
 from redraft.text.condition import template
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import make
-from redraft.workflow.correct import is_candidate, unwrapped
+from redraft.workflow.correct import is_feedback, looks_like, unwrapped
 from redraft.workflow.judge import Judge
 from redraft.workflow.loop_state import DOCUMENTED, current, loop_state, outcome
 from redraft.workflow.made import FailedAttempt, Made
-from redraft.workflow.params import checked, templates_in
+from redraft.workflow.names import LLM_CALL, plain_name
+from redraft.workflow.params import SCHEMA, checked, templates_in
 from redraft.workflow.scope import Scope
-from redraft.workflow.spec import LoopParams, Maker
+from redraft.workflow.spec import Corrector, LoopParams, Maker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +53,9 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     """Generate, evaluate and correct until the output is valid, at most `max_iterations` times.
 
     `max_iterations` counts attempts: 3 makes at most 3 outputs. Without a corrector the generator runs again
-    with the errors. The run is a run like any other: kept, shown and resumed. Raises `ReflectionFailedError`,
-    whose `history` is the list that `reflection_history` holds, where `on_failure` is `raise`.
+    with the errors. The run is a run like any other: kept, shown and resumed. A model that judges and fails
+    for good ends the loop with what was made until then. Raises `ReflectionFailedError`, whose `history` is
+    the list that `reflection_history` holds, where there is no valid output and `on_failure` is `raise`.
     """
     given = checked(LoopParams, params, "reflection.loop")
     attempts = scope.render(given.max_iterations)
@@ -72,14 +77,18 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     step = kept_step(bench.keep, None, task)
     parts = Parts(attempt.generate, attempt.evaluate, attempt.revise, output_alone=sees_output_alone(given))
     result = await run_kept(task, parts, pattern, step, None, origin)
-    if result.error is not None and result.convergence_reason is ConvergenceReason.ERROR:
-        raise _charged(result.error, result.token_usage)
-    values = outcome(result, pattern.best_version_selection)
+    failure, reason = result.error, ""
+    if failure is not None and result.convergence_reason is ConvergenceReason.ERROR:
+        if isinstance(failure, RedraftError) and not isinstance(failure, ModelError | OutputError):
+            raise _charged(failure, result.token_usage)
+        reason = f"The evaluator failed: {said_of(failure)}"
+        logger.warning("reflection.loop ends with what was made until then. %s", reason)
+    values = outcome(result, pattern.best_version_selection, reason)
     if not values["success"] and given.on_failure == "raise":
         history = values["reflection_history"]
         attempts = f"{len(history)} attempt{'s' * (len(history) != 1)}"
-        error = ReflectionFailedError(f"No valid output in {attempts}.", history)
-        raise _charged(error, result.token_usage)
+        error = ReflectionFailedError(f"No valid output in {attempts}. {reason}".strip(), history)
+        raise _charged(error, result.token_usage) from failure
     return Made(values, result.token_usage)
 
 
@@ -128,14 +137,25 @@ class Attempts:
             raise
         except Exception as error:  # noqa: BLE001 (what a file's code or action raises is a failed attempt)
             return _failed("corrector", error, "corrected")
-        if is_candidate(corrector, made, version.output, self.given.evaluator.schema_):
+        if not is_feedback(corrector, made.value):
             return self._draft("corrector", unwrapped(made.value), made.usage, "corrected")
+        self._warn_once(corrector, made.value, version.output, run)
         feedback: Any = made.value
         if not isinstance(feedback, dict):
             feedback = {} if feedback is None else {FEEDBACK: str(feedback)}
         draft = await self._generated(run, cast("dict[str, Any]", feedback))
         draft.usage += made.usage
         return draft
+
+    def _warn_once(self, corrector: Corrector, value: Any, output: Output, run: RunContext) -> None:
+        """Warn of feedback that may have been meant as the corrected output; nothing else would show it."""
+        is_first = all(version.memo is None for version in run.versions)
+        if is_first and corrector.apply == "auto" and looks_like(value, output):
+            logger.warning(
+                "The corrector gave an object with all keys of the output. It is taken as feedback: its keys "
+                "go into the state, and the generator runs again. If it is the corrected output, add "
+                "'apply: replace' to the corrector; if not, 'apply: feedback'."
+            )
 
     async def _generated(self, run: RunContext, feedback: Mapping[str, Any]) -> Draft:
         critique = render_feedback(run.attempt)
@@ -195,7 +215,7 @@ def sees_output_alone(given: LoopParams) -> bool:
     if evaluator.type != "llm":
         return evaluator.type == "schema"
     feeds = corrector is not None and (
-        corrector.apply == "feedback" or (corrector.apply == "auto" and corrector.run is not None)
+        corrector.apply == "feedback" or (corrector.apply == "auto" and not _gives_text(corrector))
     )
     told = template(str(evaluator.prompt)).paths | template(evaluator.model or "").paths
     return all(
@@ -203,6 +223,11 @@ def sees_output_alone(given: LoopParams) -> bool:
         for path in told
         if path[0] == "state"
     )
+
+
+def _gives_text(maker: Maker) -> bool:
+    """Say whether what a maker makes is a text for sure."""
+    return plain_name(str(maker.action)) == LLM_CALL and SCHEMA not in maker.params
 
 
 def asking_to_mend(generator: Maker) -> Maker:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft.loop.select import Selection, highest
 from redraft.workflow.made import FailedAttempt
-from redraft.workflow.verdict import errors_of
+from redraft.workflow.verdict import errors_of, is_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ DOCUMENTED = (
     "reflection_history",
     "reflection_best",
     "reflection_best_score",
+    "reflection_reason",
 )
 """The keys that a loop returns; an output's own keys of these names stay in `reflection_output`."""
 
@@ -42,6 +43,8 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
         "reflection_output": plain(shown),
         "reflection_errors": [] if version is None else errors_of(version.evaluation),
         "reflection_history": history_of(versions),
+        "reflection_best": None,
+        "reflection_best_score": 0.0,
         **_shown_best(versions),
     }
 
@@ -66,15 +69,16 @@ def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
     ]
 
 
-def outcome(result: ReflectionResult, selection: Selection) -> dict[str, Any]:
+def outcome(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
     """Return the documented value of a loop that ended, with the keys of its output beside them.
 
-    The best attempt is one that made something, whatever the others scored.
+    `reason` says why it ended before its attempts were used up, if it did. The best attempt is a candidate,
+    whatever the others scored. What has no value is no key, so that `state.get("reflection_best", {})` works.
     """
     history = result.history
-    chosen = (
-        history.final_version if selection == "latest" else _best(history.versions) or history.best_version
-    )
+    versions = history.versions
+    best = None if selection == "latest" else _best(versions) or current(versions)
+    chosen = best or history.final_version
     output = plain(chosen.output)
     values: dict[str, Any] = {
         "success": result.success,
@@ -82,28 +86,40 @@ def outcome(result: ReflectionResult, selection: Selection) -> dict[str, Any]:
         "reflection_iteration": history.total_iterations + 1,
         "reflection_output": output,
         "reflection_errors": errors_of(chosen.evaluation),
-        "reflection_history": history_of(history.versions),
-        **_shown_best(history.versions),
+        "reflection_history": history_of(versions),
+        **_shown_best(versions),
     }
-    if not result.success:
+    if output is None:
+        del values["reflection_output"]
+    if reason:
+        values["reflection_reason"] = reason
+    elif not result.success:
         values["exhausted"] = True
+    if not _is_candidate(chosen):
+        return values
     if isinstance(output, Mapping):
         own = cast("Mapping[str, Any]", output)
         return {key: value for key, value in own.items() if key not in DOCUMENTED} | values
     return {"result": output} | values
 
 
+def _is_candidate(version: ReflectionVersion) -> bool:
+    return not isinstance(version.output, FailedAttempt) and is_candidate(version.evaluation)
+
+
 def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    made = [version for version in versions if not isinstance(version.output, FailedAttempt)]
-    return highest(made) if made else None
+    candidates = [version for version in versions if _is_candidate(version)]
+    return highest(candidates) if candidates else None
 
 
 def _shown_best(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
+    """Return the keys of the best attempt, and of its score, that have a value."""
     best = _best(versions)
-    return {
-        "reflection_best": None if best is None else plain(best.output),
-        "reflection_best_score": 0.0 if best is None else best.evaluation.overall_score or 0.0,
-    }
+    if best is None:
+        return {}
+    score = best.evaluation.overall_score
+    known = {} if score is None else {"reflection_best_score": score}
+    return {"reflection_best": plain(best.output), **known}
 
 
 def plain(output: Output) -> Any:

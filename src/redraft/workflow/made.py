@@ -12,12 +12,11 @@ from redraft.core.usage import NOTHING_USED, TokenUsage
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Hold a value; `is_reply` says that a model said it, and `by_code` that code of the file returned it."""
+    """Hold a value; `is_reply` says that a model said it."""
 
     value: Any
     usage: TokenUsage = NOTHING_USED
     is_reply: bool = False
-    by_code: bool = False
 
 
 class FailedAttempt(BaseModel):

@@ -60,8 +60,8 @@ class Corrector(Maker):
     """Mend an output that is not valid, or say what to do better.
 
     With `apply: replace` what it gives is the next candidate; with `feedback` it is merged into the loop's
-    state and the generator runs again. `auto` takes a text, what a model replied and an object in the form of
-    the output as the candidate, and any other object of code as feedback.
+    state and the generator runs again. `auto` takes an object as feedback, whether code, an action or a model
+    gave it, and everything else as the candidate.
     """
 
     apply: Literal["auto", "replace", "feedback"] = "auto"

@@ -12,9 +12,17 @@ from redraft.core.evaluation import Issue, ReflectionEvaluation
 
 
 def verdict(
-    score: float | None, *, valid: bool, errors: Sequence[Any], suggestions: Sequence[str] = ()
+    score: float | None,
+    *,
+    valid: bool,
+    errors: Sequence[Any],
+    suggestions: Sequence[str] = (),
+    candidate: bool = True,
 ) -> ReflectionEvaluation:
-    """Return an evaluation; its memo keeps the errors as they were said, as objects with a `message`."""
+    """Return an evaluation; its memo keeps the errors as they were said, as objects with a `message`.
+
+    What is no `candidate`, such as a text without JSON where an object is wanted, is never the best attempt.
+    """
     objects = [_object(error) for error in errors]
     issues = tuple(Issue(error["message"], path=str(error.get("path") or "") or None) for error in objects)
     return ReflectionEvaluation(
@@ -22,7 +30,7 @@ def verdict(
         satisfactory=valid,
         issues=issues,
         suggestions=tuple(suggestions),
-        memo={"errors": objects},
+        memo={"errors": objects} if candidate else {"errors": objects, "candidate": False},
     )
 
 
@@ -49,9 +57,24 @@ def unjudged(why: str) -> ReflectionEvaluation:
     return replace(verdict(None, valid=False, errors=[f"Not judged: {why}"]), confidence=0.0)
 
 
+def evaluator_failed(why: object) -> ReflectionEvaluation:
+    """Return the evaluation of what the evaluator's code failed on: not valid, and nothing is known of it."""
+    failed = verdict(0.0, valid=False, errors=[f"The evaluator failed: {why}"])
+    return replace(failed, confidence=0.0)
+
+
+def is_candidate(evaluation: ReflectionEvaluation) -> bool:
+    """Say whether the output that was judged may be the best attempt."""
+    return evaluation.memo is None or evaluation.memo.get("candidate", True)
+
+
 def shown_verdict(evaluation: ReflectionEvaluation) -> dict[str, Any]:
-    """Return an evaluation as the documented return value of `reflection.evaluate`."""
+    """Return an evaluation as the documented return value of `reflection.evaluate`.
+
+    `success` says that the data could be judged, whatever the verdict.
+    """
     return {
+        "success": evaluation.confidence > 0,
         "valid": evaluation.satisfactory,
         "score": evaluation.overall_score,
         "errors": errors_of(evaluation),
