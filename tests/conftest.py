@@ -1,10 +1,15 @@
 """What holds for all tests."""
 
 import os
+import signal
 
 import pytest
 
 from postgres_server import GIVEN, CannotRunError, Place, Server
+
+# A shell starts a background job (`nohup pytest &`) with SIGINT ignored, which every child process inherits:
+# tests of Ctrl-C would send a signal that nobody hears.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
