@@ -2,11 +2,12 @@
 
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.version import ReflectionVersion
+from redraft.loop.select import gain_over
 
 
 def version(number, score, output=None, **fields):
     """One version; fields of the evaluation are taken out by name."""
-    names = ("satisfactory", "issues", "spread", "gates_passed", "criteria_scores")
+    names = ("satisfactory", "issues", "suggestions", "spread", "gates_passed", "criteria_scores")
     evaluation = {name: fields.pop(name) for name in names if name in fields}
     text = f"output {number}" if output is None else output
     return ReflectionVersion(number, text, ReflectionEvaluation(score, **evaluation), **fields)
@@ -19,12 +20,15 @@ def history(*scores, **fields):
 
 def gained(versions):
     """The same versions with their gains filled in, as a run does."""
-    best = None
+    peaks = {}
     for each in versions:
-        score = each.evaluation.overall_score
-        if score is None or each.repeats is not None:
-            continue
-        rank = score + each.evaluation.gates_passed
-        each.gain = None if best is None else rank - best
-        best = rank if best is None else max(best, rank)
+        if each.repeats is None:
+            each.gain = gain_over(peaks, each.evaluation)
     return versions
+
+
+def judged(number, scores, **fields):
+    """One version by the scores of its criteria, all of one weight; None for one that could not be judged."""
+    known = [score for score in scores.values() if score is not None]
+    overall = sum(known) / len(known) if known else None
+    return version(number, overall, criteria_scores=scores, **fields)

@@ -91,3 +91,21 @@ def test_a_version_that_a_person_accepted_is_a_success_and_a_cancelled_run_nothi
     assert outcome_of(result) is None
     result.convergence_reason, result.task = ConvergenceReason.MAX_ITERATIONS, None
     assert outcome_of(result) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "passed", "expected"),
+    [
+        ({"a": 0.5}, True, 0.5),
+        ({"a": 0.5, "b": None}, True, None),  # no run's effect is measured by half a verdict
+        ({"a": 0.5, "b": None}, None, None),
+        ({"a": 0.5, "b": None}, False, 0.5),  # a gate that failed is known to have
+    ],
+)
+def test_half_a_verdict_is_no_score_to_compare_runs_by(scores, passed, expected):
+    def judge(output):
+        return ReflectionEvaluation(0.5, scores, gates_passed=passed)
+
+    pattern = ReflectionPattern(max_iterations=0)
+    result = reflect_sync(TASK, generate=lambda p: "two pages", evaluate=judge, pattern=pattern)
+    assert score_of(result) == expected

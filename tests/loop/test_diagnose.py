@@ -34,6 +34,30 @@ def judged(*scores, checks=None, **fields):
             NO_JUDGE,
             {"unjudged"},
         ),
+        (
+            [  # wherever in the run it was
+                version(1, 0.5, criteria_scores={"a": 0.5, "b": None}),
+                version(2, 0.7, criteria_scores={"a": 0.5, "b": 0.9}),
+            ],
+            ConvergenceReason.MAX_ITERATIONS,
+            NO_JUDGE,
+            {"unjudged"},
+        ),
+        (
+            [  # a gate that failed spares the judge: nothing is unknown that was to be known
+                version(1, 0.0, criteria_scores={"a": 0.0, "b": None}, gates_passed=False),
+                version(2, 0.7, criteria_scores={"a": 1.0, "b": 0.4}),
+            ],
+            ConvergenceReason.MAX_ITERATIONS,
+            NO_JUDGE,
+            set(),
+        ),
+        (
+            [version(1, None, criteria_scores={"a": None, "b": None}, gates_passed=None)],
+            ConvergenceReason.UNJUDGED,
+            NO_JUDGE,
+            {"unjudged"},
+        ),
         (judged(0.5), ConvergenceReason.MAX_ITERATIONS, JUDGED, set()),
         (
             judged(0.5),
@@ -55,6 +79,18 @@ def judged(*scores, checks=None, **fields):
 )
 def test_diagnose(versions, reason, signals, expected):
     assert set(diagnose(versions, reason, signals)) == expected
+
+
+def test_what_could_not_be_judged_is_named_with_its_versions():
+    versions = [
+        version(1, 0.5, criteria_scores={"a": 0.5, "b": 0.5}),
+        version(2, 0.5, criteria_scores={"a": 0.5, "b": None}),
+        version(3, None, criteria_scores={"a": None, "b": None}),
+        version(4, 0.5, criteria_scores={"a": 0.5, "b": None}),
+        version(5, None),
+    ]
+    said = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE)["unjudged"]
+    assert said == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
 
 
 @pytest.mark.parametrize(("accepted", "expected"), [(20, True), (19, True), (18, False)])

@@ -11,6 +11,7 @@ from redraft import (
     Draft,
     Issue,
     ModelError,
+    QualityCriterion,
     ReflectionCallbacks,
     ReflectionDecision,
     ReflectionEvaluation,
@@ -19,6 +20,7 @@ from redraft import (
     Retry,
     RunContext,
     RunFinished,
+    ScriptedModel,
     StepFailed,
     StepFinished,
     StepStarted,
@@ -585,6 +587,111 @@ def test_a_result_has_its_task():
 
 
 # --- what is kept ------------------------------------------------------------------------------------------
+
+
+def clarity_of(*scores):
+    """A criterion that gives these scores in turn, and cannot judge where one is an exception."""
+    left = list(scores)
+
+    def clarity(output):
+        score = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(score, Exception):
+            raise score
+        return score
+
+    return QualityCriterion("clarity", evaluator="function", evaluator_config={"function": clarity})
+
+
+LETTERS = QualityCriterion("letters", evaluator="regex", evaluator_config={"pattern": "[a-z]+"})
+
+
+def judging(*scores):
+    """A judge of `clarity` that gives these scores in turn; for None it replies twice with nothing of use."""
+    replies = []
+    for score in scores:
+        verdict = {"criteria": {"clarity": {"reason": "so", "score": score}}, "confidence": 1}
+        replies += ["I can't say."] * 2 if score is None else [verdict | {"issues": [], "suggestions": []}]
+    return ScriptedModel(replies)
+
+
+def redrafted(criteria, **options):
+    """A run whose every version is another text, and what its reviser was told."""
+    attempts = []
+
+    def revise(output, evaluation, run):
+        attempts.append(run.attempt)
+        return f"version {run.iteration}"
+
+    pattern = ReflectionPattern(quality_criteria=criteria, **options)
+    return reflect_sync("W.", generate=lambda p: "draft", revise=revise, pattern=pattern), attempts
+
+
+CRASH = ValueError("no score today")
+
+
+def test_a_version_that_was_not_fully_judged_does_not_win():
+    result, attempts = redrafted([clarity_of(0.4, CRASH, 0.5), LETTERS], max_iterations=2)
+    assert [v.evaluation.overall_score for v in result.history.versions] == [0.7, 1.0, 0.75]
+    assert result.history.best_version.iteration == 3
+    assert [v.gain for v in result.history.versions] == [None, None, pytest.approx(0.05)]
+    assert "quality_regression" not in result.diagnostics
+    assert result.diagnostics["unjudged"] == "Not fully judged: version 2 (clarity)."
+    # The second revision starts from the first version, and is not told that the second made it worse.
+    assert [(attempt.base, attempt.failed) for attempt in attempts] == [(1, None), (1, None)]
+
+
+def test_a_version_that_is_known_to_be_worse_is_still_told_of():
+    _, attempts = redrafted([clarity_of(0.4, 0.2, 0.5), LETTERS], max_iterations=2)
+    assert [attempt.failed and attempt.failed.iteration for attempt in attempts] == [None, 2]
+
+
+def test_a_version_that_lost_a_gate_is_told_of_though_the_gate_spared_the_judge():
+    gate = QualityCriterion(
+        "gate", evaluator="function", evaluator_config={"function": lambda o: o != "version 2"}, gate=True
+    )
+    judge = judging(0.4, 0.4)
+    result, attempts = redrafted([gate, "clarity"], max_iterations=2, reflection_model=judge)
+    assert [v.evaluation.gates_passed for v in result.history.versions] == [True, False, True]
+    assert [attempt.failed and attempt.failed.iteration for attempt in attempts] == [None, 2]
+    assert "unjudged" not in result.diagnostics
+
+
+def test_after_a_spent_budget_the_version_that_the_judge_saw_is_returned():
+    def revise(output, evaluation):
+        return Draft(f"{output}x", TokenUsage(input_tokens=100_000))
+
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity", LETTERS], budget_tokens=100_000, reflection_model=judging(0.4)
+    )
+    result = reflect_sync("W.", generate=lambda p: "draft", revise=revise, pattern=pattern)
+    assert [v.evaluation.criteria_scores["clarity"] for v in result.history.versions] == [0.4, None]
+    assert result.history.best_version.iteration == 1
+    assert "version 2 (clarity)" in result.diagnostics["unjudged"]
+
+
+def test_an_evaluator_can_not_be_satisfied_with_what_it_could_not_judge():
+    def evaluate(output):
+        return ReflectionEvaluation(0.9, {"a": 0.9, "b": None}, satisfactory=True)
+
+    pattern = ReflectionPattern(max_iterations=0)
+    result = reflect_sync("W.", generate=lambda p: "x", evaluate=evaluate, pattern=pattern)
+    assert not result.success
+    assert result.convergence_reason == "max_iterations"
+
+
+def test_the_same_output_is_judged_again_where_it_was_not_fully_judged():
+    pattern = ReflectionPattern(
+        quality_criteria=[clarity_of(CRASH, 0.9), LETTERS], max_iterations=1, diversify=False
+    )
+    result = reflect_sync("W.", generate=lambda p: "same", pattern=pattern)
+    assert result.success
+    assert result.history.best_version.iteration == 2
+
+
+def test_the_judge_is_not_shown_a_mean_of_what_could_be_judged():
+    judge = judging(None, 0.4)
+    redrafted(["clarity", LETTERS], max_iterations=1, reflection_model=judge)
+    assert "Version 1: not fully judged" in judge.requests[-1].messages[-1].content
 
 
 def test_preserve_all_versions_off_keeps_first_best_and_last():

@@ -1,7 +1,10 @@
 import pytest
 
 from redraft.loop.select import highest, is_better, select
-from versions import history, version
+from versions import gained, history, judged, version
+
+HALF = {"clarity": 0.4, "regex": 1.0}
+BLIND = {"clarity": None, "regex": 1.0}  # whose mean, 1.0, is above that of HALF
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,28 @@ from versions import history, version
         (history(0.5), "weighted_recency", 1),
         ([version(1, 0.2, accepted=True), version(2, 0.9)], "highest_score", 1),
         ([version(1, 0.2, accepted=True), version(2, 0.9)], "latest", 1),
+        # A version that was not fully judged never wins, whatever its score; nor does it lose to nothing.
+        ([judged(1, HALF), judged(2, BLIND)], "highest_score", 1),
+        ([judged(1, BLIND), judged(2, HALF)], "highest_score", 2),
+        ([judged(1, HALF), judged(2, BLIND)], "first_satisfactory", 1),
+        ([judged(1, HALF), judged(2, BLIND)], "weighted_recency", 1),
+        ([judged(1, HALF), judged(2, BLIND)], "latest", 2),
+        ([judged(1, BLIND), version(2, None)], "highest_score", 1),
+        (
+            [judged(1, {"a": 0.9, "b": None, "c": None}), judged(2, {"a": 0.1, "b": 0.1, "c": None})],
+            "highest_score",
+            2,
+        ),  # more criteria judged
+        (
+            [judged(1, {"a": 0.3, "b": None}), judged(2, {"a": None, "b": 0.9})],
+            "highest_score",
+            1,
+        ),  # not alike
+        ([judged(1, {"a": 0.3, "b": None}), judged(2, {"a": 0.4, "b": None})], "highest_score", 2),
+        # Gates before that; one that could not be judged has not passed.
+        ([judged(1, HALF, gates_passed=False), judged(2, BLIND)], "highest_score", 2),
+        ([judged(1, HALF, gates_passed=None), judged(2, BLIND)], "highest_score", 2),
+        ([judged(1, HALF), judged(2, {"clarity": 0.9, "regex": 1.0}, gates_passed=None)], "highest_score", 1),
     ],
 )
 def test_select(versions, selection, expected):
@@ -39,3 +64,39 @@ def test_a_gain_within_the_spread_does_not_win():
 def test_nothing_is_better_than_itself():
     for one in (*history(None, 0.5), version(1, 0.5, satisfactory=True)):
         assert not is_better(one, one)
+
+
+NEW = {"clarity": 0.6, "regex": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("versions", "gains"),
+    [
+        (history(0.5, 0.7, 0.6), [None, 0.2, -0.1]),
+        (history(0.5, None, 0.6), [None, None, 0.1]),
+        (
+            [judged(1, HALF), judged(2, BLIND), judged(3, NEW)],
+            [None, None, 0.1],
+        ),  # no fake gain, no fake drop
+        ([judged(1, BLIND), judged(2, HALF), judged(3, NEW)], [None, None, 0.1]),
+        ([judged(1, {"a": None, "b": 0.5}), judged(2, {"a": None, "b": 0.7})], [None, 0.2]),
+        ([judged(1, {"a": 0.5}), judged(2, {"a": 0.5, "newer": 0.0})], [None, None]),  # one more applies
+        # A gate that is passed, or lost, is a gain or a drop of one, whatever else could be judged.
+        (
+            [
+                judged(1, {"gate": 0.0, "clarity": None}, gates_passed=False),
+                judged(2, {"gate": 1.0, "clarity": 0.2}),
+                judged(3, {"gate": 0.0, "clarity": None}, gates_passed=False),
+                judged(4, {"gate": 1.0, "clarity": 0.4}),
+            ],
+            [None, 1.0, -1.0, 0.1],
+        ),
+        (
+            [judged(1, {"gate": None, "a": 0.5}, gates_passed=None), judged(2, {"gate": 1.0, "a": 0.5})],
+            [None, None],
+        ),
+    ],
+)
+def test_a_gain_is_between_versions_that_were_judged_alike(versions, gains):
+    found = [one.gain for one in gained(versions)]
+    assert found == [None if gain is None else pytest.approx(gain) for gain in gains]

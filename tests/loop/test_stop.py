@@ -2,7 +2,7 @@ import pytest
 
 from redraft import ConfigError, Issue
 from redraft.loop import stop
-from versions import history, version
+from versions import gained, history, judged, version
 
 
 def reason(rule, versions):
@@ -146,3 +146,42 @@ def test_first_asks_in_order():
 def test_rules_refuse_what_makes_no_sense(build):
     with pytest.raises(ConfigError):
         build()
+
+
+LOW = {"clarity": 0.4, "regex": 1.0}
+BLIND = {"clarity": None, "regex": 1.0}
+SAID = (Issue("too vague"),)
+
+
+@pytest.mark.parametrize(
+    ("rule", "versions", "expected"),
+    [
+        # 0.7, then 1.0 without clarity, then 0.7: neither a gain nor two failures to beat it.
+        (stop.plateau(2), [judged(1, LOW), judged(2, BLIND), judged(3, LOW)], None),
+        (stop.plateau(2), [judged(1, LOW), judged(2, BLIND), judged(3, LOW), judged(4, LOW)], "plateau"),
+        (stop.diminishing(0.5), [judged(1, LOW), judged(2, BLIND)], None),
+        (
+            stop.oscillation,
+            [judged(1, LOW), judged(2, BLIND), judged(3, LOW), judged(4, BLIND)],
+            None,
+        ),
+        # A score that is only higher since less was judged is no better score.
+        (
+            stop.repeated_issues,
+            [judged(1, LOW, issues=SAID), judged(2, LOW, issues=SAID), judged(3, BLIND, issues=SAID)],
+            "repeated_issues",
+        ),
+        (
+            stop.repeated_issues,
+            [judged(1, BLIND, issues=SAID), judged(2, BLIND, issues=SAID), judged(3, LOW, issues=SAID)],
+            None,  # now it is known
+        ),
+        (
+            stop.semantic_stability,
+            [judged(1, LOW, output="a b"), judged(2, LOW, output="A b"), judged(3, BLIND, output="a B.")],
+            "semantic_stability",
+        ),
+    ],
+)
+def test_what_was_not_fully_judged_is_no_better_score(rule, versions, expected):
+    assert reason(rule, gained(versions)) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -133,6 +133,8 @@ def evaluation_of(value: Any, threshold: float = DEFAULT_THRESHOLD) -> Reflectio
     elif isinstance(value, ReflectionEvaluation):
         if value.overall_score is not None:
             _score_of(value.overall_score)
+        if value.satisfactory and value.unjudged:  # an unknown never wins
+            return replace(value, satisfactory=False)
         return value
     elif isinstance(value, dict):
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold)

@@ -109,6 +109,9 @@ def _of_fields(fields: dict[str, Any]) -> Issue:
     return Issue(**fields)
 
 
+NO_NAMES: frozenset[str] = frozenset()
+
+
 def _issues(given: Iterable[object]) -> tuple[Issue, ...]:
     values: tuple[Any, ...] = _several(given)
     for value in values:
@@ -129,8 +132,10 @@ class ReflectionEvaluation:
     which is not the same as bad. A criterion that does not apply to this output is absent. `satisfactory` is
     the verdict. Issues may be given as plain strings. `confidence` (0..1) is how sure the judge is; `spread`
     is the distance between the highest and lowest overall score when the judge was asked more than once, and
-    a gain smaller than it is no gain. `gates_passed` is False when a criterion with `gate=True` failed.
-    `memo` is JSON data that the evaluator wants to find again. Specification 2.4.3.
+    a gain smaller than it is no gain. `gates_passed` is False when a criterion with `gate=True` failed, and
+    None when none failed but one could not be judged: that is not passed, either. `overall_score` is a
+    verdict only where every criterion was judged (`is_fully_judged`). `memo` is JSON data that the evaluator
+    wants to find again. Specification 2.4.3.
     """
 
     overall_score: float | None
@@ -140,7 +145,7 @@ class ReflectionEvaluation:
     suggestions: tuple[str, ...] = ()
     confidence: float = 1.0
     spread: float = 0.0
-    gates_passed: bool = True
+    gates_passed: bool | None = True
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
 
@@ -156,3 +161,43 @@ class ReflectionEvaluation:
         if None not in self.criteria_scores.values():
             return ()
         return tuple(name for name, score in self.criteria_scores.items() if score is None)
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The names of the criteria that have a score: what the overall score is the mean of."""
+        scores = self.criteria_scores
+        return frozenset(name for name in scores if scores[name] is not None) if scores else NO_NAMES
+
+    @property
+    def is_fully_judged(self) -> bool:
+        """Whether there is a score and no criterion is missing from it."""
+        return self.overall_score is not None and None not in self.criteria_scores.values()
+
+    @property
+    def comparable_score(self) -> float | None:
+        """The overall score where other runs' scores can be compared with it, else None.
+
+        It is there for what was fully judged, and for what failed a gate, which spares the judge.
+        """
+        return self.overall_score if self.is_fully_judged or self.gates_passed is False else None
+
+    def outranks(self, other: ReflectionEvaluation) -> bool:
+        """Say whether this judgement is surely a better one than `other`.
+
+        Satisfactory before not, gates passed before not, then by how much was judged: one that lacks more
+        criteria never outranks one that lacks fewer. Scores decide between what was judged alike, and a gain
+        within the judge's spread is none.
+        """
+        if self.satisfactory != other.satisfactory:
+            return self.satisfactory
+        if bool(self.gates_passed) != bool(other.gates_passed):
+            return bool(self.gates_passed)
+        if self.overall_score is None or other.overall_score is None:
+            return self.overall_score is not None
+        missing, others = self.unjudged, other.unjudged
+        if len(missing) != len(others):
+            return len(missing) < len(others)
+        if missing and set(missing) != set(others):
+            return False
+        gain = self.overall_score - other.overall_score
+        return gain > 0 and gain > max(self.spread, other.spread)

@@ -67,9 +67,11 @@ def render_usd(dollars: float) -> str:
 def _version_line(version: ReflectionVersion, is_best: bool) -> str:
     mark = "*" if is_best else " "
     same = f", same as version {version.repeats}" if version.repeats else ""
+    missing = version.evaluation.unjudged
+    blind = f", not judged: {', '.join(missing)}" if missing else ""
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation)
-    return f"{mark} version {version.iteration}  {score}  {version.strategy}{same}{failed}"
+    return f"{mark} version {version.iteration}  {score}  {version.strategy}{same}{blind}{failed}"
 
 
 def failures(evaluation: ReflectionEvaluation, limit: int = 3) -> str:

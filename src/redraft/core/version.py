@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.conversation import Conversation
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOT_REPORTED, TokenUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Output: TypeAlias = Any
 """A text, a JSON value (dict, list, number, bool) or a pydantic model."""
@@ -41,9 +44,10 @@ class ReflectionVersion:
     `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
     (`draft`, `given`, `fresh`, or a revision strategy) and `base` the iteration that it was revised from.
     `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is by
-    how much its score beat the best before it (a gate newly passed counts as 1); None for the first, a
-    repeat, and what was not judged. `accepted` is True when a callback accepted it. `conversation`
-    is how an agent that acts came to it, `memo` what its maker left there. Specification 2.7.1.
+    how much its score beat the best before it that was judged by the same criteria (a gate newly passed
+    counts as 1, one that was lost as -1); None where there is none, and for a repeat. `accepted` is True
+    when a callback accepted it. `conversation` is how an agent that acts came to it, `memo` what its maker
+    left there. Specification 2.7.1.
     """
 
     iteration: int
@@ -59,3 +63,12 @@ class ReflectionVersion:
     accepted: bool = False
     conversation: Conversation | None = None
     memo: Any = None
+
+
+def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
+    """Return the best of at least one version, by what was said of each; ties keep the earliest."""
+    best = versions[0]
+    for version in versions:
+        if version.evaluation.outranks(best.evaluation):
+            best = version
+    return best

@@ -9,6 +9,7 @@ from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.nearest import nearest
 from redraft.core.texts import as_text
+from redraft.core.version import highest
 from redraft.evaluate.ask import ask
 from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.prompts import task_text
@@ -102,14 +103,8 @@ TIE = 0.5
 
 def _earlier(versions: Sequence[ReflectionVersion], which: str) -> ReflectionVersion:
     if which == "best":
-        return max(versions, key=_rank)  # of equals the first
+        return highest(versions)
     return versions[0] if which == "first" else versions[-1]
-
-
-def _rank(version: ReflectionVersion) -> tuple[bool, bool, float]:
-    evaluation = version.evaluation
-    score = evaluation.overall_score
-    return evaluation.satisfactory, evaluation.gates_passed, -1.0 if score is None else score
 
 
 def _alike(criterion: QualityCriterion, score: float, name: str) -> ReflectionEvaluation:

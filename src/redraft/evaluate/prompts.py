@@ -113,7 +113,10 @@ def _history(run: RunContext) -> str:
 
 def _version_text(version: ReflectionVersion) -> str:
     evaluation = version.evaluation
-    score = evaluation.overall_score
-    lines = [f"Version {version.iteration}: {'not judged' if score is None else f'{score:.2f}'}"]
+    score, missing = evaluation.overall_score, ", ".join(evaluation.unjudged)
+    said = (
+        "not judged" if score is None else f"not fully judged (no {missing})" if missing else f"{score:.2f}"
+    )
+    lines = [f"Version {version.iteration}: {said}"]
     lines += [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
     return "\n".join(lines)

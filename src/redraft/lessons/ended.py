@@ -67,15 +67,15 @@ def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = Fal
 
 
 def score_of(result: ReflectionResult) -> float | None:
-    """Return what a run came to: the score (0..1) of the version that it returned, None if not judged."""
-    return result.history.best_version.evaluation.overall_score
+    """Return the score (0..1) of the version that a run returned; None if that was not fully judged."""
+    return result.history.best_version.evaluation.comparable_score
 
 
 def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"] | None:
     reason = result.convergence_reason
     if result.success or reason is ConvergenceReason.USER_ACCEPTED:
         return "success"
-    score = score_of(result)
+    score = result.history.best_version.evaluation.overall_score
     if reason is ConvergenceReason.CANCELLED or (score is None and result.error is None):
         return None
     passed = result.history.best_version.evaluation.gates_passed

@@ -8,7 +8,7 @@ from redraft.core.context import Attempt
 from redraft.core.made import maker
 from redraft.core.texts import copy_of
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
-from redraft.loop.select import is_better
+from redraft.loop.select import is_better, is_known_drop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +26,14 @@ def next_attempt(
     pattern: ReflectionPattern,
     tokens_left: int | None,
 ) -> tuple[Attempt, ReflectionVersion]:
-    """Return the attempt after `before`, and the version that it starts from: the best one, or the last."""
+    """Return the attempt after `before`, and the version that it starts from: the best one, or the last.
+
+    A version that was not fully judged is put aside like one that made things worse, but nobody is told so.
+    """
     last = versions[-1]
     best = best or last
-    worse = best is not last and is_better(best, last)
-    base = best if worse else last
+    base = best if is_better(best, last) else last
+    worse = base is not last and is_known_drop(best, last)
     stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
     fresh = stuck and pattern.diversify
     strategy: str = pattern.revision_strategy

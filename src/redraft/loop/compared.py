@@ -22,9 +22,11 @@ def compared(number: float, sign: str, bound: float) -> str:
 
 
 def scored(version: ReflectionVersion) -> str:
-    """Render a version's score; one that is not known is said to be so."""
-    score = version.evaluation.overall_score
-    return "not judged" if score is None else f"{score:.2f}"
+    """Render a version's score; what is not known of it is said to be so."""
+    score, missing = version.evaluation.overall_score, version.evaluation.unjudged
+    if score is None:
+        return "not judged"
+    return f"{score:.2f} without {listed(missing)}" if missing else f"{score:.2f}"
 
 
 def unasked(version: ReflectionVersion) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.core.result import ConvergenceReason
+from redraft.loop.compared import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,15 +74,29 @@ def diagnose(
         found["quality_regression"] = (
             f"Version {worse.iteration} was worse than an earlier one; the best one was gone back to."
         )
-    last = versions[-1].evaluation
-    blind = last.unjudged
-    # Where nothing is there to judge, what was made is satisfactory without a score.
-    if blind or (last.overall_score is None and not last.satisfactory):
-        what = ", ".join(blind) or "the output"
-        found["unjudged"] = f"Could not be judged in the last version: {what}."
+    if blind := _not_judged(versions):
+        found["unjudged"] = f"Not fully judged: {blind}."
     if signals.judged:
         found.update(_of_the_judge(versions, signals))
     return found
+
+
+def _not_judged(versions: Sequence[ReflectionVersion]) -> str:
+    """Name the versions that were not fully judged, and by what not: `versions 2 and 4 (clarity), version 5`.
+
+    Where nothing is there to judge, what was made is satisfactory without a score; where a gate failed,
+    nobody wanted to know the rest.
+    """
+    missing: dict[tuple[str, ...], list[str]] = {}
+    for version in versions:
+        evaluation = version.evaluation
+        if not (evaluation.is_fully_judged or evaluation.satisfactory or evaluation.gates_passed is False):
+            missing.setdefault(evaluation.unjudged, []).append(str(version.iteration))
+    return ", ".join(
+        f"{'version' if len(numbers) == 1 else 'versions'} {listed(numbers)}"
+        + (f" ({listed(names)})" if names else "")
+        for names, numbers in missing.items()
+    )
 
 
 def _of_the_judge(versions: Sequence[ReflectionVersion], signals: Signals) -> dict[str, str]:

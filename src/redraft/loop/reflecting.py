@@ -63,13 +63,9 @@ async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
 
 def _fell_behind(live: LiveRun, versions: Sequence[ReflectionVersion]) -> bool:
     """Say whether the last version scored below the best before it by the threshold or more."""
-    threshold, last = live.triggers.quality_drop, versions[-1]
-    before = [version.evaluation.overall_score for version in versions[:-1]]
-    judged = [score for score in before if score is not None]
-    if threshold is None or last.evaluation.overall_score is None or last.repeats is not None or not judged:
-        return False
+    threshold, gain = live.triggers.quality_drop, versions[-1].gain
     # Scores are decimal fractions: 0.8 - 0.7 must not fall short of 0.1 by the last bit.
-    return max(judged) - last.evaluation.overall_score >= threshold - 1e-9
+    return threshold is not None and gain is not None and -gain >= threshold - 1e-9
 
 
 def _told(run: RunContext, reflection: Reflection | None) -> RunContext:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from redraft.core.chat import Message
 from redraft.core.feedback import render_critique
-from redraft.core.summary import render_score
 from redraft.core.texts import as_text
+from redraft.loop.compared import scored
 from redraft.text.fence import fenced
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def reflection_turns(task: Task, trigger: str, shown: str) -> tuple[Message, ...
 def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
     """Render the last versions with what was said about them, for a look back between two of them."""
     return "\n\n".join(
-        f"Version {version.iteration}, score {render_score(version.evaluation.overall_score).strip()}:\n"
+        f"Version {version.iteration}, score {scored(version)}:\n"
         f"{as_text(version.output)}\n\n{render_critique(version.evaluation)}".rstrip()
         for version in versions
     )

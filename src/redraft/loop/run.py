@@ -26,7 +26,7 @@ from redraft.loop.attempts import next_attempt
 from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.diagnose import diagnose
 from redraft.loop.guests import call_back, decision_of, note, observe, observe_failure, recalled
-from redraft.loop.select import first_best_last, is_better, select
+from redraft.loop.select import first_best_last, gain_over, is_better, select
 from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter
 from redraft.loop.trying import failed_once, trying
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from redraft.core.version import Output
     from redraft.loop.parts import Parts
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.select import Peaks
 
 _context = maker(RunContext)
 AUTO = ReflectionDecision.AUTO  # said often, and a member of an enumeration is five times as far as a name
@@ -68,13 +69,13 @@ class _Run:
     __slots__ = (
         "base",
         "best",
-        "best_rank",
         "clock",
         "context",
         "emit",
         "notes",
         "parts",
         "pattern",
+        "peaks",
         "pending",
         "run_id",
         "seen",
@@ -94,7 +95,7 @@ class _Run:
         self.versions: tuple[ReflectionVersion, ...] = ()
         self.base: ReflectionVersion | None = None
         self.best: ReflectionVersion | None = None
-        self.best_rank = -1.0
+        self.peaks: Peaks = {}
         self.seen: dict[object, int] = {}
         self.pending: Draft | None = None
         # The dict is given: a default of `dict[K, V]` takes seven times as long.
@@ -219,7 +220,7 @@ class _Run:
         )
 
     def _judged_before(self, output: Output) -> ReflectionVersion | None:
-        """Return the earlier version with the very same output, if that could be judged, and still holds."""
+        """Return the earlier version with the very same output, if its judgement is whole and still holds."""
         # A number is not its digits: only a text is its own key.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
         made = len(self.versions)
@@ -227,7 +228,7 @@ class _Run:
         if number > made or not self.parts.output_alone:
             return None
         before = self.versions[number - 1]
-        if before.evaluation.overall_score is not None:
+        if before.evaluation.is_fully_judged or before.evaluation.gates_passed is False:
             return before
         self.seen[key] = made + 1
         return None
@@ -255,7 +256,7 @@ class _Run:
             attempt.mode if draft.strategy == "draft" else draft.strategy,
             attempt.base,
             None if same is None else same.iteration,
-            self._gain(evaluation) if same is None else None,
+            gain_over(self.peaks, evaluation) if same is None else None,
             False,  # noqa: FBT003 (accepted, which is said later)
             draft.conversation,
             draft.memo,
@@ -270,15 +271,6 @@ class _Run:
         if self.pattern.on_event is not None:
             self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
-
-    def _gain(self, evaluation: ReflectionEvaluation) -> float | None:
-        if evaluation.overall_score is None:
-            return None
-        rank = evaluation.overall_score + evaluation.gates_passed  # a passed gate outranks any score
-        before = self.best_rank
-        if rank > before:
-            self.best_rank = rank
-        return None if before < 0 else rank - before
 
     def _reason_to_stop(self, decision: ReflectionDecision) -> ConvergenceReason | None:
         pattern, versions, reason = self.pattern, self.versions, None

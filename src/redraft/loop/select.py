@@ -1,12 +1,15 @@
-"""Which version is best: one comparison, and four ways to select."""
+"""Which version is best, and what is a gain: one comparison, and four ways to select."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from redraft.core.version import highest
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.version import ReflectionVersion
 
 Selection: TypeAlias = Literal["highest_score", "latest", "first_satisfactory", "weighted_recency"]
@@ -14,32 +17,41 @@ SELECTIONS: tuple[str, ...] = get_args(Selection)
 QUALITY_SHARE = 0.8
 """How much of `weighted_recency` is the score; the rest is the position."""
 
+Peaks: TypeAlias = dict[tuple[bool | None, frozenset[str]], float]
+"""The best score so far, by whether the gates passed and by which criteria have a score."""
+
 
 def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
-    """Say whether `one` beats `other`: satisfactory before not, gates passed before not, then the score.
+    """Say whether `one` beats `other`: `ReflectionEvaluation.outranks` says by what."""
+    return one.evaluation.outranks(other.evaluation)
 
-    A score that is not known loses against any other, and a gain within the judge's spread is none.
+
+def is_known_drop(best: ReflectionVersion, last: ReflectionVersion) -> bool:
+    """Say whether `last` is worse than `best`, rather than just not fully judged; a failed gate is known."""
+    return is_better(best, last) and (
+        last.evaluation.is_fully_judged or last.evaluation.gates_passed is False
+    )
+
+
+def gain_over(peaks: Peaks, evaluation: ReflectionEvaluation) -> float | None:
+    """Return by how much an evaluation beats the best before it, and count it among `peaks`.
+
+    A gain or a drop exists only between versions that were judged by the same criteria; None where there is
+    no such version. Passing the gates for the first time counts as 1 and failing them again as -1, whatever
+    else was judged, since a failed gate spares the judge.
     """
-    a, b = one.evaluation, other.evaluation
-    if a.satisfactory != b.satisfactory:
-        return a.satisfactory
-    if a.gates_passed != b.gates_passed:
-        return a.gates_passed
-    if a.overall_score is None:
-        return False
-    if b.overall_score is None:
-        return True
-    gain = a.overall_score - b.overall_score
-    return gain > 0 and gain > max(a.spread, b.spread)
-
-
-def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
-    """Return the best of at least one version; ties keep the earliest."""
-    best = versions[0]
-    for version in versions:
-        if is_better(version, best):
-            best = version
-    return best
+    score = evaluation.overall_score
+    if score is None:
+        return None
+    gates, names = evaluation.gates_passed, evaluation.judged
+    reached = {passed for passed, _ in peaks}
+    before = peaks.get((gates, names))
+    peaks[gates, names] = score if before is None else max(before, score)
+    if gates is False and True in reached:
+        return score - peaks.get((True, names), score) - 1
+    if gates is True and False in reached and True not in reached:
+        return score - peaks.get((False, names), score) + 1
+    return None if before is None else score - before
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
@@ -65,9 +77,10 @@ def select(versions: Sequence[ReflectionVersion], selection: Selection) -> Refle
 def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
     last = max(1, len(versions) - 1)
 
-    def weight(position: int) -> float:
-        score = versions[position].evaluation.overall_score or 0.0
-        return QUALITY_SHARE * score + (1 - QUALITY_SHARE) * position / last
+    def weight(position: int) -> tuple[bool, float]:
+        evaluation = versions[position].evaluation
+        quality = QUALITY_SHARE * (evaluation.overall_score or 0.0)
+        return evaluation.is_fully_judged, quality + (1 - QUALITY_SHARE) * position / last
 
     return versions[max(range(len(versions)), key=weight)]
 

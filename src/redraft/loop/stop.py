@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from redraft.core.errors import ConfigError, OutputError
 from redraft.core.result import ConvergenceReason
 from redraft.core.texts import as_text
+from redraft.loop.select import is_better
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,13 +114,17 @@ def diminishing(threshold: float) -> Stopper:
 
 
 def oscillation(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-    """Stop when the last four scores went up, down, up (or the reverse) and ended no higher."""
+    """Stop when the last four scores went up, down, up (or the reverse) and ended no higher.
+
+    Scores of different criteria go neither up nor down.
+    """
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
     scores: list[float] = []
+    criteria = versions[-1].evaluation.judged
     for version in versions[-4:]:
         score = version.evaluation.overall_score
-        if score is None or version.repeats is not None:
+        if score is None or version.repeats is not None or version.evaluation.judged != criteria:
             return None
         scores.append(score)
     a, b, c, d = scores
@@ -137,12 +142,12 @@ def semantic_stability(versions: Sequence[ReflectionVersion], /) -> ConvergenceR
 
 
 def repeated_issues(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-    """Stop when three versions in a row have the same issues, without a better score."""
+    """Stop when three versions in a row have the same issues, and the last is no better than the first."""
     if len(versions) < IN_A_ROW:
         return None
     last = versions[-IN_A_ROW:]
-    earliest, latest = last[0].evaluation, last[-1].evaluation
-    if not latest.issues or (latest.overall_score or 0.0) > (earliest.overall_score or 0.0):
+    latest = last[-1].evaluation
+    if not latest.issues or is_better(last[-1], last[0]):
         return None
     if any(version.repeats is not None for version in last):
         return None
@@ -177,7 +182,7 @@ def same_substance(one: str, other: str) -> bool:
 def _nothing_new(before: ReflectionVersion, after: ReflectionVersion) -> bool:
     if after.repeats is not None:
         return True
-    if (after.evaluation.overall_score or 0.0) > (before.evaluation.overall_score or 0.0):
+    if is_better(after, before):
         return False
     return same_substance(as_text(before.output), as_text(after.output))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.core.summary import REASONS, render_usd
 from redraft.core.texts import as_text
+from redraft.core.version import highest
 from redraft.loop.compared import compared, counted, listed, scored, unasked
 from redraft.loop.stop import IN_A_ROW, same_substance
 
@@ -113,10 +114,9 @@ def _plateau(run: KeptRun) -> Told:
     iterations: int = record.options.get("plateau_iterations", 1)
     beaten = [version for version in record.versions if version.gain is not None][-iterations:]
     before = [v for v in record.versions if not beaten or v.iteration < beaten[0].iteration]
-    judged = [v for v in before if v.evaluation.overall_score is not None]
-    best = max(
-        judged, key=lambda v: (v.evaluation.gates_passed, v.evaluation.overall_score or 0.0), default=None
-    )
+    best = highest(before) if before else None
+    if best is not None and best.evaluation.overall_score is None:
+        best = None
     others = listed([f"{v.iteration} ({_score_with_spread(v)})" for v in beaten])
     numbers = {
         "best": None if best is None else best.iteration,

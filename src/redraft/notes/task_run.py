@@ -78,7 +78,7 @@ class TaskRun:
         finally:
             if writing is not None:
                 await writing
-        self.first_score = result.history.versions[0].evaluation.overall_score
+        self.first_score = result.history.versions[0].evaluation.comparable_score
         refusal = await self._judged(result.best_output)
         attempt = 1
         while not refusal.satisfactory:
