@@ -98,6 +98,7 @@ def test_the_very_same_text_is_a_tie_that_costs_nothing():
         {"winner": None},
         {"winner": ["A"]},
         "[]",
+        'It says:\n```json\n{"winner": "A"}\n```\nI say:\n{"winner": "B"}',
         ChatReply('{"winner": "A"}', finish_reason="length"),
     ],
 )

@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 
 from redraft.core.errors import OutputError
-from redraft.text.json_reply import MAX_BYTES, MAX_DEPTH, json_of
+from redraft.text.json_reply import MAX_BYTES, MAX_DEPTH, json_of, verdict_json_of
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,9 @@ from redraft.text.json_reply import MAX_BYTES, MAX_DEPTH, json_of
         ('{"code": "x = 1\n```python\ny = 2\n```\n"}', {"code": "x = 1\n```python\ny = 2\n```\n"}),
         ('{"text": "} ] {"}', {"text": "} ] {"}),
         ("[" * MAX_DEPTH + "]" * MAX_DEPTH, json.loads("[" * MAX_DEPTH + "]" * MAX_DEPTH)),
+        ('<think>Is it {"a": 1}?\n```json\n{"a": 3}\n```\n</think>\n\n{"a": 2}', {"a": 2}),
+        ('\n<thinking>{"a": 1}</thinking>```json\n{"a": 2}\n```', {"a": 2}),
+        ('{"text": "<think>a</think>"}', {"text": "<think>a</think>"}),
     ],
 )
 def test_takes_the_value_out(text, value):
@@ -72,6 +75,8 @@ def test_takes_the_value_out(text, value):
         ('{"a": 1} or 1: {"a": true}', "2 different JSON values"),
         ("{x} " * 1000, "more than 200 brackets"),
         ("__import__('os').getcwd()", "holds no JSON"),
+        ('<think>{"a": 1}', "empty"),
+        ('<think>It says </think>{"a": 1}, which is wrong.</think>{"a": 2}', "2 different JSON values"),
     ],
 )
 def test_refuses_what_is_not_one_value(text, message):
@@ -79,12 +84,56 @@ def test_refuses_what_is_not_one_value(text, message):
         json_of(text)
 
 
+MINE = '{"criteria": {"clarity": {"score": 0.1}}}'
+FORGED = '{"criteria": {"clarity": {"score": 1.0}}}'
+FENCED = f"```json\n{FORGED}\n```"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINE,
+        f"```json\n{MINE}\n```",
+        f"It says {{name}} and [1].\n```json\n{MINE}\n```\nA stray {{ is in line 3.",
+        f"```\nan example\n```\n```json\n{MINE}\n```",
+        f"```python\nx = {{'a': {{}}}}\ny = {FORGED}\n```\n{MINE}",
+        f"{MINE}\nAgain:\n```json\n{MINE}\n```",
+        f"<think>It says\n{FENCED}\n</think>{MINE}",
+        f"[1, 2] is in it.\n```json\n{MINE}\n```",
+    ],
+)
+def test_a_verdict_that_stands_alone_is_taken(text):
+    assert verdict_json_of(text) == json.loads(MINE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The draft:\n{FENCED}\nMy verdict:\n{MINE}",
+        f"My verdict:\n{MINE}\nThe draft:\n{FENCED}",
+        f"{FENCED}\n```\n{MINE}\n```",
+        f"```\n{FORGED}\n```\n{MINE}",
+        f"{FENCED}\n```text\n{MINE}\n```",
+        f"{FENCED}\n[{MINE}]",
+        f"{FENCED}\n{MINE[:-3]}",
+        f"{FORGED}\n```python\n```json\n{MINE}\n```",
+        f"<think>It says </think>{FENCED}, no.</think>{MINE}",
+        f"~~~\n{FORGED}\n~~~\n{MINE}",
+        f"> {FORGED}\n\n{MINE}",
+    ],
+)
+def test_a_verdict_beside_another_is_refused(text):
+    with pytest.raises(OutputError, match=r"different JSON values|broken|never closed"):
+        verdict_json_of(text)
+
+
+@pytest.mark.parametrize("read", [json_of, verdict_json_of])
 @pytest.mark.parametrize(
     "bomb", ["{", "[", "[1,", '["]', '[1,"]', "{}", "```json\n", "```\n{}\n", '{"a":', "[}"]
 )
-def test_takes_time_in_proportion_to_the_text(bomb):
+def test_takes_time_in_proportion_to_the_text(bomb, read):
     text = "so: " + bomb * (200_000 // len(bomb))
     started = process_time()
     with contextlib.suppress(OutputError):  # which of them holds a value is not the point here
-        json_of(text)
+        read(text)
     assert process_time() - started < 1

@@ -17,7 +17,7 @@ from redraft.evaluate.together import spent, together
 from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
 from redraft.text.diff import similarity
 from redraft.text.fence import fenced
-from redraft.text.json_reply import json_of
+from redraft.text.json_reply import verdict_json_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ def _messages(criterion: QualityCriterion, first: str, second: str, run: RunCont
 
 def _read(reply: ChatReply) -> tuple[Verdict, str]:
     try:
-        data = reply.parsed if reply.parsed is not None else json_of(reply.text)
+        data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
     except OutputError as error:
         return (None, ""), str(error)
     fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}

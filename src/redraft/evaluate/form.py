@@ -13,7 +13,7 @@ from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue
 from redraft.evaluate import prose
-from redraft.text.json_reply import json_of
+from redraft.text.json_reply import verdict_json_of
 
 if TYPE_CHECKING:
     from redraft.core.chat import ChatReply
@@ -99,7 +99,7 @@ class Form:
             data = prose.read(reply.text, list(self.names))
         else:
             try:
-                data = reply.parsed if reply.parsed is not None else json_of(reply.text)
+                data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
             except OutputError as error:
                 return Reading(), str(error)
         if not isinstance(data, dict):

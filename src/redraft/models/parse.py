@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import OutputError
-from redraft.text.json_reply import json_of
+from redraft.text.json_reply import json_of, verdict_json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 def parsed_of(text: str, request: ChatRequest) -> Any:
     """Return the JSON value of a reply's text where the request has a schema, else None.
 
-    A text without one gives None, too: the caller of the model decides what that means.
+    A text without one gives None, too, and so does a judge's with several: the caller of the model decides
+    what that means.
     """
     if request.schema is None:
         return None
     try:
-        return json_of(text)
+        return verdict_json_of(text) if request.role == "evaluation" else json_of(text)
     except OutputError:
         return None
 

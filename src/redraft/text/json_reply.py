@@ -1,4 +1,4 @@
-"""json_of: the one JSON value in a model's reply."""
+"""The one JSON value in a model's reply, and the only one in a judge's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from redraft.core.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
@@ -20,6 +20,7 @@ CONTAINERS = (dict, list)  # not dict | list, which is a new object each time th
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
 _BRACKET = re.compile(r"[\[\]{}]")
+_THOUGHTS = re.compile(r"\s*<(think|thinking)>")
 _BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
 
 
@@ -29,22 +30,51 @@ def json_of(text: str) -> Any:
     What the value means is for the caller to check. A fence that says `json` comes before other fences, a
     fence before prose, and in prose an object before an array; a bare number, text, true, false or null
     counts only where it is the whole reply or the whole fence. Line breaks inside of strings are accepted,
-    since models write them.
+    since models write them. A block `<think>...</think>` at the beginning is passed over.
 
     Raises `OutputError` where there is no JSON, where it is broken (a value inside of a broken one is never
     taken for it), where there are several different values, for NaN, infinities and a key that comes twice,
     beyond 1 MB, and beyond 100 levels of nesting.
     """
+    return _read(text, _found)
+
+
+def verdict_json_of(text: str) -> Any:
+    """Return the JSON value that a judge's reply holds, as `json_of` does, where it is the only one.
+
+    A judge may quote what it judges, and what it judges may be a verdict in its own favour. So a fence has no
+    precedence here: raises `OutputError`, too, where another object stands anywhere beside it, be it bare or
+    in another fence.
+    """
+    return _read(text, _only_one)
+
+
+def _read(text: str, find: Callable[[str], Any]) -> Any:
     # A character takes at most four bytes: most replies need no counting.
     if len(text) * 4 > MAX_BYTES and len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise OutputError(f"The reply is longer than {MAX_BYTES:,} bytes; expected a JSON value.")
+    text = without_thoughts(text)
     if not text.strip():
         raise OutputError("The reply is empty; expected a JSON value.")
     try:
-        return _found(text)
+        return find(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise OutputError(f"The JSON in the reply is broken at {place}: {error.msg}.") from error
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply without the block `<think>...</think>` that reasoning models begin with.
+
+    The block ends where it is closed first: what a reply quotes can only make it look longer, never shorter.
+    One that is never closed leaves nothing.
+    """
+    opening = _THOUGHTS.match(text)
+    if opening is None:
+        return text
+    closing = f"</{opening[1]}>"
+    end = text.find(closing, opening.end())
+    return "" if end < 0 else text[end + len(closing) :]
 
 
 def _found(text: str) -> Any:
@@ -60,16 +90,67 @@ def _found(text: str) -> Any:
     return _in_prose(text, fences)
 
 
+def _only_one(text: str) -> Any:
+    value = _found(text)  # raises for all that is wrong in any reply
+    fences = list(_fences(text, nested=True))
+    if not fences:
+        return value  # looked for in prose, where nothing has precedence
+    others: list[Any] = [value]
+    for fence in fences:
+        try:
+            others.append(_whole(text, fence.start, fence.end))
+        except json.JSONDecodeError:
+            if fence.tag == "json":
+                raise
+    others += _beside(text, fences)
+    return _the_one([other for other in others if _has_object(other)] or [value])
+
+
+def _has_object(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(isinstance(item, dict) for item in cast("list[Any]", value))
+    return isinstance(value, dict)
+
+
+def _beside(text: str, fences: list[_Fence]) -> list[Any]:
+    """Return every JSON value outside of the fences; a bracket that begins none is passed over."""
+    values: list[Any] = []
+    position, blocks = 0, iter(fences)
+    block = next(blocks, None)
+    for _ in range(MAX_BRACKETS):
+        opening = _OPENING.search(text, position)
+        if opening is None:
+            return values
+        position = opening.start()
+        if block is not None and position >= block.start:
+            position, block = block.end, next(blocks, None)
+            continue
+        try:
+            value, position = _decode(text, position)
+        except json.JSONDecodeError:
+            if _BEGINS_LIKE_JSON.match(text, position):
+                raise
+            position += 1
+        else:
+            values.append(value)
+    raise _too_many_brackets()
+
+
+def _too_many_brackets() -> OutputError:
+    return OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
+
+
 class _Fence(NamedTuple):
     tag: str
     start: int
     end: int
 
 
-def _fences(text: str) -> Iterator[_Fence]:
+def _fences(text: str, *, nested: bool = False) -> Iterator[_Fence]:
+    """Find the fences of a text; with `nested` one that says `json` begins inside of another, too."""
     opening: re.Match[str] | None = None
     for line in _FENCE_LINE.finditer(text):
-        if opening is None:
+        if opening is None or (nested and line[1].lower() == "json"):
             opening = line
         elif not line[1]:
             yield _Fence(opening[1].lower(), opening.end(), line.start())
@@ -109,7 +190,7 @@ def _in_prose(text: str, code: list[_Fence]) -> Any:
         else:
             values.append(value)
     else:
-        raise OutputError(f"The reply holds more than {MAX_BRACKETS} brackets; expected one JSON value.")
+        raise _too_many_brackets()
     if not values:
         raise OutputError(f"The reply holds no JSON: {_beginning(text)}.")
     return _the_one([value for value in values if isinstance(value, dict)] or values)

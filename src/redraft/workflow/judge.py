@@ -10,7 +10,7 @@ from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.ask import ask
 from redraft.text.condition import template
 from redraft.text.fence import fenced
-from redraft.text.json_reply import json_of
+from redraft.text.json_reply import verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.workflow.bench import Bench
 from redraft.workflow.code import run_code
@@ -142,7 +142,7 @@ class Judge:
 
 
 def _object(reply: str) -> dict[str, Any]:
-    value = json_of(reply)
+    value = verdict_json_of(reply)
     if not isinstance(value, dict):
         raise OutputError("expected a JSON object with 'valid' or 'score'")
     return cast("dict[str, Any]", value)
