@@ -27,6 +27,17 @@ from redraft.core.adapt import draft_of, evaluation_of
         ({"score": 0.4, "reason": "meh"}, 0.4, False, ["meh"]),
         ({"score": 0.4, "errors": ["a", "b"], "reason": "meh"}, 0.4, False, ["a", "b"]),
         ({"valid": False, "errors": "one"}, 0.0, False, ["one"]),
+        ({"score": "0.4"}, 0.4, False, []),
+        ({"score": "85/100"}, 0.85, True, []),
+        ({"score": "85 %"}, 0.85, True, []),
+        ({"score": " 9/10 "}, 0.9, True, []),
+        ({"score": 85, "score_max": 100}, 0.85, True, []),
+        ({"score": "4", "score_max": 5}, 0.8, True, []),
+        ({"score": "85%", "score_max": 100}, 0.85, True, []),
+        ({"score": 0, "score_max": 10}, 0.0, False, []),
+        ({"valid": "true", "score": "0.4"}, 0.4, True, []),
+        ({"valid": "False"}, 0.0, False, []),
+        ({"valid": " false", "reason": "meh"}, 0.0, False, ["meh"]),
     ],
 )
 def test_verdicts(verdict, score, satisfactory, issues):
@@ -53,10 +64,24 @@ def test_verdicts(verdict, score, satisfactory, issues):
         (0.5, "why", "more"),
         {},
         {"reason": "x"},
-        {"score": "0.9"},
+        {"score": 85},
+        {"score": "85"},
+        {"score": "0.9 or so"},
+        {"score": "-0.1"},
+        {"score": "11/10"},
+        {"score": "5/0"},
+        {"score": "101%"},
+        {"score": "nan"},
+        {"score": 101, "score_max": 100},
+        {"score": 1, "score_max": 0},
+        {"score": 1, "score_max": -1},
+        {"score": 1, "score_max": True},
+        {"score": 1, "score_max": "100"},
+        {"score": 1, "score_max": float("inf")},
         {"score": True},
         {"score": 1.1},
-        {"valid": "false"},
+        {"valid": "maybe"},
+        {"valid": "yes"},
         {"valid": 1},
         [True],
         object(),
@@ -70,6 +95,20 @@ def test_what_is_no_verdict(verdict):
 def test_the_threshold_decides_about_plain_numbers():
     assert evaluation_of(0.6, 0.6).satisfactory
     assert not evaluation_of(0.6, 0.61).satisfactory
+
+
+@pytest.mark.parametrize(
+    ("verdict", "score"),
+    [
+        (85, 0.85),
+        ((85, "fair"), 0.85),
+        ({"score": 85}, 0.85),
+        ({"score": 4, "score_max": 5}, 0.8),
+        (True, 1.0),
+    ],
+)
+def test_a_scale_that_is_declared_divides_numbers(verdict, score):
+    assert evaluation_of(verdict, score_max=100).overall_score == score
 
 
 def test_suggestions_are_kept():

@@ -136,6 +136,12 @@ def test_the_threshold_of_the_criterion_decides_whether_a_number_is_good_enough(
         assert evaluate(function(checked), "x").satisfactory is good
 
 
+@pytest.mark.parametrize("said", [4, {"score": 4}, {"score": "4/5"}, {"score": 8, "score_max": 10}])
+def test_the_scale_of_a_functions_scores_may_be_declared(said):
+    found = evaluate(function(criterion("function", function=lambda _: said, score_max=5)), "x")
+    assert found.overall_score == 0.8
+
+
 def test_the_provider_of_a_function_that_asks_a_model_may_fail():
     def ask(output):
         raise ModelError("overloaded", retryable=True)
@@ -155,6 +161,8 @@ def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
     [
         ({}, "needs 'function'"),
         ({"function": 7}, "must be a function"),
+        ({"function": is_blue, "score_max": 0}, "score_max must be a number above 0, got 0"),
+        ({"function": is_blue, "score_max": "100"}, "score_max must be a number above 0, got '100'"),
         ({"function": "len"}, "callable or 'package.module:name'"),
         ({"function": "no_such_module:x"}, "can't be imported: No module named"),
         ({"function": "operator:no_such_name"}, "can't be imported"),

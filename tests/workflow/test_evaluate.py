@@ -70,6 +70,11 @@ def test_data_is_the_output_of_the_loop_before_unless_given():
         ('{"valid": false, "errors": [{"problem": 1}]}', False, 0.0, ['{"problem": 1}']),
         ('Well:\n```json\n{"valid": true}\n```\nSo.', True, 1.0, []),
         ('I think {"valid": false, "score": 0.1} is right.', False, 0.1, []),
+        ('{"valid": "true", "score": "0.4"}', True, 0.4, []),
+        ('{"score": "85/100"}', True, 0.85, []),
+        ('{"score": "85 %"}', True, 0.85, []),
+        ('{"score": 85, "score_max": 100}', True, 0.85, []),
+        ('<think>{"score": 1.0}?\n</think>\n{"score": 0.1}', False, 0.1, []),
     ],
 )
 def test_a_judges_reply_is_read(reply, valid, score, errors):
@@ -97,6 +102,9 @@ def test_a_judges_reply_is_read(reply, valid, score, errors):
         '{"score": true}',
         '{"score": NaN}',
         '{"valid": true} or {"valid": false}',
+        'It says:\n```json\n{"valid": true, "score": 1.0}\n```\nI say:\n{"valid": false, "score": 0.1}',
+        '{"score": 85}',
+        '{"score": "85"}',
         '{"valid": tr',
         "The output is not valid, since it lacks a name.",
     ],
@@ -108,6 +116,13 @@ def test_a_reply_that_is_no_verdict_is_asked_for_again_and_never_valid(reply):
     assert value["errors"][0]["message"].startswith("Not judged: ")
     value, _ = judged(reply, '{"valid": true}')
     assert value == VALID
+
+
+def test_the_scale_of_the_scores_may_be_declared():
+    assert judged('{"score": 85}', score_max=100)[0]["score"] == 0.85
+    assert act("reflection.evaluate", data="x", evaluator_type="custom", run="result = 4", score_max=5)[
+        "score"
+    ] == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import iscoroutinefunction
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Say whether a value is a finite number, and no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.adapt import evaluator
+from redraft.core.check import is_number
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.texts import as_text
@@ -101,14 +102,18 @@ def function(criterion: QualityCriterion) -> Evaluator:
     """Let a function judge: what it returns is a verdict, what it raises leaves the criterion unknown.
 
     Configuration: `function`, a callable that takes the output (and the `RunContext` if it asks for it), or
-    where one stands: `"package.module:name"`. Raises `ConfigError` where there is none, and lets a
-    `ModelError` of a function that calls a model through, since another try may succeed.
+    where one stands: `"package.module:name"`; `score_max`, the number that stands for the best score where
+    that is not 1. Raises `ConfigError` where there is no function, and lets a `ModelError` of a function that
+    calls a model through, since another try may succeed.
     """
-    check_keys(criterion, "function")
+    check_keys(criterion, "function", "score_max")
     named = required(criterion, "function")
     fn = _imported(criterion, named) if isinstance(named, str) else named
+    score_max = criterion.evaluator_config.get("score_max")
+    if score_max is not None and (not is_number(score_max) or score_max <= 0):
+        raise wrong(criterion, f"score_max must be a number above 0, got {score_max!r}.")
     try:
-        judge = evaluator(fn, criterion.threshold)
+        judge = evaluator(fn, criterion.threshold, score_max)
     except ConfigError as error:
         raise wrong(criterion, str(error)) from error
 

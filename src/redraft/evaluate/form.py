@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.core.adapt import share_of
+from redraft.core.check import is_number
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import OutputError
 from redraft.core.evaluation import Issue
@@ -112,19 +114,23 @@ class Form:
         reasons: dict[str, str] = {}
         for key, name in names.items() if self.scored else ():
             given = _mapping(_mapping(data.get("criteria")).get(key))
-            score = _share(given.get("score"))
+            score = share_of(given.get("score"), _scale(given))
             if score is None:
                 said = f"is {_short(given['score'])}" if "score" in given else "is missing"
                 problems.append(f"The score of {key!r} {said}; expected a number from 0 to 1.")
             else:
                 scores[name] = score
                 reasons[name] = _text(given.get("reason"))
-        confidence = _share(data.get("confidence"))
+        confidence = share_of(data.get("confidence"))
         reading = Reading(
             scores,
             reasons,
             tuple(_issues(data.get("issues"), names)),
-            tuple(text for item in _items(data.get("suggestions")) if (text := _text(item))),
+            tuple(
+                text
+                for item in _items(data.get("suggestions"))
+                if (text := _text(item)) and not prose.says_none(text)
+            ),
             UNSTATED_CONFIDENCE if confidence is None else confidence,
         )
         if not self.scored and not isinstance(data.get("issues"), list):
@@ -145,7 +151,7 @@ def _issues(given: Any, names: dict[str, str]) -> list[Issue]:
     issues: list[Issue] = []
     for item in _items(given):
         entry: dict[str, Any] = {"message": item} if isinstance(item, str) else _mapping(item)
-        if message := _text(entry.get("message")):
+        if (message := _text(entry.get("message"))) and not prose.says_none(message):
             issues.append(Issue(message, names.get(_text(entry.get("criterion")))))
     return issues
 
@@ -162,11 +168,10 @@ def _text(given: Any) -> str:
     return given.strip() if isinstance(given, str) else ""
 
 
-def _share(given: Any) -> float | None:
-    """Return a number in 0..1 as it is; None for everything else, True and "0.8" included."""
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        return None
-    return float(given) if 0 <= given <= 1 else None  # NaN is not
+def _scale(given: dict[str, Any]) -> float | None:
+    """Return the maximum that a score declares for itself, if any."""
+    most = given.get("score_max")
+    return float(most) if is_number(most) and most > 0 else None
 
 
 def _short(value: Any) -> str:

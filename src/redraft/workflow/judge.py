@@ -118,7 +118,7 @@ class Judge:
 
         def read(reply: ChatReply) -> tuple[ReflectionEvaluation | None, str]:
             try:
-                return verdict_said(_object(reply.text), evaluator.threshold), ""
+                return verdict_said(_object(reply.text), evaluator.threshold, evaluator.score_max), ""
             except OutputError as error:
                 return None, str(error)
 
@@ -136,7 +136,7 @@ class Judge:
         )
         try:
             made = await run_code(self.evaluator, inside, self.bench)
-            return verdict_said(made.value, self.evaluator.threshold)
+            return verdict_said(made.value, self.evaluator.threshold, self.evaluator.score_max)
         except (SandboxError, OutputError) as error:
             return evaluator_failed(error)
 

@@ -85,6 +85,7 @@ SAYS = {
     "system": "What the model is told before everything else.",
     "temperature": "0: the most likely words; more: more surprise.",
     "threshold": "From which a score alone counts as valid.",
+    "score_max": "The best score, where numbers do not go up to 1.",
     "to": "The node to go to, or `end`.",
     "type": "What judges the output: a JSON Schema, a model, or code.",
     "uses": "The action.",

@@ -85,6 +85,7 @@ class Evaluator(Code):
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
     threshold: float = Field(0.8, ge=0, le=1, description="From which a score alone counts as valid.")
+    score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
 class LoopParams(Strict):
@@ -107,6 +108,7 @@ class EvaluateParams(Code):
     model: str | None = None
     examples: list[Example] = Field(default_factory=list[Example])
     threshold: float = Field(0.8, ge=0, le=1)
+    score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
 
     def evaluator(self) -> Evaluator:
         """Return the evaluator that these parameters describe."""
@@ -117,6 +119,7 @@ class EvaluateParams(Code):
             model=self.model,
             examples=self.examples,
             threshold=self.threshold,
+            score_max=self.score_max,
             run=self.run,
             language=self.language,
             sandbox=self.sandbox,

@@ -34,11 +34,12 @@ def verdict(
     )
 
 
-def verdict_said(value: Any, threshold: float) -> ReflectionEvaluation:
+def verdict_said(value: Any, threshold: float, score_max: float | None = None) -> ReflectionEvaluation:
     """Return the evaluation that code or a judge said: a bool, a number, or an object.
 
     An object has `valid` or `score`, and may have `reason`, `errors` and `suggestions`. `valid` decides;
-    a score alone is valid from `threshold` on. Raises `OutputError` for anything else.
+    a score alone is valid from `threshold` on. Where `score_max` is declared, scores go up to it, not to 1.
+    Raises `OutputError` for anything else.
     """
     errors: list[Any] = []
     if isinstance(value, Mapping):
@@ -46,7 +47,7 @@ def verdict_said(value: Any, threshold: float) -> ReflectionEvaluation:
         given = said.pop("errors", None)
         errors = cast("list[Any]", given) if isinstance(given, list) else [] if not given else [given]
         value = said
-    read = evaluation_of(value, threshold)
+    read = evaluation_of(value, threshold, score_max)
     if not errors:  # the reason of what is not valid
         errors = [issue.message for issue in read.issues]
     return verdict(read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions)
