@@ -86,7 +86,8 @@ class Schema:
 
         A text is read as JSON first, fenced or bare; where the schema speaks of texts, as `type: string` and
         `pattern` do, it may be one as it is.
-        With `coerce`, texts that are exactly a number or a truth value become one where the schema wants it.
+        With `coerce`, texts that hold nothing but a number or a truth value become one where the schema wants
+        it.
         """
         value, broken = output, None
         if isinstance(output, str):

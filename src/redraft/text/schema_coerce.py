@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS = 6
 MAX_DIGITS = 300
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+"""The texts that are truth values, in lower case."""
 
 Place = tuple[str | int, ...]
 Key = tuple[Place, Place]
@@ -25,8 +27,8 @@ _NOTHING = object()
 def coerced(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]) -> tuple[Any, list[Any]]:
     """Return the value with its texts turned into what the schema wants there, and the errors that remain.
 
-    Only where a text is an error of type, and only by exact forms: `"12"`, `"-3"`, `"1.5"`, `"true"`, never
-    to null. Of `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given
+    Only where a text is an error of type, and holds nothing but the value, with or without white space around
+    it: `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given
     is left as it is.
     """
     tried: set[Place] = set()
@@ -115,15 +117,18 @@ def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
 
 
 def as_type(text: str, types: Sequence[str]) -> Any:
-    """Return the value of one of the types that a text is exactly the form of, or else a mark of its own."""
-    if "boolean" in types and text in ("true", "false"):
-        return text == "true"
-    if len(text) <= MAX_DIGITS:
-        if ("integer" in types or "number" in types) and _INTEGER.match(text):
-            return int(text)
-        if "number" in types and _NUMBER.match(text) and isfinite(float(text)):
-            return float(text)
-    return _NOTHING
+    """Return the value of one of the types that a text holds and nothing else, or a mark of its own.
+
+    A number goes before a truth value: `"1"` is 1 where both are allowed.
+    """
+    text = text.strip()
+    if len(text) > MAX_DIGITS:
+        return _NOTHING
+    if ("integer" in types or "number" in types) and _INTEGER.match(text):
+        return int(text)
+    if "number" in types and _NUMBER.match(text) and isfinite(float(text)):
+        return float(text)
+    return TRUTH.get(text.lower(), _NOTHING) if "boolean" in types else _NOTHING
 
 
 def _at(value: Any, place: Place) -> Any:
