@@ -158,3 +158,62 @@ def test_events_go_to_a_file(heater):
     lines = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines][:1] == ["cycle_started"]
     assert [line["event"] for line in lines][-1:] == ["cycle_finished"]
+
+
+MODELS = """\
+model: fast
+models: {fast: "local:qwen2.5-coder-0.5b"}
+env: [TOKEN]
+"""
+PLAN = "{type: plan, name: plan, config: {rules: [{action: heat, params: {level: 1}}]}}"
+ANALYZE = "{type: analyze, name: think, prompt: Is it warm?, outputSchema: {type: object}}"
+
+
+def test_check_says_what_an_agent_would_use_and_runs_nothing(heater):
+    Path("agent.yaml").write_text(AGENT.replace("description: Heats.\n", MODELS))
+    checked = cycles("run", "agent.yaml", "--check")
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert checked.stdout.splitlines() == [
+        "ok         agent.yaml: heater, 5 substages",
+        "triggers   manual",
+        "functions  heat, look",
+        "env        TOKEN (not set)",
+    ]
+    assert document(cycles("run", "agent.yaml", "--check", "--json")) == {
+        "schema_version": 1,
+        "file": "agent.yaml",
+        "ok": True,
+        "name": "heater",
+        "substages": 5,
+        "triggers": ["manual"],
+        "models": [],
+        "functions": ["heat", "look"],
+        "env": {"TOKEN": False},
+    }
+    assert document(cycles("status", "--json"))["agents"] == []
+
+
+def test_check_names_the_models_that_answer(heater, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: None)
+    text = AGENT.replace("description: Heats.\n", MODELS).replace(PLAN, f"{PLAN}\n      - {ANALYZE}")
+    Path("agent.yaml").write_text(text)
+    assert "models     local:qwen2.5-coder-0.5b\n" in cycles("run", "agent.yaml", "--check").stdout
+    other = document(cycles("run", "agent.yaml", "--check", "--model", "openai:gpt-5", "--json"))
+    assert other["models"] == ["openai:gpt-5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (AGENT.replace("function: look", "function: lok"), "agent.yaml, line 6, stage 'sense', substage"),
+        (AGENT.replace(PLAN, ANALYZE), "use --model NAME"),
+        ("name: w\nnodes:\n  - {name: n, run: return 1}\n",
+         "agent.yaml, line 2, nodes: this is a workflow; redraft run agent.yaml runs it"),
+    ],
+)  # fmt: skip
+def test_check_says_what_is_wrong(heater, text, says):
+    Path("agent.yaml").write_text(text)
+    for words in ([], ["--check"]):
+        result = cycles("run", "agent.yaml", *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert says in result.stderr

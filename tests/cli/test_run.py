@@ -157,6 +157,15 @@ def test_what_is_given_wrongly_is_said_before_anything_runs(project, words, says
 
 NODE = "name: w\nnodes:\n  - name: first\n    {}\n"
 CALL = NODE.format("uses: llm.call\n    with: {{prompt: x, {}}}")
+LOOP_NODE = """\
+  - name: loop
+    uses: reflection_loop
+    with:
+      generator: {action: llm.call, prompt: x}
+      evaluator: {type: custom, run: return True}
+"""
+LOOP_ALONE = f"name: w\nnodes:\n{LOOP_NODE}"
+CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +180,13 @@ CALL = NODE.format("uses: llm.call\n    with: {{prompt: x, {}}}")
         (CALL.format("system: '{{ variables.topic }}'"), "nothing gives it: add -v topic=TEXT."),
         (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
         (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
+        (CALL.format("max_tokens: 9"), "use --model NAME"),
+        (LOOP_ALONE, "w.yaml, line 6, node 'loop', with.generator: No model was given"),
+        (f"{LOOP_ALONE}  - {{name: tell, run: return dict(state)}}\n", "with.generator: No model was given"),
+        (f"nodes:\n  - {{name: first, run: 'return 3'}}\n{LOOP_NODE}", "with.generator: No model was given"),
+        (f"nodes:\n  - {{name: first, run: 'return {{\"n\": [1]}}'}}\n{LOOP_NODE}", "No model was given"),
+        (CYCLES, "w.yaml, line 2, stages: this is an agent that runs in cycles; redraft cycle run w.yaml"),
+        (CYCLES.replace("stages:", "reflect:"), "reflect: this is an agent that runs in cycles"),
         (NODE.format("run: 'x = (1'"), "w.yaml, line 4, node 'first', run: the code does not parse"),
         (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
     ],
@@ -342,10 +358,27 @@ def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
     assert set(asked) == {"mine:one"}
 
 
-def test_a_model_that_a_node_chooses_is_not_asked_for(project):
-    text = "name: w\nnodes:\n  - {name: choose, run: 'return \"a:b\"', output: model}\n"
-    (project / "w.yaml").write_text(text + "  - {name: ask, uses: llm.call, with: {prompt: x}}\n")
-    assert redraft("run", "w.yaml", "--check").exit_code == 0
+@pytest.mark.parametrize(
+    "node",
+    [
+        """run: 'return "a:b"', output: model""",
+        """run: 'return {"model": "a:b"}'""",
+        """run: 'return dict(model="a:b")'""",
+        """run: 'return {**state["given"]}'""",
+        """run: 'return {state["key"]: "a:b"}'""",
+        """run: 'result = {}; result["model"] = "a:b"'""",
+        """run: 'return {model = "a:b"}', language: lua""",
+        """run: 'return 1', goto: [{if: state.again, to: later}]""",
+    ],
+)
+def test_a_model_that_a_node_may_choose_is_not_asked_for(project, node):
+    chooses = "{name: later, run: 'return dict(state)', goto: [{if: state.more, to: ask}]}"
+    lines = [f"{{name: choose, {node}}}", "{name: ask, uses: llm.call, max_visits: 2, with: {prompt: x}}"]
+    if "goto" in node:
+        lines.append(chooses)
+    (project / "w.yaml").write_text("nodes:\n" + "".join(f"  - {line}\n" for line in lines))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ RIGHT = {
     "a standalone correction": f"name: w\n{CORRECT_EXAMPLE}",
     "a loop that degrades": f"name: w\nnodes:\n{GRACEFUL_DEGRADATION}",
     "a schema": looped(GENERATOR_BY_ACTION, SCHEMA_EVALUATOR, CORRECTOR),
+    "no name": "{nodes: [{name: a, run: return 1}]}",
     "a judge": looped(GENERATOR_BY_CODE, LLM_EVALUATOR),
     "code": looped(GENERATOR_BY_CODE, CUSTOM_EVALUATOR),
     "the default judgement": "{name: w, nodes: [{name: a, uses: reflection_evaluate, with: {schema: {}}}]}",
@@ -86,7 +87,7 @@ nodes:
 LOOP = "{{name: w, nodes: [{{name: a, uses: {}, with: {}}}]}}".format
 WRONG = {
     "no nodes": "{name: w, nodes: []}",
-    "no name": "{nodes: [{name: a, run: x}]}",
+    "an empty name": "{name: '', nodes: [{name: a, run: x}]}",
     "an unknown key": "{name: w, nodes: [{name: a, run: x, ouptut: y}]}",
     "neither uses nor run": "{name: w, nodes: [{name: a}]}",
     "uses and run": "{name: w, nodes: [{name: a, uses: llm.call, with: {prompt: x}, run: x}]}",

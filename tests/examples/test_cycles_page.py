@@ -35,7 +35,7 @@ def run(code):
 
 
 def test_the_commands_run_one_after_the_other():
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
     for command in COMMANDS:
         ran = redraft(*shlex.split(command, comments=True)[1:])
         assert ran.exit_code == 0, (command, ran.stderr)

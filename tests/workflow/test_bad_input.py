@@ -27,11 +27,12 @@ EVALUATOR = "evaluator: {type: custom, run: result = True}\n"
 LOOP = GENERATOR + EVALUATOR
 
 FILES = {
-    "no mapping": ("- a\n", 1, None, None, "a workflow is a mapping with 'name' and 'nodes'"),
+    "no mapping": ("- a\n", 1, None, None, "a workflow is a mapping with 'nodes'"),
     "empty": ("", 1, None, None, "a workflow is a mapping"),
     "no nodes": ("name: t\n", 1, None, "nodes", "'nodes' is missing"),
     "empty nodes": ("name: t\nnodes: []\n", 2, None, "nodes", "a list that is not empty"),
-    "no name": ("nodes:\n- {name: n, run: x}\n", 1, None, "name", "'name' is missing"),
+    "empty name": ("name: ''\nnodes:\n- {name: n, run: x}\n", 1, None, "name", "a text that is not empty"),
+    "no value as a name": ("name:\nnodes:\n- {name: n, run: x}\n", 1, None, "name", "expected a text, got nothing"),
     "unknown key of the file": ("name: t\nnods: []\n", 2, None, "nods", "did you mean 'nodes'"),
     "unknown key of a node": (nodes("- name: n\n  run: x\n  outptu: o"), 5, "n", "outptu", "did you mean 'output'"),
     "a field's name in Python": (nodes("- name: n\n  uses: llm.call\n  with_: {}"), 5, "n", "with_", "'with'"),

@@ -504,3 +504,11 @@ def test_a_message_that_asks_ends_with_its_question():
     text = "name: x\nnodes:\n  - {name: a, uses: llm.call, with: {prompt: hi}}\n"
     with pytest.raises(WorkflowError, match=r"Did you mean 'openai:gpt-4o'\?$"):
         Workflow.from_text(text, keep=False).run_sync({"model": "opnai:gpt-4o"})
+
+
+@pytest.mark.parametrize(("head", "name"), [("", "greeting"), ("name: other\n", "other")])
+def test_a_file_without_a_name_is_named_after_itself(tmp_path, head, name):
+    file = tmp_path / "greeting.yaml"
+    file.write_text(f"{head}nodes:\n- {{name: n, run: return 1}}\n")
+    assert Workflow.from_file(file).spec.name == name
+    assert Workflow.from_text("nodes:\n- {name: n, run: return 1}\n").spec.name == "workflow"

@@ -40,6 +40,9 @@ def run(
             help="The functions that FILE names; without it functions.py beside FILE, if it is there.",
         ),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run nothing: say what is wrong, or ok and what it would use.")
+    ] = False,
     model: options.Model = None,
     events: options.Events = None,
     as_json: options.Json = False,
@@ -53,10 +56,15 @@ def run(
     with surface(debug=debug):
         from redraft.cli.console import CalmConsole, emit_json
         from redraft.cli.cycle_progress import CycleProgress
-        from redraft.cli.cycle_running import ready_agent, run_agent
+        from redraft.cli.cycle_running import ready_agent, run_agent, used_by
+        from redraft.cli.run_check import deliver_check
         from redraft.cli.watching import watched
         from redraft.cycles.cycle_document import result_document
 
+        if check:
+            agent = ready_agent(file, functions, model, lambda _: None)
+            deliver_check(file, used_by(agent), as_json=as_json)
+            return
         progress = CycleProgress(CalmConsole(stderr=True))
         with watched(progress.hear, events) as listener, progress:
             agent = ready_agent(file, functions, model, listener)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, cast
+import os
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import BaseModel
 
 from redraft.cli.cycle_functions import functions_for
+from redraft.core.settings import load_settings
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.long_term import storage_of
+from redraft.cycles.parts import substages
 from redraft.cycles.reading import agent_file, read
 from redraft.cycles.spec import ManualTrigger
+from redraft.models.names import resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from redraft.core.events import Listener
@@ -22,6 +28,9 @@ if TYPE_CHECKING:
 def ready_agent(file: str, functions: Path | None, model: str | None, listener: Listener) -> CycleAgent:
     """Return the agent of a file, checked; `model` is that of its substages that name none of their own."""
     source = agent_file(file)
+    document = source.document()
+    if "nodes" in document and "stages" not in document:
+        raise source.error(("nodes",), f"this is a workflow; redraft run {file} runs it")
     spec = read(source)
     if model is not None:
         spec = spec.model_copy(update={"model": model})
@@ -29,6 +38,36 @@ def ready_agent(file: str, functions: Path | None, model: str | None, listener: 
     hears = cast("Callable[[CycleEvent], None]", listener)  # whatever dataclass an event is
     own = functions_for(file, functions)
     return CycleAgent(spec, functions=own, storage=storage, on_event=hears, source=source)
+
+
+def used_by(agent: CycleAgent) -> dict[str, Any]:
+    """Return what an agent would use, as plain data."""
+    spec, settings = agent.spec, load_settings()
+    parts = [part for _, part, _ in substages(spec)]
+    aliases = {**settings.models, **spec.models}
+    asked = [part.model for part in parts if getattr(part, "prompt", None) is not None]
+    models = {resolved(str(name or spec.model or settings.model), aliases) for name in asked}
+    return {
+        "name": spec.name,
+        "substages": len(parts),
+        "triggers": [trigger.type for trigger in spec.triggers],
+        "models": sorted(models),
+        "functions": sorted(set(_functions_in(parts))),
+        "env": {name: name in os.environ for name in spec.env},
+    }
+
+
+def _functions_in(part: object) -> Iterator[str]:
+    """Yield the names of the program's functions in a part of the file."""
+    if isinstance(part, list):
+        for one in cast("list[object]", part):
+            yield from _functions_in(one)
+    elif isinstance(part, BaseModel):
+        for name, value in part:
+            if name == "function" and value is not None:
+                yield value
+            else:
+                yield from _functions_in(value)
 
 
 def run_agent(agent: CycleAgent, cycles: int | None) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.table import Table
 
 from redraft.cli.console import CalmConsole, emit_json
 from redraft.cli.run_code import read_code
 from redraft.cli.show import QUIET
+from redraft.loop.compared import counted
 from redraft.models.nearest import EXTRAS
 from redraft.sandbox.inline import INTERPRETERS
 from redraft.text.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
 
     from redraft.cli.run_ready import Ready
@@ -27,11 +30,15 @@ def report(found: Ready, *, as_json: bool, allow_unsandboxed: bool) -> None:
     Raises `WorkflowError` for code that its sandbox can't read, and where a sandbox does not work here.
     """
     asyncio.run(read_code(found, allow_unsandboxed=allow_unsandboxed))
-    used = used_by(found)
+    deliver_check(found.file, used_by(found), as_json=as_json)
+
+
+def deliver_check(file: str, used: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print that a file is ok, and what it would use: its name, how many parts it has, and the rest."""
     if as_json:
-        emit_json({"file": found.file, "ok": True, **used})
+        emit_json({"file": file, "ok": True, **used})
     else:
-        CalmConsole().show(_table(found, used))
+        CalmConsole().show(_table(file, used))
 
 
 def used_by(found: Ready) -> dict[str, Any]:
@@ -56,15 +63,15 @@ def _extras(found: Ready) -> list[str]:
     return sorted(providers | {INTERPRETERS[code.language].extra for code, _ in found.uses.code})
 
 
-def _table(found: Ready, used: dict[str, Any]) -> RenderableType:
-    nodes = "1 node" if used["nodes"] == 1 else f"{used['nodes']} nodes"
+def _table(file: str, used: Mapping[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=QUIET)
     table.add_column()
-    table.add_row("ok", visible(f"{found.file}: {used['name']}, {nodes}"))
-    for name in ("models", "actions", "code", "extras"):
-        if used[name]:
-            table.add_row(name, visible(", ".join(used[name])))
+    parts = (counted(one, name.removesuffix("s")) for name, one in used.items() if isinstance(one, int))
+    table.add_row("ok", visible(f"{file}: {', '.join((used['name'], *parts))}"))
+    for name, value in used.items():
+        if isinstance(value, list) and value:
+            table.add_row(name, visible(", ".join(cast("list[str]", value))))
     if used["env"]:
         said = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
         table.add_row("env", ", ".join(said))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redraft.cli.run_missing import first_missing
 from redraft.cli.run_uses import Uses, model_names
@@ -14,10 +15,18 @@ from redraft.core.errors import ConfigError, MissingExtraError
 from redraft.core.settings import load_settings
 from redraft.models.names import model_of
 from redraft.workflow.actions import BUILT_IN
+from redraft.workflow.bench import MODEL
+from redraft.workflow.names import plain_name
 from redraft.workflow.reading import Source, read
 from redraft.workflow.workflow import Workflow
 
+if TYPE_CHECKING:
+    from redraft.text.yaml import Way
+    from redraft.workflow.spec import Node, WorkflowSpec
+
 LOCAL = "local"
+OF_AGENTS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
+"""Keys at the top of the file of an agent that runs in cycles; the stages stand there by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,11 @@ def ready(
     and key, for whatever can be known to go wrong.
     """
     source = Source(read_text(file, "The workflow"), file)
+    document = source.document()
+    if "nodes" not in document and (of_agent := next((key for key in OF_AGENTS if key in document), None)):
+        raise source.error(
+            (of_agent,), f"this is an agent that runs in cycles; redraft cycle run {file} runs it"
+        )
     models: dict[str, str] = {}
     if model is not None:
         spec = read(source)
@@ -81,7 +95,7 @@ def ready(
 def _check_models(found: Ready) -> None:
     for name, way in found.uses.models.items():
         full = found.full_name(name)
-        if full is None and _may_set_model(found):
+        if full is None and _may_be_set(found.workflow.spec, way):
             continue
         try:
             model_of(full, load_settings())
@@ -92,9 +106,54 @@ def _check_models(found: Ready) -> None:
             raise found.workflow.source.error(named, str(error)) from error
 
 
-def _may_set_model(found: Ready) -> bool:
-    """Say whether a node may put a model's name into the state, which is then known when it runs."""
-    return any(
-        node.output == "model" or (node.output is None and node.uses not in BUILT_IN)
-        for node in found.workflow.spec.nodes
-    )
+def _may_be_set(spec: WorkflowSpec, way: Way) -> bool:
+    """Say whether a node may put a model's name into the state before the place `way`: it is known then."""
+    at = int(way[1])
+    order = {node.name: number for number, node in enumerate(spec.nodes)}
+
+    def goes_back(node: Node) -> bool:
+        jumps = node.goto if isinstance(node.goto, list) else []
+        named = (node.goto, node.on_error, *(jump.to for jump in jumps))
+        return any(order.get(str(name), len(order)) <= at for name in named)
+
+    before = spec.nodes if any(map(goes_back, spec.nodes[at:])) else spec.nodes[:at]
+    return any(map(_may_set_model, before))
+
+
+def _may_set_model(node: Node) -> bool:
+    """Say whether a node may put a model's name into the state; an action that is built in never does."""
+    if node.output is not None:
+        return node.output == MODEL
+    if node.run is None:
+        return plain_name(str(node.uses)) not in BUILT_IN
+    return node.language != "python" or _may_return_model(node.run)
+
+
+def _may_return_model(code: str) -> bool:
+    """Say whether Python code may give an object with the key `model`; not where all it gives is literal."""
+    given: list[ast.expr | None] = []
+    named = 0
+    for one in ast.walk(ast.parse(code)):
+        if isinstance(one, ast.Return):
+            given.append(one.value)
+        elif isinstance(one, ast.Assign) and all(_is_result(target) for target in one.targets):
+            given.append(one.value)
+            named -= len(one.targets)
+        named += _is_result(one)
+    # A `result` that is named elsewhere, too, may have been changed there.
+    return named > 0 or not all(map(_is_literal, given))
+
+
+def _is_result(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "result"
+
+
+def _is_literal(value: ast.expr | None) -> bool:
+    """Say whether an expression is no object, or one whose keys are literal, and other than `model`."""
+    if isinstance(value, ast.Dict):
+        return all(isinstance(key, ast.Constant) and key.value != MODEL for key in value.keys)
+    return value is None or isinstance(value, LITERAL)
+
+
+LITERAL = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
+"""Expressions whose value is no object."""

@@ -71,8 +71,8 @@ def model_of(model: str | ChatModel | None, settings: Settings | None = None) ->
     name = model or settings.model
     if not name:
         raise ConfigError(
-            "No model was given: pass model=..., or set REDRAFT_MODEL (or `model` in redraft.toml), for "
-            "example to 'openai:gpt-5-mini' or 'local:qwen2.5-coder-0.5b'."
+            "No model was given: pass model=..., on the command line use --model NAME, or set REDRAFT_MODEL "
+            "(or `model` in redraft.toml), for example to 'openai:gpt-5-mini' or 'local:qwen2.5-coder-0.5b'."
         )
     return model_named(name, settings.models)
 

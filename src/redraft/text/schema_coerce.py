@@ -28,8 +28,9 @@ def coerced(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]
     """Return the value with its texts turned into what the schema wants there, and the errors that remain.
 
     Only where a text is an error of type, and holds nothing but the value, with or without white space around
-    it: `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given
-    is left as it is.
+    it: `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of
+    `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given is left as it
+    is.
     """
     tried: set[Place] = set()
     branches: Counter[Key] = Counter()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from redraft.core.errors import WorkflowError
 from redraft.text.spec_file import SpecFile
 from redraft.text.yaml import Way, load_yaml
 from redraft.workflow.spec import WorkflowSpec
+
+STDIN = "-"
+"""The file that is none: standard input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class Source(SpecFile):
 
     file: str = "workflow"
 
-    expected: ClassVar[str] = "a workflow is a mapping with 'name' and 'nodes'"
+    expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 
     def error(self, way: Way, what: str, *, within: int | None = None) -> WorkflowError:
         """Return the `WorkflowError` that says what is wrong, and where; `within` is a line of that code."""
@@ -42,4 +46,8 @@ class Source(SpecFile):
 
 def read(source: Source) -> WorkflowSpec:
     """Return the spec of a workflow file; raises `WorkflowError` for what does not follow the format."""
-    return source.parse(WorkflowSpec, source.document())
+    spec = source.parse(WorkflowSpec, source.document())
+    if spec.name:
+        return spec
+    name = "workflow" if source.file == STDIN else Path(source.file).stem
+    return spec.model_copy(update={"name": name})

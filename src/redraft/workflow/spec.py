@@ -188,7 +188,7 @@ class Node(Code):
 class WorkflowSpec(Strict):
     """A workflow file."""
 
-    name: str = Field(min_length=1)
+    name: str = Field("", min_length=1, description="Default: the name of the file, without its ending.")
     description: str = ""
     model: str | None = Field(None, description="The model where a node names none.")
     models: dict[str, str] = Field(
