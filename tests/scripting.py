@@ -1,10 +1,18 @@
-"""Run a script as the tests do: with short limits, and with the time that it took."""
+"""Run a script as the tests do, with short limits and its time; and a command as somebody else."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import redraft
+from redraft.core.command import CommandOutcome
 from redraft.core.errors import SandboxError
 from redraft.core.script import Limits, Script
 from redraft.sandbox.scripts import run_script
@@ -53,3 +61,58 @@ def alive(language, sandbox="inline"):
         language, "evaluate(N) :- reflection_iteration(N)."
     )
     return value_of(language, source, sandbox) == NAMES["reflection_iteration"]
+
+
+USERS = ["root", "another user"] if os.name == "posix" and os.geteuid() == 0 else ["this user"]
+"""As whom the jail is attacked: root may become anybody, everybody else is who they are."""
+
+_NOBODY = 65534
+_LESSER_MACHINE = """
+import asyncio, ctypes, dataclasses, json, struct, sys
+from redraft.core.command import Command
+from redraft.core.errors import SandboxForbiddenError
+from redraft.sandbox.jail import kernel
+from redraft.sandbox.process import ProcessJail
+
+refused, allow, commands = json.load(sys.stdin)
+steps = [(0x20, 0, 0, 0)]
+for name in refused:
+    steps += [(0x15, 0, 1, kernel.number(name)), (0x06, 0, 0, 0x00050000 | 1)]
+steps.append((0x06, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
+kernel.prctl(38, 1)
+if refused:
+    kernel.syscall("seccomp", 1, 0, struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+for given in commands:
+    try:
+        outcome = asyncio.run(ProcessJail(allow_unsandboxed=allow)(Command(**given)))
+        print(json.dumps(dataclasses.asdict(outcome)))
+    except SandboxForbiddenError as error:
+        print(json.dumps({"error": str(error)}))
+"""
+
+
+def on_lesser_machine(refused, commands, user=USERS[0], *, allow_unsandboxed=False):
+    """Run commands in jails made by `user`, one of `USERS`, where the kernel refuses some system calls.
+
+    Returns the outcomes as dicts; where there was no jail, a dict with `error`.
+    """
+    source = str(Path(redraft.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", _LESSER_MACHINE],
+        input=json.dumps([refused, allow_unsandboxed, commands]),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={"PYTHONPATH": source, "PATH": os.environ["PATH"], "REDRAFT_TEST_SECRET": "treasure"},
+        **({"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if user == "another user" else {}),
+    )
+    assert done.returncode == 0, f"{done.stderr}\nCan {user} read {source}?"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def run_as(user, command, refused=()):
+    """Run a command in a jail that `user`, one of `USERS`, has made."""
+    (outcome,) = on_lesser_machine(refused, [dataclasses.asdict(command)], user)
+    return CommandOutcome(**outcome)

@@ -2,10 +2,8 @@
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio
-import json
 import os
 import subprocess
-import sys
 import time
 from functools import cache
 
@@ -14,6 +12,7 @@ import pytest
 from redraft.core.command import Command
 from redraft.core.errors import ConfigError
 from redraft.sandbox.process import ProcessJail
+from scripting import on_lesser_machine
 
 
 def run(source, **given):
@@ -197,29 +196,7 @@ def test_no_descriptor_is_left_open():
     assert after == before
 
 
-# A machine that lacks something: a process whose system calls `numbers` are refused, and which then uses the jail.
-LESSER_MACHINE = """
-import asyncio, ctypes, dataclasses, json, struct, sys
-from redraft.core.command import Command
-from redraft.core.errors import SandboxForbiddenError
-from redraft.sandbox.jail import kernel
-from redraft.sandbox.process import ProcessJail
-
-refused, allow, commands = json.loads(sys.argv[1])
-steps = [(0x20, 0, 0, 0)]
-for name in refused:
-    steps += [(0x15, 0, 1, kernel.number(name)), (0x06, 0, 0, 0x00050000 | 1)]
-steps.append((0x06, 0, 0, 0x7FFF0000))
-code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
-kernel.prctl(38, 1)
-kernel.syscall("seccomp", 1, 0, struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
-for given in commands:
-    try:
-        outcome = asyncio.run(ProcessJail(allow_unsandboxed=allow)(Command(**given)))
-        print(json.dumps(dataclasses.asdict(outcome)))
-    except SandboxForbiddenError as error:
-        print(json.dumps({"error": str(error)}))
-"""
+# A machine that lacks something: the kernel refuses these system calls to all that the test starts.
 NAMESPACES, LANDLOCK = ["unshare"], ["landlock_create_ruleset"]
 READ = {"python": "result = open('/etc/passwd').read()[:4]"}
 WRITE = {"python": "open('x', 'w')"}
@@ -263,21 +240,17 @@ LESSER_MACHINES = [
 
 
 @cache
-def on_lesser_machine(refused, allow):
+def outcomes_on(refused, allow):
     """Run all the commands that are to run on one such machine: an interpreter for each would take long."""
     rows = [row for row in LESSER_MACHINES if (tuple(row[0]), row[1]) == (refused, allow)]
-    argument = json.dumps([refused, allow, [given for _, _, given, _ in rows]])
-    environment = {**os.environ, "REDRAFT_TEST_SECRET": "treasure"}
-    command = [sys.executable, "-c", LESSER_MACHINE, argument]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=20)
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    outcomes = on_lesser_machine(refused, [given for _, _, given, _ in rows], allow_unsandboxed=allow)
     return {id(row): outcome for row, outcome in zip(rows, outcomes, strict=True)}
 
 
 @pytest.mark.parametrize("row", LESSER_MACHINES, ids=str)
 def test_lesser_machines(row):
     refused, allow, _, expected = row
-    outcome = on_lesser_machine(tuple(refused), allow)[id(row)]
+    outcome = outcomes_on(tuple(refused), allow)[id(row)]
     if isinstance(expected, str):
         assert expected in outcome["error"]
         assert "allow_unsandboxed=True" in outcome["error"]

@@ -2,14 +2,20 @@
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio
+import ctypes
 import os
+import shutil
 import socket
+import tempfile
 import textwrap
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from redraft.core.command import Command
 from redraft.sandbox.process import ProcessJail
+from scripting import USERS, run_as
 
 # One child tries them all, each by itself; what one attack returns is loot, an OSError is a refusal.
 HARNESS = """
@@ -28,7 +34,7 @@ for name, source in inputs["attacks"].items():
     except OSError as error:
         result[name] = errno.errorcode.get(error.errno, str(error))
 """
-REFUSALS = {"EACCES", "EPERM", "ENOSYS", "EROFS", "EXDEV"}
+REFUSALS = {"EACCES", "EPERM", "ENOSYS", "EROFS", "EXDEV", "EISCONN"}
 
 READS = {
     "passwd": "return open('/etc/passwd').read()",
@@ -101,6 +107,13 @@ KERNEL = {
     "unix socket": "s = socket.socket(socket.AF_UNIX)\nreturn s.connect(inputs['unix'])",
     "abstract socket": "s = socket.socket(socket.AF_UNIX)\nreturn s.connect('\\0redraft')",
     "socket pair to the outside": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\nreturn a.connect(inputs['unix'])",
+    "datagram pair": "return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "datagram by path": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\nreturn a.sendto(b'x', inputs['datagrams'])",
+    "descriptor by datagram": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)\nreturn a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, bytes([1, 0, 0, 0]))], 0, inputs['datagrams'])",
+    "raw pair": "return socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)",
+    "sequenced pair": "return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)",
+    "pair of another family": "return call(53, 30, socket.SOCK_STREAM, 0, ctypes.create_string_buffer(8))",
+    "stream pair to another address": "a, b = socket.socketpair()\nreturn a.sendto(b'x', inputs['datagrams'])",
     "netlink": "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "listen": "return socket.create_server(('127.0.0.1', 0))",
     "namespace": "return call(272, 0x10000000)",
@@ -116,6 +129,14 @@ KERNEL = {
     "user": "return os.setuid(0)",
     "another filter": "return call(317, 1, 0, ctypes.create_string_buffer(16))",
     "host name": "return socket.sethostname('x')",
+    "shared memory of the host": "return call(30, inputs['shared_memory'], 0, 0)",
+    "shared memory's list": "return call(31, 0, 14, ctypes.create_string_buffer(256))",
+    "message to the host": "return call(69, inputs['queue'], ctypes.create_string_buffer(b'\\x01' + bytes(15)), 8, 0o4000)",
+    "message from the host": "return call(70, inputs['queue'], ctypes.create_string_buffer(64), 8, 0, 0o4000)",
+    "removal of a message queue": "return call(71, inputs['queue'], 0, 0)",
+    "semaphores": "return call(66, 0, 0, 16, 0)",
+    "watching a folder": "return call(253)",
+    "pages kept in a pipe": "return call(278, os.pipe()[1], ctypes.create_string_buffer(16), 1, 0)",
     "message queue": "return call(240, b'/x', 0o102, 0o600, None)",
     "terminal input": "import fcntl, termios\nreturn fcntl.ioctl(0, termios.TIOCSTI, b'x')",
     "a call of the future": "return call(467, 0, 0, 0, 0)",
@@ -124,22 +145,41 @@ ATTACKS = READS | WRITES | PROCESSES | KERNEL
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """Give the attackers a secret file, an open port and a socket; look afterwards whether all is as it was."""
-    folder = tmp_path_factory.mktemp("world")
+def world():
+    """Give the attackers a secret file, an open port, sockets and shared memory; look afterwards whether all is as it was.
+
+    Everybody may reach them: it is the jail that has to refuse.
+    """
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
     secret = folder / "secret"
     secret.write_text("treasure")
     secret.chmod(0o644)
     before = secret.stat()
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(folder / "unix"))
+    libc = ctypes.CDLL(None)
+    memory, queue = libc.shmget(0, 4096, 0o1666), libc.msgget(0, 0o1666)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+    ):
+        for name, end in (("unix", unix), ("datagrams", datagrams)):
+            end.bind(str(folder / name))
+            (folder / name).chmod(0o777)
         unix.listen()
         yield {
             "secret": str(secret),
             "home": os.path.expanduser("~"),  # noqa: PTH111 (goes as JSON)
             "port": server.getsockname()[1],
             "unix": str(folder / "unix"),
+            "datagrams": str(folder / "datagrams"),
+            "shared_memory": memory,
+            "queue": queue,
         }
+        with pytest.raises(BlockingIOError):
+            datagrams.recv(1, socket.MSG_DONTWAIT)
+    assert libc.msgrcv(queue, ctypes.create_string_buffer(64), 8, 0, 0o4000) == -1
+    assert (libc.shmctl(memory, 0, None), libc.msgctl(queue, 0, None)) == (0, 0)
     after = secret.stat()
     assert secret.read_text() == "treasure"
     assert (after.st_mode, after.st_mtime_ns, after.st_uid) == (
@@ -147,24 +187,36 @@ def world(tmp_path_factory):
         before.st_mtime_ns,
         before.st_uid,
     )
-    assert sorted(path.name for path in folder.iterdir()) == ["secret", "unix"]
+    assert sorted(path.name for path in folder.iterdir()) == ["datagrams", "secret", "unix"]
+    shutil.rmtree(folder)
 
 
 def run(source, **given):
     return asyncio.run(ProcessJail()(Command(python=source, **given)))
 
 
+MACHINES = {"namespaces": (), "no namespaces": ("unshare",)}
+
+
 @pytest.fixture(scope="module")
 def verdicts(world):
     attacks = {name: textwrap.indent(source, "    ") for name, source in ATTACKS.items()}
-    outcome = run(HARNESS, inputs={**world, "attacks": attacks})
-    assert outcome.completed, outcome
-    return outcome.result
+
+    @cache
+    def on(machine, user):
+        command = Command(python=HARNESS, inputs={**world, "attacks": attacks})
+        return run_as(user, command, MACHINES[machine])
+
+    return on
 
 
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_denied(name, verdicts):
-    assert verdicts[name] in REFUSALS | ({"ENOENT"} if name == "disk" else set())
+def test_denied(name, machine, user, verdicts):
+    outcome = verdicts(machine, user)
+    assert outcome.completed, outcome
+    assert outcome.result[name] in REFUSALS | ({"ENOENT"} if name == "disk" else set())
 
 
 def test_environment_is_clean(monkeypatch):
@@ -334,12 +386,13 @@ def test_one_file_is_bounded():
 
 def test_threads_are_bounded():
     source = """
-import threading
-gate = threading.Event()
+import _thread  # threading would wait for a thread that had no memory to say that it has started
+gate = _thread.allocate_lock()
+gate.acquire()
 count = 0
 try:
     for _ in range(5000):
-        threading.Thread(target=gate.wait, daemon=True).start()
+        _thread.start_new_thread(gate.acquire, ())
         count += 1
 except RuntimeError:
     result = count"""

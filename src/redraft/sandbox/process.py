@@ -39,7 +39,8 @@ _START = (
     "del sys.path[0], sys.argv[1:]; main()"
 )
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/etc/localtime")
+# Not /dev/zero: mapped, it is memory that processes share, and that stands in nobody's account.
+_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/etc/localtime")
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
 
 _STOPPED_BY_SIGNAL = {
@@ -60,16 +61,18 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 class ProcessJail:
     """Run commands in jailed child processes: a `CommandRunner`.
 
-    The child has no network, a clean environment, bounded time, memory, output and number of processes; it
-    reads the system's libraries, the interpreter and the command's `readable` paths, and writes to nothing
-    but a scratch folder in memory that vanishes with it. Python source may start no other program. A
-    program (`argv`) may, and whatever it starts ends with it. The walls are Landlock and seccomp, with
-    namespaces around them; where namespaces are refused (many containers), Python source runs without a
-    place to write to, and programs are refused. Names, sizes and times of files elsewhere can be seen, what
-    is in them cannot.
+    The child has no network, no socket but pairs of streams, a clean environment, bounded time, memory,
+    output and number of processes; it reads the system's libraries, the interpreter and the command's
+    `readable` paths, and writes to nothing but `/dev/null` and a scratch folder in memory that vanishes with
+    it. Python source may start no other program. A program (`argv`) may, and whatever it starts ends with
+    it; its processes may share no memory but that of files, so that what they take together can be counted.
+    The walls are Landlock and seccomp, with namespaces around them; where namespaces are refused (many
+    containers), Python source runs without a place to write to, and programs are refused. Names, sizes,
+    times and extended attributes of files elsewhere can be seen, what is in them cannot.
 
     Both forms stand behind the same walls of our own rather than bubblewrap's: it has no filter on system
-    calls and no limits, so most of this would be needed beside it.
+    calls and no limits, does not run without namespaces, and as root leaves `/proc/sys` writable
+    (docs/workflows.md has a table).
 
     With `allow_unsandboxed` a machine that has no jail (macOS, old kernels) runs the code with limits and a
     clean environment only; without, it raises `SandboxForbiddenError`. Raises `ConfigError` for a command

@@ -16,8 +16,9 @@ _UNLIMITED_SECONDS = 10**9
 def shut_in(parent: int, *, becomes: str | None = None, address_space: int = _ADDRESS_SPACE) -> None:
     """Raise the jail's walls around this process, and have the kernel end it with its host.
 
-    The interpreter is the sandbox; these stand behind it, in case it has a hole: no files, no network, no
-    other processes. With `becomes` it may turn into that program.
+    The interpreter is the sandbox; these stand behind it, in case it has a hole: no files but the system's
+    libraries, no network, no socket but pairs of streams, no other processes. With `becomes` it may turn
+    into that program.
     """
     order = {
         "scratch": "/nonexistent",

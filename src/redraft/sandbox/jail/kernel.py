@@ -27,7 +27,10 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     # the network, and memory that outlives or is shared
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242),
-    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "vmsplice": (278, 75),
     "memfd_create": (319, 279), "memfd_secret": (447, 447),
     # namespaces and mounts
     "unshare": (272, 97), "setns": (308, 268), "chroot": (161, 51), "pivot_root": (155, 41),
@@ -38,14 +41,16 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    "fanotify_init": (300, 262), "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262), "inotify_init": (253, None), "inotify_init1": (294, 26),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "lookup_dcookie": (212, 18),
     "personality": (135, 92), "seccomp": (317, 277), "ioperm": (173, None), "iopl": (172, None),
     # the machine itself
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
     "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60),
-    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
+    "quotactl_fd": (443, 443),
+    "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266), "adjtimex": (159, 171),
     "sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116),
     "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),
     "setreuid": (113, 145), "setregid": (114, 143), "setfsuid": (122, 151), "setfsgid": (123, 152),
@@ -57,7 +62,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     # looked at by argument
-    "ioctl": (16, 29), "fcntl": (72, 25), "prctl": (157, 167),
+    "ioctl": (16, 29), "fcntl": (72, 25), "prctl": (157, 167), "socketpair": (53, 199), "mmap": (9, 222),
     # the walls
     "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),

@@ -14,8 +14,8 @@ _X32_CALLS = 0x40000000  # the second table of x86_64, by which a filter on numb
 _FIRST_UNKNOWN = 450  # calls younger than the kernels this was tried on do not exist in here
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCH_AT, _ARGUMENT_AT = 0, 4, (16, 24, 32)  # offsets in struct seccomp_data (lower halves)
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_BITS, _KEEP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_NUMBER_AT, _ARCH_AT, _ARGUMENT_AT = 0, 4, (16, 24, 32, 40)  # offsets in struct seccomp_data (lower halves)
 
 _CLONE_THREAD = 0x00010000
 _CLONE_NAMESPACES = 0x7E020080
@@ -23,10 +23,22 @@ _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _SIGNAL_BY_FILE = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send the signal for us
 _PARENT_DEATH_SIGNAL = 1
+_UNIX, _STREAM, _SOCKET_TYPES = 1, 1, 0xF  # AF_UNIX, SOCK_STREAM, and the bits that are not flags
 _MODE_FILTER, _ALL_THREADS = 1, 1
 
 _WALLS = {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"}
-_BY_ARGUMENT = {"clone", "clone3", "kill", "tgkill", "prlimit64", "ioctl", "fcntl", "prctl"}
+_BY_ARGUMENT = {
+    "clone",
+    "clone3",
+    "kill",
+    "tgkill",
+    "prlimit64",
+    "ioctl",
+    "fcntl",
+    "prctl",
+    "socketpair",
+    "mmap",
+}
 _OTHER_PROGRAMS = {
     *("execve", "execveat", "fork", "vfork", "kill", "tkill", "tgkill"),
     *("rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal"),
@@ -44,10 +56,10 @@ Instruction = tuple[int, int, int, int]
 def install(*, programs: bool, metadata: bool, becomes: bool = False) -> None:
     """Install the filter for this process and all that come of it; raises `OSError` where that can't be.
 
-    With `programs` it may start programs and signal them (they live in a namespace of their own); without,
-    it stays alone, and with `becomes` it may turn into another program all the same. With `metadata` modes
-    and times of files may be changed: only where all but the scratch is mounted read-only, since Landlock
-    does not watch these calls.
+    With `programs` it may start programs and signal them (they live in a namespace of their own);
+    without, it stays alone, and with `becomes` it may turn into
+    another program all the same. With `metadata` modes and times of files may be changed: only where all but
+    the scratch is mounted read-only, since Landlock does not watch these calls.
     """
     code = b"".join(
         struct.pack("<HBBI", *step) for step in _filter(programs=programs, metadata=metadata, becomes=becomes)
@@ -81,6 +93,7 @@ def _filter(*, programs: bool, metadata: bool, becomes: bool) -> list[Instructio
     steps += _when("ioctl", _unless_argument(1, (*_TERMINAL_INPUT, *_SIGNAL_OWNERS)))
     steps += _when("fcntl", _unless_argument(1, _SIGNAL_BY_FILE))
     steps += _when("prctl", _unless_argument(0, (_PARENT_DEATH_SIGNAL,)))
+    steps += _when("socketpair", _stream_pair())
     allowed = _WALLS | _BY_ARGUMENT
     if programs:
         allowed |= _OTHER_PROGRAMS
@@ -107,6 +120,19 @@ def _clone(*, programs: bool) -> list[Instruction]:
     if programs:
         return [_argument(0), (_IF_BITS, 0, 1, _CLONE_NAMESPACES), refuse, allow]
     return [_argument(0), (_IF_BITS, 0, 1, _CLONE_THREAD), allow, refuse]
+
+
+def _stream_pair() -> list[Instruction]:
+    """Allow a pair of streams, which is connected for good.
+
+    Any other socket could send to the path of a socket outside, descriptors included, and Landlock does not
+    watch that.
+    """
+    return [
+        *(_argument(0), (_IF_EQUAL, 0, 4, _UNIX)),
+        *(_argument(1), (_KEEP_BITS, 0, 0, _SOCKET_TYPES), (_IF_EQUAL, 0, 1, _STREAM)),
+        *(_answer(_ALLOW), _answer(_ERRNO | EPERM)),
+    ]
 
 
 def _unless_argument(index: int, refused: tuple[int, ...]) -> list[Instruction]:
