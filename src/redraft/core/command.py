@@ -16,8 +16,8 @@ class Command:
 
     `files` maps relative names to texts that lie in the working folder. `python` is run by this interpreter
     with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back as JSON.
-    `timeout` is wall time in seconds, `memory` bytes of address space, `output_limit` bytes kept of each of
-    stdout and stderr.
+    `timeout` is wall time in seconds, `memory` bytes of address space of each process, and of what all of
+    them hold together beside the scratch folder, `output_limit` bytes kept of each of stdout and stderr.
     """
 
     argv: tuple[str, ...] = ()

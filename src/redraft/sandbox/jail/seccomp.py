@@ -23,6 +23,7 @@ _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _SIGNAL_BY_FILE = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send the signal for us
 _PARENT_DEATH_SIGNAL = 1
+_SHARED, _NOT_OF_A_FILE, _OF_HUGE_PAGES = 0x01, 0x20, 0x40000  # MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB
 _UNIX, _STREAM, _SOCKET_TYPES = 1, 1, 0xF  # AF_UNIX, SOCK_STREAM, and the bits that are not flags
 _MODE_FILTER, _ALL_THREADS = 1, 1
 
@@ -56,8 +57,8 @@ Instruction = tuple[int, int, int, int]
 def install(*, programs: bool, metadata: bool, becomes: bool = False) -> None:
     """Install the filter for this process and all that come of it; raises `OSError` where that can't be.
 
-    With `programs` it may start programs and signal them (they live in a namespace of their own);
-    without, it stays alone, and with `becomes` it may turn into
+    With `programs` it may start programs and signal them (they live in a namespace of their own), and shares
+    no memory with them but that of files; without, it stays alone, and with `becomes` it may turn into
     another program all the same. With `metadata` modes and times of files may be changed: only where all but
     the scratch is mounted read-only, since Landlock does not watch these calls.
     """
@@ -96,6 +97,7 @@ def _filter(*, programs: bool, metadata: bool, becomes: bool) -> list[Instructio
     steps += _when("socketpair", _stream_pair())
     allowed = _WALLS | _BY_ARGUMENT
     if programs:
+        steps += _when("mmap", _counted_memory())
         allowed |= _OTHER_PROGRAMS
     else:
         for name in ("kill", "tgkill"):  # abort() and signal.raise_signal() are fair
@@ -132,6 +134,18 @@ def _stream_pair() -> list[Instruction]:
         *(_argument(0), (_IF_EQUAL, 0, 4, _UNIX)),
         *(_argument(1), (_KEEP_BITS, 0, 0, _SOCKET_TYPES), (_IF_EQUAL, 0, 1, _STREAM)),
         *(_answer(_ALLOW), _answer(_ERRNO | EPERM)),
+    ]
+
+
+def _counted_memory() -> list[Instruction]:
+    """Refuse memory that stands in no process's account: shared between processes, or of huge pages.
+
+    Memory of a file may be shared: what can be written to is in the scratch folder, which is bounded.
+    """
+    allow, refuse = _answer(_ALLOW), _answer(_ERRNO | EPERM)
+    return [
+        *(_argument(3), (_IF_BITS, 0, 1, _OF_HUGE_PAGES), refuse),
+        *((_IF_BITS, 0, 2, _NOT_OF_A_FILE), (_IF_BITS, 0, 1, _SHARED), refuse, allow),
     ]
 
 
