@@ -2,6 +2,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import wraps
 
 import pytest
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from redraft import (
     Draft,
     ModelError,
     OutputError,
+    QualityCriterion,
     ReflectionCallbacks,
     ReflectionDecision,
     ReflectionPattern,
@@ -24,11 +26,14 @@ from redraft import (
     reflect,
 )
 from redraft.core.errors import ChangedRunError
+from redraft.core.steps import direct, inner_step, observed, retried
 from redraft.loop.agent import Agent
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
+from redraft.loop.runs import Runs
 from redraft.stores.memory import MemoryStore
 
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 PLAIN = ReflectionPattern(max_iterations=2, retry=Retry(attempts=3, first_wait=0))
 
 
@@ -63,9 +68,9 @@ class Work:
         return Draft(f"draft {int(output[-1]) + 1}", TokenUsage(7, 3, requests=1, cost_usd=0.02))
 
     def run(self, store, pattern=PLAIN, run_id="a run", **others):
-        step = Journalled(store, run_id)
         verbs = {"generate": self.generate, "evaluate": self.evaluate, "revise": self.revise}
-        return reflect("Say it.", pattern=pattern, step=step, **{**verbs, **others})
+        others = {"step": Journalled(store, run_id), **verbs, **others}
+        return reflect("Say it.", pattern=pattern, **others)
 
 
 def told(result):
@@ -456,3 +461,151 @@ def test_a_store_that_can_not_be_read_stops_a_resume_before_anything_is_called()
 def test_a_run_without_a_journal_tells_its_own_time():
     result = asyncio.run(reflect("T", generate=lambda p: "x", evaluate=lambda o: True))
     assert abs((datetime.now(UTC) - result.history.versions[0].timestamp).total_seconds()) < 5
+
+
+# --- steps around a journal --------------------------------------------------------------------------------
+
+
+def traced(inner, seen):
+    """A step as a function around another."""
+
+    @wraps(inner)
+    async def step(name, returns, fn, *args, **kwargs):
+        seen.append(name)
+        return await inner(name, returns, fn, *args, **kwargs)
+
+    return step
+
+
+class Traced:
+    """A step as an object around another."""
+
+    def __init__(self, inner, seen):
+        self.__wrapped__, self.seen = inner, seen
+
+    async def __call__(self, name, returns, fn, *args, **kwargs):
+        self.seen.append(name)
+        return await self.__wrapped__(name, returns, fn, *args, **kwargs)
+
+
+class Offering:
+    """A step that names its journal."""
+
+    def __init__(self, inner, seen):
+        self.inner, self.seen, self.journal = inner, seen, inner.journal
+
+    async def __call__(self, name, returns, fn, *args, **kwargs):
+        self.seen.append(name)
+        return await self.inner(name, returns, fn, *args, **kwargs)
+
+
+def give_up(name, error, wait):
+    return None
+
+
+AROUND = [
+    traced,
+    Traced,
+    Offering,
+    lambda inner, seen: Traced(traced(inner, seen), []),
+    lambda inner, seen: traced(Traced(inner, seen), []),
+    lambda inner, seen: traced(Offering(inner, seen), []),
+    lambda inner, seen: observed(retried(traced(inner, seen), Retry(), give_up), print, "x"),
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_step_around_a_journal_loses_nothing_of_the_run(around):
+    async def main():
+        store, seen, calls = MemoryStore(), [], []
+
+        def reply(request):
+            calls.append(request)
+            return "coffee" if len(calls) == 1 else "tea"
+
+        def run():
+            agent = Agent(ScriptedModel(reply), pattern=ReflectionPattern(quality_criteria=[TEA]))
+            return agent.run("Write.", step=around(Journalled(store, "x"), seen))
+
+        first = await run()
+        assert first.run_id == "x"
+        assert seen == ["generate", "evaluate", "revise", "evaluate"]
+        kept = await Runs(store).get("x")
+        assert (kept.status, kept.revisions) == ("finished", 1)
+        assert told(await run()) == told(first)
+        assert len(calls) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_killed_run_goes_on_through_a_step_around_its_journal(around):
+    async def main():
+        store = MemoryStore()
+        with pytest.raises(Killed):
+            await Work(dies_at=4).run(store, step=around(Journalled(store, "a run"), []))
+        work = Work()
+        resumed = await work.run(store, step=around(Journalled(store, "a run"), []))
+        assert work.calls == ["evaluate draft 2", "revise", "evaluate draft 3"]
+        assert resumed.history.versions[0].timestamp < resumed.history.versions[2].timestamp
+        assert told(await work.run(store)) == told(resumed)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_run_inside_a_step_is_found_through_a_step_around_that(around):
+    async def main():
+        store = MemoryStore()
+        agent = Agent(ScriptedModel(lambda _: "tea"), pattern=ReflectionPattern(quality_criteria=[TEA]))
+        ids = []
+
+        async def generate(prompt):
+            inner_step.set(around(inner_step.get(), []))
+            ids.append((await agent.run("Write.")).run_id)
+            return "x"
+
+        step = around(Journalled(store, "outer"), [])
+        await reflect("T", generate=generate, evaluate=lambda o: True, step=step)
+        assert ids[0].startswith("outer.")
+        assert (await Runs(store).get(ids[0])).parent == "outer"
+
+    asyncio.run(main())
+
+
+def test_a_journal_that_a_step_hides_is_refused_before_anything_is_called():
+    def hiding(inner):
+        async def step(name, returns, fn, *args, **kwargs):
+            return await inner(name, returns, fn, *args, **kwargs)
+
+        return step
+
+    async def main():
+        store, work = MemoryStore(), Work()
+        with pytest.raises(ConfigError, match=r"'x' .* functools.wraps"):
+            await work.run(store, step=hiding(Journalled(store, "x")))
+        assert work.calls == []
+        assert await store.find(STEP) == []
+
+        # A journal of the program's own, inside one of its functions, is its own affair.
+        async def generate(prompt):
+            return await Journalled(store, "own")("look up", str, work.generate, prompt)
+
+        result = await work.run(store, step=hiding(direct), generate=generate)
+        assert len(result.history.versions) == 3
+
+    asyncio.run(main())
+
+
+def test_a_run_that_can_not_be_kept_goes_on_through_the_step_around_its_journal(caplog):
+    async def main():
+        store, work, seen = Failing(), Work(), []
+        store.failing = True
+        step = traced(Journalled(store, "x", resumes=False), seen)
+        result = await work.run(store, step=step)
+        assert "the disk is full" in result.diagnostics["not_kept"]
+        assert seen == ["generate", "evaluate", "revise", "evaluate", "revise", "evaluate"]
+        assert caplog.text.count("the disk is full") == 1
+        assert result.execution_time > 0
+
+    asyncio.run(main())

@@ -87,6 +87,10 @@ class Step(Protocol):
 
     Retrying, observing, recording and replaying are steps that wrap steps. A step is at-least-once; its
     result is JSON by `returns`.
+
+    A step that wraps another passes on all that it is called with, and says what it wraps, so that a journal
+    inside is found: a function is decorated with `functools.wraps(inner)`, an object has the attribute
+    `__wrapped__`. Nothing asks for the class of a step.
     """
 
     async def __call__(

@@ -6,6 +6,7 @@ import asyncio
 import random
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from time import perf_counter
 from types import NoneType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -31,6 +32,20 @@ async def direct(
     return await fn(*args, **kwargs)
 
 
+def offered(step: Step, protocol: type[R]) -> R | None:
+    """Return what a step offers of a runtime-checkable protocol, or a step that it wraps; None for nothing.
+
+    A step offers itself and what it names as its `journal`; what it wraps is its `__wrapped__`.
+    """
+    wrapping: object = step
+    while wrapping is not None:
+        for offer in (wrapping, getattr(wrapping, "journal", None)):
+            if isinstance(offer, protocol):
+                return offer
+        wrapping = getattr(wrapping, "__wrapped__", None)
+    return None
+
+
 inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
 """The step for effects inside the effect under way: each model call and each tool call of a journalled step.
 
@@ -44,6 +59,7 @@ def observed(
 ) -> Step:
     """Tell `emit` when each step starts, finishes or fails, and how many seconds of `clock` it took."""
 
+    @wraps(step)
     async def observe(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
@@ -106,6 +122,7 @@ def retried(
     the seconds to wait, or None to give up all the same.
     """
 
+    @wraps(step)
     async def try_again(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:

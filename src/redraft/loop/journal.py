@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.failures import failure_from_json, failure_to_json
 from redraft.core.made import maker
-from redraft.core.steps import inner_step
+from redraft.core.protocols import TimedStep
+from redraft.core.steps import inner_step, offered
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
+
+    from redraft.core.protocols import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +33,73 @@ VOID = "void"
 LONGEST_ID = 200
 
 _record = maker(Record)
+
+
+@runtime_checkable
+class Journal(TimedStep, Protocol):
+    """A step that keeps a run in a store: what it needs of the journal, wherever in the step that is."""
+
+    store: Store
+    parent: str
+    resumes: bool
+    trouble: str
+
+    def begin(self) -> Journal:
+        """Begin the run that this journal is for."""
+        ...
+
+    def close(self) -> None:
+        """Record nothing from here on."""
+        ...
+
+    async def reopen(self) -> None:
+        """Make way for another try where the run ended in an error."""
+        ...
+
+    async def forget_all_but(self, kept: Collection[int]) -> None:
+        """Delete the records of the steps that made and judged other versions than these (1-based)."""
+        ...
+
+
+@runtime_checkable
+class InnerStep(Protocol):
+    """The step for effects within a step of a journal: where in it they are."""
+
+    outer: Journal
+    place: str
+
+    def number(self, name: str) -> str:
+        """Return a name that nothing else within this step has."""
+        ...
+
+
+_is_hidden: ContextVar[bool] = ContextVar("is_hidden", default=False)
+"""Whether a step is being called that offers no journal, so that its run is not kept."""
+
+
+def journal_in(step: Step) -> Journal | None:
+    """Return the journal that a step is, or has inside; None where it has none."""
+    return offered(step, Journal)
+
+
+def not_hiding(step: Step) -> Step:
+    """Refuse with `ConfigError` a journal inside a step that offers none, before anything is carried out."""
+
+    async def call(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        outside = _is_hidden.set(True)
+        try:
+            return await step(name, returns, partial(_carried_out, fn), *args, **kwargs)
+        finally:
+            _is_hidden.reset(outside)
+
+    return call
+
+
+async def _carried_out(fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    _is_hidden.set(False)  # what the program does inside its own functions is its own affair
+    return await fn(*args, **kwargs)
 
 
 class Journalled:
@@ -58,9 +130,10 @@ class Journalled:
         self.store = store
         self.resumes = resumes
         self.trouble = ""
-        inside = inner_step.get()
-        self.parent = inside.journal.run_id if isinstance(inside, Inside) else ""
+        inside = offered(inner_step.get(), InnerStep)
+        self.parent = "" if inside is None else inside.outer.run_id
         self._begun = False
+        self._closed = False
         self._refused: ChangedRunError | None = None
         self._records: dict[str, Record] | None = None if resumes else {}
         self._unwritten: dict[str, Record] = {}
@@ -71,6 +144,11 @@ class Journalled:
         self._elapsed = 0.0
         self._at = ""
 
+    @property
+    def journal(self) -> Journalled:
+        """Itself; a step around this one offers it under the same name."""
+        return self
+
     def begin(self) -> Journalled:
         """Begin the run that this journal is for; raises `ConfigError` for a second one."""
         if self._begun:
@@ -80,12 +158,24 @@ class Journalled:
         self._begun = True
         return self
 
+    def close(self) -> None:
+        """Record nothing from here on: every effect is carried out as it is."""
+        self._closed = True
+
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Return what this step came to before, or carry it out and record it."""
         if self._refused is not None:
             raise self._refused
+        if self._closed:
+            return await fn(*args, **kwargs)
+        if not self._begun and _is_hidden.get():
+            raise ConfigError(
+                f"The step of this run hides the journal {self.run_id!r} that it wraps, so the run would not "
+                "be kept. Decorate a wrapping function with functools.wraps(inner); let a wrapping object "
+                "have the attribute __wrapped__ = inner."
+            )
         self._position += 1
         place = f"{self._position:05d}"
         record = await self._recorded(place) if self.resumes else None
@@ -123,7 +213,7 @@ class Journalled:
 
     def elapsed(self) -> float:
         """Return the seconds that the run has been at work, in all processes that worked on it."""
-        return self._working_time() if self._under_way else self._elapsed
+        return self._working_time() if self._under_way or self._closed else self._elapsed
 
     def at(self) -> datetime:
         """Return the time of day in UTC: now inside a step, else when the last one ended."""
@@ -259,18 +349,23 @@ def _check_id(run_id: str) -> None:
 class Inside:
     """Carry out the steps within one step; they go by their names, those of one name by their number."""
 
-    __slots__ = ("_numbers", "journal", "place")
+    __slots__ = ("_numbers", "outer", "place")
 
-    def __init__(self, journal: Journalled, place: str) -> None:
-        self.journal = journal
+    def __init__(self, outer: Journalled, place: str) -> None:
+        self.outer = outer
         self.place = place
         self._numbers: dict[str, int] = {}
+
+    @property
+    def journal(self) -> Inside:
+        """Itself; a step around this one offers it under the same name."""
+        return self
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Return what this step came to before, or carry it out and record it."""
-        return await self.journal.within(
+        return await self.outer.within(
             f"{self.place}/{self.number(name)}", name, returns, fn, *args, **kwargs
         )
 

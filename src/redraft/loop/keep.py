@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.core.steps import direct, inner_step
+from redraft.core.steps import direct, inner_step, offered
 from redraft.core.texts import short_repr
 from redraft.evaluate.panel import Panel
-from redraft.loop.journal import Inside, Journalled
+from redraft.loop.journal import InnerStep, Journal, Journalled, journal_in, not_hiding
 from redraft.loop.record import RUN, Origin, Process, RunRecord, options_of
 from redraft.loop.run import last_result, run_loop
 from redraft.loop.tell import emitter
@@ -42,9 +42,9 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
     A run inside a step of a kept run has an id that follows from the other's, so that it is found again when
     that one is resumed. Raises `ConfigError` for an id without a store, and for what is none.
     """
-    inside = inner_step.get()
+    inside = offered(inner_step.get(), InnerStep)
     if isinstance(keep, bool):
-        store = None if not keep else inside.journal.store if isinstance(inside, Inside) else project_store()
+        store = None if not keep else project_store() if inside is None else inside.outer.store
     elif isinstance(keep, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         store = keep
     else:
@@ -54,9 +54,9 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
             why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"
             raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: {why}.")
         return direct
-    if run_id is None and isinstance(inside, Inside):
+    if run_id is None and inside is not None:
         place = f"{inside.place}/{inside.number('run ' + task.description)}"
-        return Journalled(store, f"{inside.journal.run_id}.{sha256(place.encode()).hexdigest()[:8]}")
+        return Journalled(store, f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}")
     if run_id is None:
         return Journalled(store, new_run_id(), resumes=False)
     return Journalled(store, run_id)
@@ -65,16 +65,16 @@ def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
 async def run_kept(
     task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None, origin: Origin
 ) -> ReflectionResult:
-    """Run the loop as `run_loop` does; where the step is a journal, keep the run, or take it up again.
+    """Run the loop as `run_loop` does; with a journal in the step, keep the run, or take it up again.
 
     A run that has finished gives its result again, without a call. One that was interrupted goes on after
     its last finished step, one that ended in an error tries the failed step again. Raises `ChangedRunError`
     for an id under which another task was run, or one from another draft, and `StoreError` where an id was
     given and nothing can be read; a new run that can't be kept runs all the same, with a warning.
     """
-    if not isinstance(step, Journalled):
-        return await run_loop(task, parts, pattern, step, draft)
-    journal = step.begin()
+    if (journal := journal_in(step)) is None:
+        return await run_loop(task, parts, pattern, step if step is direct else not_hiding(step), draft)
+    journal.begin()
     criteria = parts.evaluate.criteria if isinstance(parts.evaluate, Panel) else ()
     record = RunRecord(
         journal.run_id,
@@ -111,21 +111,23 @@ async def run_kept(
         if journal.resumes:
             raise
         logger.warning("The run is not kept: %s", error)
-        return _noted(await run_loop(task, parts, pattern, direct, draft), f"The run is not kept: {error}")
-    return await _followed(record, journal, task, parts, pattern, draft)
+        journal.close()
+        return _noted(await run_loop(task, parts, pattern, step, draft), f"The run is not kept: {error}")
+    return await _followed(record, journal, task, parts, pattern, step, draft)
 
 
 async def _followed(
     record: RunRecord,
-    journal: Journalled,
+    journal: Journal,
     task: Task,
     parts: Parts,
     pattern: ReflectionPattern,
+    step: Step,
     draft: Draft | None,
 ) -> ReflectionResult:
     """Run the loop and write down how it ended, however it did."""
     try:
-        result = await run_loop(task, parts, pattern, journal, draft)
+        result = await run_loop(task, parts, pattern, step, draft)
     except BaseException as error:
         made = last_result.get()
         if made is not None and made.run_id == journal.run_id:
@@ -146,7 +148,7 @@ async def _followed(
     return result
 
 
-async def _ended(record: RunRecord, journal: Journalled) -> str:
+async def _ended(record: RunRecord, journal: Journal) -> str:
     try:
         await journal.store.put(_stored(record))
     except StoreError as error:

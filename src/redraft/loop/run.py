@@ -18,7 +18,7 @@ from redraft.core.ids import passing_id
 from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
-from redraft.core.steps import direct, observed
+from redraft.core.steps import direct, observed, offered
 from redraft.core.task import prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
@@ -90,7 +90,7 @@ class _Run:
         self.task = task
         self.parts = parts
         self.pattern = pattern
-        self.clock = timed = step if step is not direct and isinstance(step, TimedStep) else None
+        self.clock = timed = None if step is direct else offered(step, TimedStep)
         self.run_id = timed.run_id if timed else passing_id()
         self.versions: tuple[ReflectionVersion, ...] = ()
         self.base: ReflectionVersion | None = None

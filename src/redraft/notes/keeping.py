@@ -10,7 +10,7 @@ from redraft.core.codec import from_record, to_record
 from redraft.core.errors import StoreError
 from redraft.core.steps import direct
 from redraft.core.task import Task as Asked
-from redraft.loop.journal import Journalled
+from redraft.loop.journal import Journalled, journal_in
 from redraft.loop.keep import kept_step, new_run_id
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
@@ -88,7 +88,7 @@ def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:
 
     Raises `ConfigError` for an id that can't be one, or without a store.
     """
-    step = kept_step(keep, run_id, Asked(f"the ensemble {name}"))
-    if isinstance(step, Journalled):
-        return Keeping(step.run_id, step.store, step.resumes)
-    return Keeping(new_run_id())
+    journal = journal_in(kept_step(keep, run_id, Asked(f"the ensemble {name}")))
+    if journal is None:
+        return Keeping(new_run_id())
+    return Keeping(journal.run_id, journal.store, journal.resumes)

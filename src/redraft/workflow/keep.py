@@ -13,7 +13,7 @@ from redraft.core.errors import ChangedRunError, StoreError
 from redraft.core.steps import direct
 from redraft.core.task import Task
 from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.loop.journal import Journalled
+from redraft.loop.journal import Journal, journal_in
 from redraft.loop.keep import kept_step
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -65,9 +65,9 @@ async def keep_workflow(
     given.
     """
     step = kept_step(keep, run_id, Task(f"{name} {to_json(given)}"))
-    if not isinstance(step, Journalled):
+    if (journal := journal_in(step)) is None:
         return await carry_out(step)
-    journal = step.begin()
+    journal.begin()
     record = WorkflowRecord(journal.run_id, name, file, given, datetime.now(UTC))
     try:
         stored, is_new = await journal.store.put_if_absent(_stored(record))
@@ -91,7 +91,7 @@ async def keep_workflow(
         logger.warning("The workflow is not kept: %s", error)
         return await carry_out(direct)
     try:
-        result = await carry_out(journal)
+        result = await carry_out(step)
     except BaseException as error:
         record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
         record.error = f"{type(error).__name__}: {error}"
@@ -103,7 +103,7 @@ async def keep_workflow(
     return result
 
 
-async def _ended(record: WorkflowRecord, journal: Journalled) -> None:
+async def _ended(record: WorkflowRecord, journal: Journal) -> None:
     record.finished_at = datetime.now(UTC)
     try:
         await journal.store.put(_stored(record))

@@ -18,9 +18,9 @@ from redraft.core.errors import (
     StoreError,
 )
 from redraft.core.failures import said_of
-from redraft.core.protocols import Step
+from redraft.core.protocols import Step, TimedStep
+from redraft.core.steps import offered
 from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.loop.journal import Journalled
 from redraft.redact.log import logger
 from redraft.text.condition import braced
 from redraft.text.templates import TemplateError
@@ -74,7 +74,8 @@ class Running:
         at = 0
         while at < len(self.spec.nodes):
             at = await self._visit(at)
-        seconds = self.step.elapsed() if isinstance(self.step, Journalled) else monotonic() - started
+        timed = offered(self.step, TimedStep)
+        seconds = monotonic() - started if timed is None else timed.elapsed()
         return WorkflowResult(self.state, self.run_id, tuple(self.visited), self.usage, seconds)
 
     async def _visit(self, at: int) -> int:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import WorkflowError
+from redraft.core.protocols import TimedStep
+from redraft.core.steps import offered
 from redraft.core.sync import run_sync
-from redraft.loop.journal import Journalled
 from redraft.loop.tell import emitter
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.bench import Bench
@@ -122,7 +123,8 @@ class Workflow:
         env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
 
         async def carry_out(step: Step) -> WorkflowResult:
-            run = step.run_id if isinstance(step, Journalled) else ""
+            timed = offered(step, TimedStep)
+            run = "" if timed is None else timed.run_id
             return await Running(
                 self.spec,
                 self.source,
