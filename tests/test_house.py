@@ -30,3 +30,19 @@ def test_the_package_has_the_floors_that_the_linter_holds():
     named = {part.strip() for layer in layers for part in layer.split("|")}
     folders = {path.name for path in (ROOT / "src" / "redraft").iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders <= named
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_nothing_asks_for_the_class_of_a_step(path):
+    """A step of a user's own may stand around it: what is inside is asked for with `offered`."""
+    asked = [
+        ast.unparse(call)
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "isinstance"
+        if {"Journalled", "CycleJournal", "Inside", "TimedStep"} & set(_names(call.args[1]))
+    ]
+    assert asked == []
+
+
+def _names(node):
+    return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
