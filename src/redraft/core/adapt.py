@@ -144,6 +144,8 @@ def evaluation_of(
             raise _out_of_range(score)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
+        if isinstance(value.overall_score, str):  # of an object the score is read, of this one it is kept
+            raise OutputError(f"the score is {value.overall_score!r}; expected a number in 0..1")
         if value.overall_score is not None:
             _score_of(value.overall_score, None)
         if value.satisfactory and value.unjudged:  # an unknown never wins
