@@ -16,9 +16,11 @@ Check = tuple[bool, str]
 
 
 def writing(name: str, prompt: str, **checks: Callable[[str], Check]) -> BenchTask:
-    """Ask for a text; each check looks at the whole reply."""
+    """Ask for a text; each check looks at the whole reply, a Markdown fence included."""
     criteria = tuple(
-        QualityCriterion(key, threshold=1.0, evaluator="function", evaluator_config={"function": check})
+        QualityCriterion(
+            key, threshold=1.0, evaluator="function", evaluator_config={"function": check, "raw": True}
+        )
         for key, check in checks.items()
     )
     return BenchTask(f"text-{name}", prompt, criteria)

@@ -159,6 +159,8 @@ def test_basic_reflection_for_code_generation():
 
 def test_reflection_with_a_custom_validator():
     names, _ = asyncio.run(run(VALIDATOR, answering()))
+    chatty = Agent(answering(0.9, draft="```python\ndef f(): ...\n```"), pattern=names["pattern"])
+    assert asyncio.run(chatty.run("Write f")).final_evaluation.criteria_scores["syntax"] == 1.0
     model = answering(0.9, 0.9, draft="def f(:")
     agent = Agent(model, pattern=names["pattern"])
     result = asyncio.run(agent.run("Write f"))

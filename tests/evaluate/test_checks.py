@@ -41,6 +41,35 @@ def test_a_pattern_decides(config, output, score):
     assert all(issue.criterion == "it" for issue in evaluation.issues)
 
 
+FENCED = "\n```python\nx = 1\ny = 2\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "seen"), [({}, "x = 1\ny = 2"), ({"raw": False}, "x = 1\ny = 2"), ({"raw": True}, FENCED)]
+)
+def test_checks_see_an_answer_without_its_fence(raw, seen):
+    given = []
+    check = function(criterion("function", function=lambda output: not given.append(output), **raw))
+    assert evaluate(check, FENCED).satisfactory
+    assert given == [seen]
+    starts = evaluate(regex(criterion("regex", pattern=r"\Ax", **raw)), FENCED)
+    assert starts.satisfactory is (seen != FENCED)
+
+
+def test_lines_are_those_of_the_output_with_its_fence():
+    found = evaluate(regex(criterion("regex", pattern="y", must_match=False)), FENCED)
+    assert [issue.line for issue in found.issues] == [4]
+    judged = ReflectionEvaluation(0.1, issues=(Issue("a", line=1), Issue("b")))
+    found = evaluate(function(criterion("function", function=lambda _: judged)), FENCED)
+    assert [(issue.line, issue.criterion) for issue in found.issues] == [(3, "it"), (None, "it")]
+
+
+def test_raw_is_yes_or_no():
+    for make, config in ((regex, {"pattern": "x"}), (function, {"function": is_blue})):
+        with pytest.raises(ConfigError, match="raw must be true or false, got 'no'"):
+            make(criterion(make.__name__, raw="no", **config))
+
+
 @pytest.mark.parametrize(
     ("config", "output", "message", "line"),
     [

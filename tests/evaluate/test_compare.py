@@ -151,6 +151,7 @@ def test_a_provider_that_fails_raises_with_what_both_calls_used():
     [
         ("a b c d", 1.0, None),
         ("a b c x", 0.75, None),
+        ("```\na b c d\n```", 1.0, None),
         ("a x y z", 0.25, "25% like the reference word for word, needs 70%"),
     ],
 )

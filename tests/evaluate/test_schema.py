@@ -37,6 +37,7 @@ PERSON = {
         (Person, {"name": "Ada", "age": 36}, []),
         (Person, Other(name=1), [('1 is not of type "string"', "/name")]),
         (True, [1, "x"], []),
+        (PERSON, '```\n{"name": "Ada"}\n```', []),
         (False, 1, [("False schema does not allow 1", None)]),
         (PERSON, {}, [('"name" is a required property', None)]),
         (
@@ -129,3 +130,14 @@ def test_the_schema_is_compiled_once(monkeypatch):
     check = schema(criterion("schema", schema=PERSON))
     monkeypatch.delattr(jsonschema_rs, "validator_for")
     assert evaluate(check, {"name": "Ada"}).overall_score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("output", "score"), [('```json\n{"name": "Ada"}\n```', 0.0), ('{"name": "Ada"}', 1.0)]
+)
+def test_json_in_a_fence_may_be_refused(output, score):
+    evaluation = evaluate(schema(criterion("schema", schema=PERSON, raw=True)), output)
+    assert evaluation.overall_score == score
+    assert [issue.message for issue in evaluation.issues] == (
+        [] if score else ["The JSON stands in a Markdown fence; expected nothing but JSON."]
+    )

@@ -1,6 +1,6 @@
 import pytest
 
-from redraft.text.code import python_block, python_of
+from redraft.text.code import python_block, python_of, unfenced
 
 F = "```"
 
@@ -34,3 +34,26 @@ F = "```"
 def test_python_block(text, code, line):
     assert python_block(text) == (text if code is None else code, line)
     assert python_of(text) == (text if code is None else code)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "line"),
+    [
+        (f"{F}\nBlue.\n{F}", "Blue.", 2),
+        (f"\n\n{F}text\nBlue.\n\nSky.\n{F}\n", "Blue.\n\nSky.", 4),
+        (f"{F}js title=a\r\nx\r\n{F}\r\n", "x", 2),
+        (f"~~~\n{F}\nx\n{F}\n~~~", f"{F}\nx\n{F}", 2),
+        (f"{F}{F}md\n{F}\nx\n{F}\n{F}{F}", f"{F}\nx\n{F}", 2),
+        (f"{F}\n{F}", "", 2),
+        ("Blue.", None, 1),
+        (f"Here:\n{F}\nBlue.\n{F}", None, 1),
+        (f"{F}\nBlue.\n{F}\nDone.", None, 1),
+        (f"{F}\na\n{F}\n{F}\nb\n{F}", None, 1),
+        (f"{F}\nBlue.", None, 1),  # cut off
+        (f"{F}Blue.{F}", None, 1),
+        (F, None, 1),
+        ("", None, 1),
+    ],
+)
+def test_a_text_that_is_one_fenced_block_loses_its_fence(text, answer, line):
+    assert unfenced(text) == (text if answer is None else answer, line)

@@ -12,7 +12,7 @@ from redraft.core.check import is_number
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.texts import as_text
-from redraft.evaluate.config import check_keys, required, wrong
+from redraft.evaluate.config import answer_in, check_keys, required, wrong
 from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.text.regex import compile_pattern
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from redraft.core.criterion import QualityCriterion
     from redraft.core.protocols import Evaluator
     from redraft.core.version import Output
-    from redraft.text.regex import Span
 
 MAX_COUNT = 100_000
 
@@ -32,10 +31,12 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     r"""Check an output's text against a pattern: 1.0 when it is as wanted, else 0.0.
 
     Configuration: `pattern`; `flags`, letters out of `imsx`; `must_match`, False to forbid the pattern; or
-    `min_matches` and `max_matches` to bound how often it is found. A match that takes too long leaves the
+    `min_matches` and `max_matches` to bound how often it is found; `raw`, True to see the fence of an output
+    that is one fenced block, too. A match that takes too long leaves the
     criterion unknown. Raises `ConfigError` for anything that is not valid.
     """
-    check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches")
+    check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches", "raw")
+    answer = answer_in(criterion)
     source, flags = required(criterion, "pattern"), criterion.evaluator_config.get("flags", "")
     try:
         pattern = compile_pattern(source, flags)
@@ -47,7 +48,8 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     shown = repr(source).replace("\\\\", "\\")  # as it was written, on one line
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-        text = as_text(output)
+        given, first_line = answer(output)
+        text = as_text(given)
         try:
             if pattern.is_quick_on(text):
                 spans = pattern.spans(text, limit)
@@ -59,7 +61,7 @@ def regex(criterion: QualityCriterion) -> Evaluator:
             what = f"more than {most} matches of" if most else "forbidden:"
             start, end = spans[most]
             message = f"Found {what} {shown} ({_shorten(text[start:end])!r}){wanted}"
-            return failed(Issue(message, criterion.name, line=_line(text, spans[most])))
+            return failed(Issue(message, criterion.name, line=first_line + text.count("\n", 0, start)))
         if len(spans) < least:
             what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
             return failed(Issue(f"Found {what} of {shown}{wanted}", criterion.name))
@@ -90,10 +92,6 @@ def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     return least, most
 
 
-def _line(text: str, span: Span) -> int:
-    return text.count("\n", 0, span[0]) + 1
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (enough to find it)
 
@@ -103,10 +101,12 @@ def function(criterion: QualityCriterion) -> Evaluator:
 
     Configuration: `function`, a callable that takes the output (and the `RunContext` if it asks for it), or
     where one stands: `"package.module:name"`; `score_max`, the number that stands for the best score where
-    that is not 1. Raises `ConfigError` where there is no function, and lets a `ModelError` of a function that
+    that is not 1; `raw`, True where the function wants the Markdown fence, too, of an output that is one
+    fenced block. Raises `ConfigError` where there is no function, and lets a `ModelError` of a function that
     calls a model through, since another try may succeed.
     """
-    check_keys(criterion, "function", "score_max")
+    check_keys(criterion, "function", "score_max", "raw")
+    answer = answer_in(criterion)
     named = required(criterion, "function")
     fn = _imported(criterion, named) if isinstance(named, str) else named
     score_max = criterion.evaluator_config.get("score_max")
@@ -118,13 +118,14 @@ def function(criterion: QualityCriterion) -> Evaluator:
         raise wrong(criterion, str(error)) from error
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        given, first_line = answer(output)
         try:
-            evaluation = await judge(output, run)
+            evaluation = await judge(given, run)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 (someone else's code: whatever it raises, it did not judge)
             return unknown(criterion, f"the function raised {type(error).__name__}: {error}")
-        return _named(evaluation, criterion.name)
+        return _placed(evaluation, criterion.name, first_line - 1)
 
     return check
 
@@ -138,11 +139,12 @@ def _imported(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
         raise wrong(criterion, f"function {path!r} can't be imported: {error}.") from error
 
 
-def _named(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
-    if not any(issue.criterion is None for issue in evaluation.issues):
+def _placed(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:
+    """Give issues without a criterion its name; `skipped` lines of the output precede what was judged."""
+    if not any(issue.criterion is None or (skipped and issue.line) for issue in evaluation.issues):
         return evaluation
     issues = tuple(
-        issue if issue.criterion else Issue(issue, name, issue.path, issue.line)
+        Issue(issue, issue.criterion or name, issue.path, issue.line and issue.line + skipped)
         for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)

@@ -18,10 +18,10 @@ from redraft.core.nearest import nearest
 from redraft.core.protocols import CommandRunner
 from redraft.core.texts import as_text
 from redraft.evaluate import steps
-from redraft.evaluate.config import check_keys, wrong
+from redraft.evaluate.config import check_keys, raw_of, wrong
 from redraft.evaluate.python_checks import PythonCheck, checks_of_calls, checks_of_tests, parse, shorten
 from redraft.evaluate.verdict import PASSED, failed, unknown
-from redraft.text.code import python_block
+from redraft.text.code import python_block, unfenced
 
 if TYPE_CHECKING:
     from redraft.core.context import RunContext
@@ -59,25 +59,26 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
       is the share that held. `assert f(3) == 6` is taken as a call. Any other statement runs inside, in the
       draft's own process, so a draft that wants to cheat could read it and make it hold.
 
-    A Python draft may come in a Markdown fence. A limit that stops it, and a draft that does not parse, is
+    A draft that is one fenced block lies there without its Markdown fence, and of a Python draft with prose
+    around it only the code, unless `raw` is True. A limit that stops it, and a draft that does not parse, is
     0.0. Raises `ConfigError` for a configuration that can't work, a program that is not installed included,
     and, when judging, `SandboxForbiddenError` where the machine has no jail.
     """
     given = criterion.evaluator_config
     forms = [form for form in FORMS if form in given]
     if len(forms) != 1:
-        known = (*FORMS, "file", "files", "readable", "setup", "timeout")
+        known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
         hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in given if key not in known]
         raise wrong(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
-    shared = _shared(criterion)
+    shared, raw = _shared(criterion), raw_of(criterion)
     if forms == ["command"]:
-        check_keys(criterion, "command", "file", "files", "readable", "timeout")
-        judge = _ProgramJudge(criterion, run_command, shared, _argv(criterion), _file(criterion))
+        check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
+        judge = _ProgramJudge(criterion, run_command, shared, _argv(criterion), _file(criterion), raw)
     else:
-        check_keys(criterion, *forms, "setup", "files", "readable", "timeout")
+        check_keys(criterion, *forms, "setup", "files", "readable", "timeout", "raw")
         read = checks_of_calls if forms == ["calls"] else checks_of_tests
         checks = read(criterion, given[forms[0]])
-        judge = _PythonJudge(criterion, run_command, shared, tuple(checks), _setup(criterion))
+        judge = _PythonJudge(criterion, run_command, shared, tuple(checks), _setup(criterion), raw)
 
     async def evaluate(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         try:
@@ -97,9 +98,10 @@ class _ProgramJudge:
     shared: Command
     argv: tuple[str, ...]
     file: str
+    raw: bool
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
-        source, first_line = python_block(text) if self.file.endswith(".py") else (text, 1)
+        source, first_line = self._source(text)
         files = {**self.shared.files, self.file: source}
         outcome = await self.run_command(replace(self.shared, argv=self.argv, files=files))
         shown, name = " ".join(self.argv)[:TAIL], self.criterion.name
@@ -112,6 +114,14 @@ class _ProgramJudge:
             return unknown(self.criterion, f"{shown} could not be run: {said[-TAIL:]}")
         issues = self._located(said, first_line - 1)
         return failed(*issues or (Issue(f"{shown} {_ending(outcome)}: {said[-TAIL:]}".rstrip(": "), name),))
+
+    def _source(self, text: str) -> tuple[str, int]:
+        if self.raw:
+            return text, 1
+        if self.file.endswith(".py"):
+            return python_block(text)
+        source, first_line = unfenced(text)
+        return (f"{source}\n", first_line) if first_line > 1 else (text, 1)  # files end with a line break
 
     def _located(self, said: str, skipped: int) -> list[Issue]:
         """Find complaints such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
@@ -130,9 +140,10 @@ class _PythonJudge:
     shared: Command
     checks: tuple[PythonCheck, ...]
     setup: str
+    raw: bool
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
-        source, first_line = python_block(text)
+        source, first_line = (text, 1) if self.raw else python_block(text)
         inputs = {
             "draft": source,
             "setup": self.setup,

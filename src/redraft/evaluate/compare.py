@@ -11,7 +11,7 @@ from redraft.core.nearest import nearest
 from redraft.core.texts import as_text
 from redraft.core.version import highest
 from redraft.evaluate.ask import ask
-from redraft.evaluate.config import check_keys, wrong
+from redraft.evaluate.config import answer_in, check_keys, wrong
 from redraft.evaluate.prompts import task_text
 from redraft.evaluate.together import spent, together
 from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
@@ -60,10 +60,12 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
 
     Configuration: either `reference`, or `against` (`previous`, `best`, `first`); `method` is `judge` or
     `similarity`. The judge is asked twice with the order swapped: 1.0 when the output wins both times, 0.0
-    when it loses both times, else 0.5. Similarity is the share of words in common, in order, and free. With
-    no earlier version the criterion does not apply. Raises `ConfigError` for anything else.
+    when it loses both times, else 0.5. Similarity is the share of words in common, in order, and free; a
+    fence around all of a text does not count in it, unless `raw` is True. With no earlier version the
+    criterion does not apply. Raises `ConfigError` for anything else.
     """
-    check_keys(criterion, "reference", "against", "method")
+    check_keys(criterion, "reference", "against", "method", "raw")
+    answer = answer_in(criterion)
     given = criterion.evaluator_config
     if ("reference" in given) == ("against" in given):
         raise wrong(criterion, "compare needs either 'reference' or 'against'.")
@@ -84,6 +86,8 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
             return DOES_NOT_APPLY
         other = given["reference"] if "reference" in given else _earlier(run.versions, against).output
         mine, theirs = as_text(output), as_text(other)
+        if by_model is None:
+            mine, theirs = as_text(answer(output)[0]), as_text(answer(other)[0])
         name = "the reference" if against == "reference" else f"the {against} version"
         if by_model is None:
             return _alike(criterion, similarity(theirs, mine), name)

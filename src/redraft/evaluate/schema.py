@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.evaluate.config import check_keys, required, wrong
+from redraft.evaluate.config import check_keys, raw_of, required, wrong
 from redraft.evaluate.verdict import PASSED, failed
+from redraft.text.code import unfenced
 from redraft.text.schema import Schema
 
 if TYPE_CHECKING:
@@ -23,15 +24,19 @@ MAX_ISSUES = 20
 def schema(criterion: QualityCriterion) -> Evaluator:
     """Check an output against a JSON Schema: 1.0 when it is valid, else 0.0 with an issue for each error.
 
-    Configuration: `schema`, a JSON Schema as a dict or bool, or a pydantic model class. A text is read as
-    JSON first. The issues, at most 20, carry a JSON pointer. Raises `ConfigError` for a schema that is not
-    valid or that refers to another file or address: nothing is ever fetched.
+    Configuration: `schema`, a JSON Schema as a dict or bool, or a pydantic model class; `raw`, True to refuse
+    JSON in a Markdown fence. A text is read as JSON first. The issues, at most 20, carry a JSON pointer.
+    Raises `ConfigError` for a schema that is not valid or that refers to another file or address: nothing is
+    ever fetched.
     """
-    check_keys(criterion, "schema")
+    check_keys(criterion, "schema", "raw")
+    is_raw = raw_of(criterion)
     compiled = _compiled(criterion, required(criterion, "schema"))
     name = criterion.name
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        if is_raw and isinstance(output, str) and unfenced(output)[1] > 1:
+            return failed(Issue("The JSON stands in a Markdown fence; expected nothing but JSON.", name))
         faults = compiled.faults_of(output, MAX_ISSUES) if isinstance(output, str) else None
         if faults is not None:
             if not faults:

@@ -9,6 +9,22 @@ _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[
 _PYTHON = {"python", "py", "python3", "py3"}
 
 
+def unfenced(text: str) -> tuple[str, int]:
+    """Return a text without the one fence that wraps all of it, and the 1-based line on which it begins.
+
+    A text that is not wrapped as a whole is returned as it is. The line break before the closing fence goes
+    with it.
+    """
+    if not text.lstrip().startswith(("```", "~~~")):
+        return text, 1
+    before = text[: len(text) - len(text.lstrip())].count("\n")
+    lines = text.strip().splitlines(keepends=True)
+    opening = _FENCE.fullmatch(lines[0].rstrip("\r\n"))
+    if opening is None or len(lines) < 2 or _closing(lines, 1, opening["marks"]) != len(lines) - 1:  # noqa: PLR2004 (two fences)
+        return text, 1
+    return "".join(lines[1:-1]).removesuffix("\n").removesuffix("\r"), before + 2
+
+
 def python_of(text: str) -> str:
     """Return the Python source in a text: its first `python` fence, else its first bare one, else it all."""
     return python_block(text)[0]
