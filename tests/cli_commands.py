@@ -44,7 +44,8 @@ def script(monkeypatch, *replies):
     model = ScriptedModel(list(replies))
     for place in ("redraft.loop.agent", "redraft.loop.wire", "redraft.cli.demo_run", "redraft.cli.running"):
         monkeypatch.setattr(
-            f"{place}.model_of", lambda given, _settings: model if isinstance(given, str | None) else given
+            f"{place}.model_of",
+            lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given,
         )
     return model
 

@@ -11,7 +11,7 @@ def script_workflows(monkeypatch, *replies):
     one = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
     model = ScriptedModel(one)
 
-    def model_of(given, _settings=None):
+    def model_of(given, _settings=None, **_missing):
         return model if isinstance(given, str | None) else given
 
     for place in ("redraft.workflow.bench", "redraft.cli.run_ready"):

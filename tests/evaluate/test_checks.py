@@ -139,7 +139,7 @@ def is_of_run(output, *, run):
         (is_blue, 1.0, []),
         (is_first, 1.0, []),
         (is_of_run, 1.0, []),
-        ("evaluating:criterion", None, ["the verdict is QualityCriterion"]),
+        ("pathlib:PurePosixPath", None, ["the verdict is PurePosixPath"]),
         ("operator:not_", 0.0, []),
         (lambda output: None, None, ["the verdict is None"]),
         (lambda output: 7, None, ["the score is 7"]),

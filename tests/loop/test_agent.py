@@ -1,20 +1,34 @@
 import asyncio
+from pathlib import Path
 
 import pytest
+from pydantic_ai.models.test import TestModel
 
 from redraft import (
     Agent,
     ChatReply,
     ConfigError,
+    Ensemble,
+    Lessons,
     ModelError,
     QualityCriterion,
+    RedraftError,
     ReflectionPattern,
     Retry,
     RunFinished,
     ScriptedModel,
+    SqliteStore,
     Task,
+    Workflow,
+    reflect_sync,
+    reflected,
 )
+from redraft.core.command import CommandOutcome
+from redraft.core.errors import SandboxForbiddenError
 from redraft.core.sync import run_sync
+from redraft.models.provider import ProviderModel
+from redraft.sandbox.process import ProcessJail
+from redraft.workflow.reading import Source
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 
@@ -250,3 +264,101 @@ def test_a_pattern_is_let_go_with_its_panel():
     del pattern
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"lessons": "memory"}, r"lessons: an advisor .* got 'memory'. Did you mean Lessons\('memory'\)\?"),
+        ({"lessons": Lessons}, "lessons: an advisor has recall"),
+        ({"keep": "runs.db"}, r"got 'runs.db'. Did you mean SqliteStore\('runs.db'\)\?"),
+        ({"keep": Path("runs.db")}, "Did you mean SqliteStore"),
+        ({"keep": SqliteStore}, "keep must be True, False or a Store"),
+        ({"keep": None}, "keep must be True, False or a Store"),
+        ({"name": ""}, "name must be a text that is not empty, got ''"),
+        ({"name": 3}, "name must be a text"),
+        ({"model": ""}, "model must be the name of a model.*got ''"),
+        ({"model": ScriptedModel}, "model must be the name of a model.*ScriptedModel"),
+        ({"pattern": "reflection"}, "pattern must be a ReflectionPattern"),
+    ],
+)
+def test_what_an_agent_can_not_use_is_refused_where_it_is_written(options, says):
+    with pytest.raises(ConfigError, match=says):
+        Agent(**{"model": ScriptedModel([]), **options})
+
+
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [
+        (lambda: Ensemble(ScriptedModel([]), [Task("W.")], keep="runs.db"), "SqliteStore"),
+        (lambda: Workflow(Source("name: w\nnodes: []"), keep="runs.db"), "SqliteStore"),
+        (lambda: reflected(evaluate=bool, keep="runs.db")(lambda feedback="": "x"), "SqliteStore"),
+        (lambda: ReflectionPattern(advisors=["memory"]), "advisors: .*Lessons"),
+    ],
+)
+def test_so_is_it_elsewhere(refused, says):
+    with pytest.raises(RedraftError, match=says):
+        refused()
+
+
+def test_a_judge_without_a_key_is_refused_before_the_agent_answers(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    model = ScriptedModel([])
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        Agent(model, pattern=ReflectionPattern(reflection_model="openai:gpt-5-mini"))
+    with pytest.raises(ConfigError, match="Did you mean 'openai:gpt-5-mini'"):
+        Agent(model, pattern=ReflectionPattern(reflection_model="opanai:gpt-5-mini"))
+
+
+COMMAND = QualityCriterion("lint", evaluator="command", evaluator_config={"command": ["python", "{file}"]})
+CALLS = QualityCriterion("works", evaluator="command", evaluator_config={"calls": [("f(1)", 1)]})
+
+
+@pytest.mark.parametrize(
+    ("works", "criterion"),
+    [(None, COMMAND), (None, CALLS), ("python", COMMAND), ("python", CALLS)],
+)
+def test_a_criterion_without_a_jail_is_refused_before_anything_is_paid(works, criterion, monkeypatch):
+    async def jail(_jail, command):
+        if works == "python" and command.python:
+            return CommandOutcome(0, completed=True)
+        raise SandboxForbiddenError("This machine has no jail; it lacks Landlock.")
+
+    monkeypatch.setattr(ProcessJail, "__call__", jail)
+    monkeypatch.setattr("redraft.sandbox.process._working", set())
+    paid = []
+    pattern = ReflectionPattern(quality_criteria=[criterion])
+    doors = [
+        lambda: Agent(ScriptedModel(lambda request: paid.append(request) or "x"), pattern=pattern),
+        lambda: reflected([criterion])(lambda feedback="": paid.append(feedback)),
+        lambda: reflect_sync("W.", generate=paid.append, pattern=pattern),
+        lambda: Ensemble(ScriptedModel([]), [Task("W.", criteria=[criterion])]),
+    ]
+    if works == "python" and criterion is CALLS:
+        doors[0]()
+        return
+    for door in doors:
+        with pytest.raises(ConfigError, match=f"Criterion '{criterion.name}': This machine has no jail"):
+            door()
+    assert paid == []
+
+
+def test_a_jail_that_works_is_tried_once(monkeypatch):
+    tried, ask = [], ProcessJail.__call__
+
+    async def jail(self, command):
+        tried.append(bool(command.argv))
+        return await ask(self, command)
+
+    monkeypatch.setattr(ProcessJail, "__call__", jail)
+    monkeypatch.setattr("redraft.sandbox.process._working", set())
+    for _ in range(3):
+        Agent(ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[CALLS]))
+    assert tried == [False]
+
+
+def test_a_judge_that_can_not_give_probabilities_is_refused_before_anything_is_paid():
+    judge = ProviderModel(TestModel())
+    pattern = ReflectionPattern(reflection_model=judge, judge="probability")
+    with pytest.raises(ConfigError, match="'test:test' gives no log probabilities"):
+        Agent(ScriptedModel([]), pattern=pattern)

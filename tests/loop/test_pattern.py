@@ -8,9 +8,13 @@ from redraft import (
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
+    Task,
     reflect_sync,
 )
 from redraft.core.sync import run_sync
+
+AGAINST = QualityCriterion("better", evaluator="compare", evaluator_config={"against": "best"})
+IN_VAIN = QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "x"}, weight=0)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,15 @@ from redraft.core.sync import run_sync
         ({"quality_drop_threshold": float("nan")}, "quality_drop_threshold"),
         ({"max_reflections": -1}, "max_reflections"),
         ({"max_reflections": 0, "reflection_triggers": ["manual"]}, "max_reflections is 0.*manual"),
+        ({"task_type": "writting"}, "no default criteria for 'writting'; did you mean 'writing'"),
+        ({"task_type": "coding"}, "did you mean 'code_generation'"),
+        ({"task_type": "web scraping"}, "With a type of your own, give quality_criteria"),
+        ({"task_type": 3}, "task_type must be a text, got 3"),
+        ({"reflection_model": 3}, "reflection_model must be the name of a model.*got 3"),
+        ({"reflection_model": ""}, "reflection_model must be the name of a model.*got ''"),
+        ({"reflection_model": ScriptedModel}, "reflection_model must be the name of a model.*ScriptedModel"),
+        ({"quality_criteria": [AGAINST]}, "'better'.*nothing judges the first: add another criterion"),
+        ({"quality_criteria": [AGAINST, IN_VAIN]}, "'better'.*nothing judges the first"),
         ({"budget_tokens": 0}, "budget_tokens"),
         ({"budget_usd": -1}, "budget_usd"),
         ({"budget_seconds": 0}, "budget_seconds"),
@@ -54,9 +67,28 @@ def test_bad_input_is_refused_before_anything_runs(options, message):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"task_type": "Code-Generation"},
+        {"task_type": "web scraping", "quality_criteria": ["clarity"]},
+        {"quality_criteria": [AGAINST, "clarity"]},
+    ],
+)
+def test_what_can_work_is_not_refused(options):
+    ReflectionPattern(**options)
+
+
+@pytest.mark.parametrize(("task_type", "meant"), [("analisis", "analysis"), ("Reasonning", "reasoning")])
+def test_a_misspelt_type_of_a_task_is_refused_before_any_call(task_type, meant):
+    model = ScriptedModel([])
+    with pytest.raises(ConfigError, match=f"did you mean {meant!r}"):
+        Agent(model).run_sync(Task("W.", task_type=task_type))
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
     "criteria",
     [
-        [QualityCriterion("x", evaluator="regexp", evaluator_config={"pattern": "a"})],
         [QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "("})],
         [QualityCriterion("x", evaluator="schema", evaluator_config={"schema": {"type": "objekt"}})],
         [
@@ -87,6 +119,15 @@ def test_criteria_that_can_not_work_are_refused_before_the_model_is_asked(criter
 def test_a_criterion_checks_itself(fields):
     with pytest.raises(ConfigError):
         QualityCriterion(**fields)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "says"),
+    [("regexp", "did you mean 'regex'"), ("pytest", "known are 'llm'"), ("", "known are 'llm'")],
+)
+def test_an_unknown_evaluator_is_refused_where_it_is_written(evaluator, says):
+    with pytest.raises(ConfigError, match=says):
+        QualityCriterion("x", evaluator=evaluator)
 
 
 def test_reflect_judges_one_output():

@@ -176,3 +176,29 @@ def test_plain_functions_import_no_provider():
         f"assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+CLARITY = ReflectionPattern(quality_criteria=["clarity"])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"generate": lambda prompt: "x"},
+            "nothing to judge with: pass evaluate=..., or a pattern=.*REDRAFT_MODEL",
+        ),
+        ({"evaluate": bool}, "nothing to draft with: pass generate=..., or set REDRAFT_MODEL"),
+        (
+            {"evaluate": bool, "revise": lambda output, evaluation: "x"},
+            "pass generate=... or draft=..., or set",
+        ),
+        (
+            {"generate": lambda prompt: "x", "pattern": CLARITY},
+            "no model to judge 'clarity': pass a pattern=... that has a reflection_model, or set",
+        ),
+    ],
+)
+def test_a_function_that_was_forgotten_is_named(given, says):
+    with pytest.raises(ConfigError, match=says):
+        reflect_sync("W.", **given)

@@ -123,9 +123,9 @@ def test_what_is_no_pattern_is_refused():
 
 
 def test_bad_criteria_are_refused_where_they_are_written():
-    with pytest.raises(ConfigError, match="regexp"):
+    with pytest.raises(ConfigError, match="needs 'pattern'"):
 
-        @reflected(criteria=[QualityCriterion("x", evaluator="regexp")])
+        @reflected(criteria=[QualityCriterion("x", evaluator="regex")])
         async def answer(question, feedback=""):
             return "x"
 
@@ -137,3 +137,15 @@ def test_wrong_arguments_are_a_type_error_as_always():
 
     with pytest.raises(TypeError):
         answer.run_sync()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "nothing to judge with: pass evaluate=..., criteria=... that are checks, or model=..., or set"),
+        ({"criteria": ["clarity"]}, "no model to judge 'clarity': pass model=..., or set REDRAFT_MODEL"),
+    ],
+)
+def test_what_judges_must_not_be_forgotten(given, says):
+    with pytest.raises(ConfigError, match=says):
+        reflected(**given)(answer_as_usual)

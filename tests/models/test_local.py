@@ -207,11 +207,13 @@ def test_a_cancelled_call_returns_at_once_and_stops_generating(fake):
     run_sync(main())
 
 
-def test_without_the_runtime_the_extra_is_named(fake, monkeypatch):
+def test_without_the_runtime_the_extra_is_named(fake, tmp_path, monkeypatch):
     model, _ = fake(lambda _: ["x"])
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[local\]'"):
         run_sync(model(asked()))
+    with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[local\]'"):
+        LocalModel(tmp_path / "fake.gguf")  # before a run that it judges begins
 
 
 def test_a_forked_child_loads_the_weights_anew(fake, monkeypatch):

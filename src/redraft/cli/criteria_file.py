@@ -12,7 +12,7 @@ from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 from redraft.evaluate.compare import needs_model
-from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
 from redraft.evaluate.panel import panel
 from redraft.sandbox.process import ProcessJail
 from redraft.text.yaml import Way, line_of, load_yaml
@@ -102,7 +102,10 @@ class _Reader:
             self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
         chosen = [self._criterion(item, (*base, at)) for at, item in enumerate(items)] if items else items
         try:
+            if chosen is None:
+                check_task_type(task_type)
             criteria = criteria_of(chosen, task_type)
+            check_comparable(criteria)
         except ConfigError as error:
             self.fail(base, str(error))
         return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))

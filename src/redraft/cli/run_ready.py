@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from redraft.cli.run_missing import first_missing
 from redraft.cli.run_uses import Uses, model_names
 from redraft.cli.run_values import read_text
-from redraft.core.errors import ConfigError, MissingExtraError
+from redraft.core.errors import ConfigError
 from redraft.core.settings import load_settings
 from redraft.models.names import model_of
 from redraft.workflow.actions import BUILT_IN
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from redraft.text.yaml import Way
     from redraft.workflow.spec import Node, WorkflowSpec
 
-LOCAL = "local"
 OF_AGENTS = ("stages", "triggers", "sense", "reason", "actuate", "reflect")
 """Keys at the top of the file of an agent that runs in cycles; the stages stand there by mistake."""
 
@@ -99,8 +97,6 @@ def _check_models(found: Ready) -> None:
             continue
         try:
             model_of(full, load_settings())
-            if str(full).startswith(f"{LOCAL}:") and find_spec("xllamacpp") is None:
-                raise MissingExtraError("A local model", LOCAL)
         except ConfigError as error:
             named = way if name is None else (*way, "model")
             raise found.workflow.source.error(named, str(error)) from error

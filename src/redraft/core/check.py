@@ -54,6 +54,22 @@ def check_function(name: str, value: Any) -> None:
         raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
 
 
+def check_model(name: str, value: Any) -> None:
+    """Require None, the name of a model, or a `ChatModel`; a class is not one yet."""
+    if value is None or (isinstance(value, str) and value.strip()):
+        return
+    if not callable(value) or isinstance(value, type):
+        raise ConfigError(
+            f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
+        )
+
+
+def check_name(name: str, value: Any) -> None:
+    """Require a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}.")
+
+
 def check_list(name: str, value: Any) -> None:
     """Refuse what is no list or tuple; a text is none."""
     if not isinstance(value, list | tuple):

@@ -8,6 +8,9 @@ from typing import Any
 
 from redraft.core.check import check_share, is_number
 from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
+
+EVALUATORS = ("llm", "regex", "function", "schema", "compare", "command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class QualityCriterion:
     `compare`, `command`, and `evaluator_config` is what that evaluator needs. With `gate=True` a failure of
     a criterion that no model judges spares the judge: the criteria that it would have judged are then None.
 
-    Raises `ConfigError` for an empty name, a number out of its range and a value of the wrong kind.
+    Raises `ConfigError` for an empty name, an unknown evaluator, a number out of its range and a value of the
+    wrong kind.
     Specification 2.4.2.
     """
 
@@ -43,6 +47,11 @@ class QualityCriterion:
         for field_name, value, kind, expected in given:
             if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
                 raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
+        if self.evaluator not in EVALUATORS:
+            raise ConfigError(
+                f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; "
+                f"{nearest(self.evaluator, EVALUATORS)}"
+            )
         if not is_number(self.weight) or self.weight < 0:
             raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)

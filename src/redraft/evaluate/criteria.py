@@ -8,10 +8,13 @@ from functools import cache
 
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
+from redraft.core.nearest import nearest
 from redraft.evaluate.default_criteria import DEFAULTS, GENERAL, OTHERS
 
 LONGEST_NAME = 80
 MODEL_JUDGED = frozenset({"llm", "compare"})
+MISSPELT = 0.8
+"""How alike (0..1) a type of one's own and a known one are for the first to be the second, misspelt."""
 
 
 def criteria_of(
@@ -20,11 +23,14 @@ def criteria_of(
     """Return the criteria that were given, or the default set of the task type.
 
     A name, and a criterion without description that a model judges, get the description of the default
-    criterion of that name, of this task type if it has one. A sentence is a criterion of its own. Raises
-    `ConfigError` for none at all, a name that comes twice, weights that are all 0, and what is no criterion.
+    criterion of that name, of this task type if it has one. A sentence is a criterion of its own. A task type
+    of one's own has the general set. Raises `ConfigError` for none at all, a name that comes twice, weights
+    that are all 0, what is no criterion, and where there are no criteria, a misspelt task type.
     """
-    kind = "_".join(task_type.lower().replace("-", " ").replace("_", " ").split())
+    kind = _kind(task_type)
     if given is None:
+        if kind not in DEFAULTS and _is_misspelt(kind):
+            check_task_type(task_type)
         return _defaults(kind if kind in DEFAULTS else "")
     if isinstance(given, str) or not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(f"Criteria must be a list of names, sentences or QualityCriterion, got {given!r}.")
@@ -38,6 +44,40 @@ def criteria_of(
     if not any(criterion.weight for criterion in criteria):
         raise ConfigError("All criteria have a weight of 0; at least one must count.")
     return criteria
+
+
+def check_task_type(task_type: str) -> None:
+    """Refuse a task type without default criteria, where it is to choose these; raises `ConfigError`."""
+    if task_type and _kind(task_type) not in DEFAULTS:
+        meant = nearest(_kind(task_type), DEFAULTS)
+        raise ConfigError(
+            f"task_type: there are no default criteria for {task_type!r}; {meant} "
+            "With a type of your own, give quality_criteria."
+        )
+
+
+def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
+    """Refuse criteria none of which can judge the first version of a run; raises `ConfigError`."""
+    counting = [criterion for criterion in criteria if criterion.weight]
+    if all(_needs_earlier(criterion) for criterion in counting):
+        raise ConfigError(
+            f"Criterion {counting[0].name!r}: compare with 'against' judges a version by an earlier one, and "
+            "nothing judges the first: add another criterion, or compare with a 'reference'."
+        )
+
+
+def _needs_earlier(criterion: QualityCriterion) -> bool:
+    return criterion.evaluator == "compare" and "against" in criterion.evaluator_config
+
+
+def _kind(task_type: str) -> str:
+    return "_".join(task_type.lower().replace("-", " ").replace("_", " ").split())
+
+
+def _is_misspelt(kind: str) -> bool:
+    from difflib import get_close_matches  # noqa: PLC0415 (few types are nobody's)
+
+    return bool(get_close_matches(kind, DEFAULTS, 1, MISSPELT))
 
 
 @cache  # each pattern asks, and a pattern is made for many a run

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
-from redraft.core.nearest import nearest
 from redraft.core.protocols import Evaluator
 from redraft.evaluate.checks import function, regex
 from redraft.evaluate.compare import compare, needs_model
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = tuple[str, Evaluator]
 
-EVALUATORS = ("llm", "regex", "function", "schema", "compare", "command")
 LOCAL = {"regex": regex, "function": function, "schema": schema}
 QUICK = frozenset({"regex", "schema", "compare"})
 """Evaluators that wait for nothing, so that starting tasks for them would cost more than they do."""
@@ -147,8 +145,6 @@ def _single(
         return LOCAL[kind](criterion)
     if kind == "compare":
         return compare(criterion, model)
-    if kind != "command":
-        raise wrong(criterion, f"unknown evaluator {kind!r}; {nearest(kind, EVALUATORS)}")
     if run_command is None:
         raise wrong(criterion, "command needs a runner of commands; give run_command, such as a ProcessJail.")
     from redraft.evaluate.command import command  # noqa: PLC0415 (only criteria with commands need it)

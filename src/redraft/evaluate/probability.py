@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.answer import answer
 from redraft.core.chat import ChatRequest, Message
-from redraft.core.errors import OutputError, RedraftError
+from redraft.core.errors import ConfigError, OutputError, RedraftError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.usage import TokenUsage
 from redraft.evaluate.ask import ask
@@ -51,8 +51,14 @@ def by_probability(criteria: Sequence[QualityCriterion], model: ChatModel, how: 
     """Ask one yes/no question a criterion, all at once; its score is the probability of "yes".
 
     Only when a criterion is below its threshold a critique is asked for, in one more call. Raises
-    `OutputError` when the model tells no log probabilities, `ModelError` when the provider failed.
+    `ConfigError` for a model that is known to have no log probabilities; when judging, `OutputError` where a
+    reply has none, and `ModelError` when the provider failed.
     """
+    if not getattr(model, "has_logprobs", True):
+        raise ConfigError(
+            f"The model {getattr(model, 'name', model)!r} gives no log probabilities, which the judge "
+            "'probability' needs; use the judge 'score', a model of OpenAI's API, or a local one."
+        )
     listing = Form(criteria).listing
 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.check import check_list
+from redraft.core.check import check_list, check_name
 from redraft.core.errors import ConfigError, MissingExtraError
 from redraft.core.protocols import Learner
 from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
-from redraft.loop.keep import kept_step, run_kept
+from redraft.loop.guests import check_advisor
+from redraft.loop.keep import check_keep, kept_step, run_kept
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
 from redraft.loop.wire import (
@@ -77,6 +78,8 @@ class Agent:
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"system_prompt must be a text, got {system_prompt!r}.")
         settings = load_settings()
+        check_keep(keep)
+        check_name("name", name)
         self._model: ChatModel | None = model_of(model, settings)
         self._keep: bool | Store = keep
         named = model if isinstance(model, str) else settings.model if model is None else type(model).__name__
@@ -86,6 +89,8 @@ class Agent:
         self._set_pattern(pattern, lessons)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
+        if lessons is not None:
+            check_advisor("lessons", lessons)
         if isinstance(lessons, Learner) and self._model is not None:
             lessons = lessons.with_model(self._model)
         self._lessons = lessons

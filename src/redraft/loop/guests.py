@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.callbacks import ReflectionDecision
@@ -35,8 +36,15 @@ def check_guests(callbacks: Any, advisors: Any) -> None:
         raise ConfigError(f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {callbacks!r}.")
     check_list("advisors", advisors)
     for advisor in advisors:
-        if isinstance(advisor, type) or not (hasattr(advisor, "recall") and hasattr(advisor, "observe")):
-            raise ConfigError(f"An advisor has recall(task) and observe(result), got {advisor!r}.")
+        check_advisor("advisors", advisor)
+
+
+def check_advisor(name: str, value: Any) -> None:
+    """Require an object with `recall` and `observe`; raises `ConfigError`."""
+    if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
+        return
+    meant = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
+    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{meant}")
 
 
 async def call_back(

@@ -6,7 +6,8 @@ import asyncio
 from datetime import UTC, datetime
 from hashlib import sha256
 from os import urandom
-from typing import TYPE_CHECKING
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ChangedRunError, ConfigError, StoreError
@@ -36,19 +37,26 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
 
 
+def check_keep(keep: Any) -> None:
+    """Require True, False or a store; raises `ConfigError`."""
+    if isinstance(keep, bool) or (isinstance(keep, Store) and not isinstance(keep, type)):
+        return
+    meant = f" Did you mean SqliteStore({keep!r})?" if isinstance(keep, str | PurePath) else ""
+    raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
+
+
 def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
     """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all.
 
     A run inside a step of a kept run has an id that follows from the other's, so that it is found again when
     that one is resumed. Raises `ConfigError` for an id without a store, and for what is none.
     """
+    check_keep(keep)
     inside = offered(inner_step.get(), InnerStep)
     if isinstance(keep, bool):
         store = None if not keep else project_store() if inside is None else inside.outer.store
-    elif isinstance(keep, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        store = keep
     else:
-        raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.")
+        store = keep
     if store is None:
         if run_id is not None:
             why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"

@@ -12,6 +12,7 @@ from redraft.core.check import (
     check_count,
     check_flag,
     check_function,
+    check_model,
     check_share,
 )
 from redraft.core.criterion import QualityCriterion
@@ -19,7 +20,7 @@ from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
 from redraft.core.protocols import Advisor, ChatModel, Stopper
 from redraft.core.steps import Retry
-from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
 from redraft.evaluate.judging import Judging
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.guests import check_guests
@@ -53,7 +54,8 @@ class ReflectionPattern:
     """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
     `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft.
-    `quality_criteria` are criteria or plain sentences; None takes the default set of `task_type`.
+    `quality_criteria` are criteria or plain sentences; None takes the default set of `task_type`, which is
+    then `code_generation`, `writing`, `analysis`, `reasoning`, or empty for a general set.
     `quality_threshold`, `improvement_threshold` are in 0..1. `reflection_prompt` replaces the judge's
     prompt and may use {task}, {output}, {criteria}, {history}. `reflection_model` judges instead of the
     generating model. With `structured_reflection=False` the judge answers in prose with score lines.
@@ -145,7 +147,12 @@ class ReflectionPattern:
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
         object.__setattr__(self, "triggers", self._triggers())
         # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
-        criteria_of(self.quality_criteria, self.task_type)
+        check_model("reflection_model", self.reflection_model)
+        if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"task_type must be a text, got {self.task_type!r}.")
+        if self.quality_criteria is None:
+            check_task_type(self.task_type)
+        check_comparable(criteria_of(self.quality_criteria, self.task_type))
         judging_of(self)
 
     def _triggers(self) -> Triggers:

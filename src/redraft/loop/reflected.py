@@ -15,7 +15,7 @@ from redraft.core.errors import ConfigError
 from redraft.core.sync import run_sync
 from redraft.core.task import Task, advice_text
 from redraft.core.texts import as_text
-from redraft.loop.keep import kept_step, run_kept
+from redraft.loop.keep import check_keep, kept_step, run_kept
 from redraft.loop.record import Origin
 from redraft.loop.wire import chosen_pattern, parts_of_functions
 
@@ -60,6 +60,7 @@ class Reflected(Generic[P, R]):
                 f"{self._name} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
                 'add a parameter `feedback: str = ""`.'
             )
+        check_keep(keep)
         self.pattern = pattern
         self._evaluate = evaluate
         self._keep: bool | Store = keep
@@ -131,7 +132,13 @@ class Reflected(Generic[P, R]):
 
     def _parts(self, generate: Callable[..., Any]) -> Parts:
         return parts_of_functions(
-            self.pattern, self.pattern.task_type, generate, self._evaluate, None, has_draft=False
+            self.pattern,
+            self.pattern.task_type,
+            generate,
+            self._evaluate,
+            None,
+            has_draft=False,
+            judged_by=("evaluate=..., criteria=... that are checks, or model=...", "model=..."),
         )
 
     def _describe(self, given: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
-from redraft.core.errors import ConfigError, OutputError
+from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.core.made import maker
 from redraft.core.settings import load_settings
 from redraft.core.steps import direct
@@ -50,6 +50,13 @@ if TYPE_CHECKING:
 
 
 _task = maker(Task)
+
+BY_FUNCTION = (
+    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
+    "a pattern=... that has a reflection_model",
+)
+"""What a caller could pass where nothing judges: without criteria, and with criteria that need a model."""
+BY_MODEL = ("reflection_model=... in the pattern", "reflection_model=... in the pattern")
 
 
 def chosen_pattern(
@@ -137,7 +144,10 @@ def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = ""
         return LiveRun(retry=pattern.retry)
     if door:
         pattern.triggers.check_door(door)
-    return LiveRun(pattern.triggers, _judge_model(pattern, model), pattern.retry)
+    missing = (
+        "There is no model for the looks back that reflection_triggers ask for: pass reflection_model=..."
+    )
+    return LiveRun(pattern.triggers, _judge_model(pattern, model, missing), pattern.retry)
 
 
 def reflecting(parts: Parts, live: LiveRun) -> Parts:
@@ -156,11 +166,13 @@ def parts_of_functions(
     revise: Callable[..., Any] | None,
     *,
     has_draft: bool,
+    judged_by: tuple[str, str] = BY_FUNCTION,
 ) -> Parts:
     """Let plain functions draft, judge and revise; what is missing comes from the model of the settings.
 
     Without `evaluate` the pattern's criteria judge. Without `revise` the generator is called again with the
-    critique. Without `generate` a model drafts, unless there are a draft and a reviser.
+    critique. Without `generate` a model drafts, unless there are a draft and a reviser. `judged_by` is what
+    the caller could pass where nothing judges: without criteria, and with criteria that need a model.
     """
     if evaluate is not None and pattern.quality_criteria is not None:
         raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
@@ -169,7 +181,7 @@ def parts_of_functions(
     if evaluate is not None:
         parts = Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
     else:
-        judges = panel_of(pattern, task_type or pattern.task_type)
+        judges = panel_of(pattern, task_type or pattern.task_type, judged_by)
         parts = Parts(generator, judges, reviser, signals_of(pattern, judges, model))
     if pattern.triggers is NO_TRIGGERS:
         return parts
@@ -188,7 +200,8 @@ def _hands(
         return generator, adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
     if revise is not None and has_draft:
         return None, adapt.reviser(revise)
-    model = model_of(None, load_settings())
+    missing = "generate=... or draft=..." if revise is not None else "generate=..."
+    model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
     if revise is not None:
         return ModelGenerator(model), adapt.reviser(revise)
     return ModelGenerator(model), ModelReviser(model, memory=_memory(pattern))
@@ -198,12 +211,12 @@ def _hands(
 _panels: WeakKeyDictionary[ReflectionPattern, dict[str, Panel]] = WeakKeyDictionary()
 
 
-def panel_of(pattern: ReflectionPattern, task_type: str) -> Panel:
+def panel_of(pattern: ReflectionPattern, task_type: str, judged_by: tuple[str, str] = BY_MODEL) -> Panel:
     """Return the evaluator of a pattern's criteria where no agent's model is at hand to judge."""
     known = _panels.setdefault(pattern, {}).get(task_type)
     if known is not None:
         return known
-    made = _panel(pattern, pattern.quality_criteria, None, task_type)
+    made = _panel(pattern, pattern.quality_criteria, None, task_type, judged_by)
     if not made.judged:  # which model judges is for the settings to say, each time
         _panels[pattern][task_type] = made
     return made
@@ -214,23 +227,32 @@ def _panel(
     given: Sequence[QualityCriterion | str] | None,
     model: ChatModel | None,
     task_type: str,
+    judged_by: tuple[str, str] = BY_MODEL,
 ) -> Panel:
     criteria = criteria_of(given, task_type)
-    judge = _judge_model(pattern, model) if any(map(needs_model, criteria)) else None
-    runs_commands = any(criterion.evaluator == "command" for criterion in criteria)
+    judged = [criterion.name for criterion in criteria if needs_model(criterion)]
+    judge = _judge_model(pattern, model, _no_judge(given, judged, judged_by)) if judged else None
     return panel(
         criteria,
         threshold=pattern.quality_threshold,
         model=judge,
-        run_command=_jail() if runs_commands else None,
+        run_command=_jail(criteria),
         judging=judging_of(pattern),
         task_type=task_type,
     )
 
 
-def _judge_model(pattern: ReflectionPattern, model: ChatModel | None) -> ChatModel:
+def _no_judge(
+    given: Sequence[QualityCriterion | str] | None, judged: list[str], judged_by: tuple[str, str]
+) -> str:
+    if given is None:
+        return f"There is nothing to judge with: pass {judged_by[0]}"
+    return f"There is no model to judge {', '.join(map(repr, judged))}: pass {judged_by[1]}"
+
+
+def _judge_model(pattern: ReflectionPattern, model: ChatModel | None, missing: str) -> ChatModel:
     settings = load_settings()
-    return model_of(_other_judge(pattern, settings) or model, settings)
+    return model_of(_other_judge(pattern, settings) or model, settings, missing=missing)
 
 
 def _other_judge(pattern: ReflectionPattern, settings: Settings) -> str | ChatModel | None:
@@ -238,9 +260,18 @@ def _other_judge(pattern: ReflectionPattern, settings: Settings) -> str | ChatMo
     return pattern.reflection_model or settings.reflection_model
 
 
-def _jail() -> CommandRunner:
-    from redraft.sandbox.process import ProcessJail  # noqa: PLC0415 (only criteria with commands need it)
+def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
+    """Return what runs the commands of criteria, if they have any; raises `ConfigError` where nothing can."""
+    commands = [criterion for criterion in criteria if criterion.evaluator == "command"]
+    if not commands:
+        return None
+    from redraft.sandbox.process import ProcessJail, check_jail  # noqa: PLC0415 (only criteria with commands need it)
 
+    for criterion in commands:
+        try:
+            check_jail(programs="command" in criterion.evaluator_config)
+        except SandboxError as error:
+            raise ConfigError(f"Criterion {criterion.name!r}: {error}") from error
     return ProcessJail()
 
 

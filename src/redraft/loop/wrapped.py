@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.errors import MissingExtraError
 from redraft.core.sync import run_sync
 from redraft.loop.agent import Agent
+from redraft.loop.keep import check_keep
 from redraft.loop.record import Origin
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class WrappedAgent(Agent):
             from redraft.loop.acting.make import model_of_agent, performer_around  # noqa: PLC0415 (on first use)
         except ImportError as error:
             raise MissingExtraError("An agent of Pydantic AI", "providers") from error
+        check_keep(keep)
         self._acting = self._performer = performer_around(agent)
         self._model = model_of_agent(self._performer)
         self._keep = keep

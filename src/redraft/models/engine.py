@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROMPT_CACHE_MIB = 256
+RUNTIME = "xllamacpp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class _Server(Protocol):
     def handle_chat_completions(
         self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
     ) -> dict[str, Any]: ...
+
+
+def check_runtime() -> None:
+    """Raise `MissingExtraError` where the runtime is not installed; does not load it."""
+    if sys.modules.get(RUNTIME) is None and (RUNTIME in sys.modules or find_spec(RUNTIME) is None):
+        raise MissingExtraError("A local model", "local")
 
 
 class Engine:
@@ -75,7 +84,7 @@ class Engine:
     @cached_property
     def _server(self) -> _Server:
         try:
-            xllamacpp: Any = import_module("xllamacpp")  # 100 MB: on first use
+            xllamacpp: Any = import_module(RUNTIME)  # 100 MB: on first use
         except ImportError as error:
             raise MissingExtraError("A local model", "local") from error
         _check_processor()

@@ -11,7 +11,7 @@ from redraft.core.chat import ChatReply
 from redraft.core.check import check_count
 from redraft.core.errors import ModelError
 from redraft.core.usage import TokenUsage
-from redraft.models.engine import EngineOptions, engine_of
+from redraft.models.engine import EngineOptions, check_runtime, engine_of
 from redraft.models.parse import alternatives_of, parsed_of
 from redraft.models.weights import weights_of
 from redraft.text.well_formed import well_formed
@@ -36,8 +36,8 @@ class LocalModel:
     one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
     sample and running again gives the same ones. A schema is kept to by the grammar of what can be generated.
 
-    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` at the
-    first call where the runtime is not installed, and `ModelError` for a prompt that is too long.
+    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` where
+    the runtime is not installed, and `ModelError` for a prompt that is too long.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class LocalModel:
         counts = {"threads": threads, "context": context, "parallel": parallel, "max_tokens": max_tokens}
         for name, value in counts.items():
             check_count(f"LocalModel: {name}", value, 1)
-        self._options = EngineOptions(weights_of(source), threads, context, parallel)
+        weights = weights_of(source)
+        check_runtime()
+        self._options = EngineOptions(weights, threads, context, parallel)
         self._max_tokens = max_tokens
         self._seed = seed
         self._sampled: Counter[int] = Counter()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from redraft.core.check import check_model
 from redraft.core.errors import ConfigError
 from redraft.core.settings import load_settings
 from redraft.models.nearest import EXTRAS, nearest
@@ -58,21 +59,26 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     return ProviderModel(full)
 
 
-def model_of(model: str | ChatModel | None, settings: Settings | None = None) -> ChatModel:
+def model_of(
+    model: str | ChatModel | None,
+    settings: Settings | None = None,
+    *,
+    missing: str = "No model was given: pass model=..., on the command line use --model NAME",
+) -> ChatModel:
     """Return the model that was given, or else the one of the settings; raises `ConfigError` for neither.
 
-    The settings are read where they are not given, and needed.
+    The settings are read where they are not given, and needed. `missing` begins the error for neither: it
+    says what the caller could have passed.
     """
+    check_model("model", model)
     if model is not None and not isinstance(model, str):
-        if not callable(model):
-            raise ConfigError(f"model must be the name of a model or a ChatModel, got {model!r}.")
         return model
     settings = settings or load_settings()
     name = model or settings.model
     if not name:
         raise ConfigError(
-            "No model was given: pass model=..., on the command line use --model NAME, or set REDRAFT_MODEL "
-            "(or `model` in redraft.toml), for example to 'openai:gpt-5-mini' or 'local:qwen2.5-coder-0.5b'."
+            f"{missing}, or set REDRAFT_MODEL (or `model` in redraft.toml), for example to "
+            "'openai:gpt-5-mini' or 'local:qwen2.5-coder-0.5b'."
         )
     return model_named(name, settings.models)
 

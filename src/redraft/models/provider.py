@@ -30,6 +30,7 @@ T = TypeVar("T")
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
+_TELLING_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 
@@ -53,6 +54,12 @@ class ProviderModel:
             self._fresh: Model | None = _model_named(model)
         else:
             self.name, self._given, self._fresh = model.model_id, model, None
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether replies can have log probabilities, as far as that is known before the first one."""
+        model = self._given or self._fresh
+        return model is None or _is_a(model, *_TELLING_LOGPROBS)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer one request."""
@@ -95,7 +102,7 @@ class ProviderModel:
             least = _LEAST_RESPONSES_TOKENS if _is_a(model, "OpenAIResponsesModel") else 1
             settings["max_tokens"] = max(request.max_tokens, least)
         if request.logprobs:
-            if not _is_a(model, "OpenAIResponsesModel", "OpenAIChatModel"):
+            if not _is_a(model, *_TELLING_LOGPROBS):
                 raise ModelError(
                     f"{self.name} gives no log probabilities; models of OpenAI's API and local ones do."
                 )

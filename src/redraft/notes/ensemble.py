@@ -9,6 +9,7 @@ from redraft.core.check import check_list
 from redraft.core.errors import ConfigError
 from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
+from redraft.loop.keep import check_keep
 from redraft.models.names import model_of
 from redraft.notes.background import background
 from redraft.notes.given_inputs import checked_inputs
@@ -69,6 +70,7 @@ class Ensemble:
         for task in tasks:
             if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
                 raise ConfigError(f"tasks must be a list of Tasks, got {task!r} in it.")
+        check_keep(keep)
         settings = load_settings()
         self._keep: bool | Store = keep
         self._name = name

@@ -104,7 +104,7 @@ def _pattern_of(task: Task) -> ReflectionPattern:
     if task.criteria is not None:
         return ReflectionPattern(0, task.criteria, task_type=task.task_type)
     # Nothing is measured, so that no rule but the maximum has anything to say.
-    return ReflectionPattern(0, task_type=task.task_type, until=never)
+    return ReflectionPattern(0, until=never)
 
 
 def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) -> Judges:

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
 from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
+from redraft.core.sync import run_sync
 from redraft.sandbox.child import Child, ChildEnd
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ PROCESSES = 64
 SCRATCH_BYTES = 64 << 20
 RESULT_BYTES = 4 << 20
 LEAST_MEMORY = 64 << 20
+TRIAL_SECONDS = 60.0
 
 # The child imports the jail from here and then forgets where it came from.
 _PACKAGES = str(Path(__file__).resolve().parents[2])
@@ -132,6 +134,26 @@ class ProcessJail:
             "processes": PROCESSES,
             "unjailed_if_needed": self.allow_unsandboxed,
         }
+
+
+_working: set[bool] = set()
+
+
+def check_jail(*, programs: bool) -> None:
+    """Raise `SandboxForbiddenError` where this machine has no jail: for programs, or for Python source.
+
+    Tries it out, once in a process if it works: what a machine refuses shows only when it is asked.
+    """
+    if programs in _working:
+        return
+    argv = (sys.executable, "-I", "-S", "-c", "")
+    command = (
+        Command(argv=argv, timeout=TRIAL_SECONDS)
+        if programs
+        else Command(python="pass", timeout=TRIAL_SECONDS)
+    )
+    run_sync(ProcessJail()(command))
+    _working.add(programs)
 
 
 def _check(command: Command) -> str | None:

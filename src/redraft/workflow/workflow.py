@@ -13,6 +13,7 @@ from redraft.core.errors import WorkflowError
 from redraft.core.protocols import TimedStep
 from redraft.core.steps import offered
 from redraft.core.sync import run_sync
+from redraft.loop.keep import check_keep
 from redraft.loop.tell import emitter
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.bench import Bench
@@ -53,6 +54,7 @@ class Workflow:
         keep: bool | Store = True,
         allow_unsandboxed: bool = False,
     ) -> None:
+        check_keep(keep)
         self.source = source
         self.spec: WorkflowSpec = read(source)
         self._bench = Bench(
