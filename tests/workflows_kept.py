@@ -24,25 +24,25 @@ nodes:
 """
 
 
-def worker(gave, failing):
+def worker(gave, failing, why):
     """An action that fails so many times, and then gives something."""
     left = iter([True] * failing)
 
     async def work(state):
         if next(left, False):
-            raise RuntimeError("the disk is full")
+            raise RuntimeError(why)
         return gave
 
     return work
 
 
-def kept(*run_ids, given=None, gave="it worked", failing=1, store=None):
+def kept(*run_ids, given=None, gave="it worked", failing=1, why="the disk is full", store=None, text=TEXT):
     """A store with workflows of a loop with two attempts, a node that fails, and one that gives something."""
     store = store or MemoryStore()
     for run_id in run_ids:
         model = ScriptedModel(["{}", '{"a": 1}'])
         made = Workflow.from_text(
-            TEXT, actions={"work": worker(gave, failing)}, models={"gpt-4": model}, keep=store
+            text, actions={"work": worker(gave, failing, why)}, models={"gpt-4": model}, keep=store
         )
         with pytest.raises(RuntimeError) if failing > 1 else nullcontext():
             made.run_sync(given or {}, run_id=run_id)

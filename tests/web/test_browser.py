@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from dashboards import described, inaccessible, is_within, put
 from kept import ran
+from redraft import Advice, Issue, Task
+from redraft.core.reflection import Reflection
+from redraft.loop.record import Origin
 from redraft.stores.sqlite import SqliteStore
-from workflows_kept import kept
+from workflows_kept import TEXT, kept
 
 SCHEMES = ("light", "dark")
 PAGES = {
@@ -23,6 +27,10 @@ PAGES = {
     "a diff": "runs/described/diff?a=1&b=4",
     "a diff side by side": "runs/described/diff?a=1&b=4&view=side",
     "a workflow": "workflows/a-workflow",
+    "a run of long words": "runs/long-words",
+    "a diff of long words": "runs/long-words/diff?a=1&b=4",
+    "a workflow of long words": "workflows/long-workflow",
+    "a workflow that fails with long words": "workflows/long-failure",
     "not found": "runs/unknown",
 }
 SLOW = """
@@ -48,6 +56,24 @@ asyncio.run(main())
 """
 
 
+LONG = "https://example.com/" + "unbroken" * 60
+
+
+def of_long_words():
+    """A run all of whose texts are one unbroken word."""
+    run = described(
+        "long-words",
+        task=Task(LONG),
+        origin=Origin("agent", LONG, LONG),
+        diagnostics={"unstable_judge": LONG},
+        reflections=(Reflection(LONG, "", 2, problem=LONG),),
+        advice=(Advice(LONG, LONG, LONG, 9),),
+    )
+    said = {"issues": (Issue(LONG, path=LONG),), "suggestions": (LONG,), "criteria_scores": {LONG: 0.5}}
+    versions = [replace(one, evaluation=replace(one.evaluation, **said)) for one in run.versions]
+    return replace(run, versions=tuple(replace(one, output=f"{LONG}{one.iteration}") for one in versions))
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A project with runs that were described, and one that a loop made."""
@@ -57,6 +83,9 @@ def project(tmp_path_factory):
     put(store, described("described"))
     ran(("one", (0.3, "too short")), ("two", 0.6), ("three of them", 0.9), store=store, run_id="of-the-loop")
     kept("a-workflow", given={"who": "Ada"}, store=store)
+    put(store, of_long_words())
+    kept("long-workflow", given={LONG: LONG}, gave=LONG, store=store, text=TEXT.replace("two nodes", LONG))
+    kept("long-failure", failing=9, why=LONG, store=store, text=TEXT.replace("on_error: continue", ""))
     asyncio.run(store.aclose())
     return folder
 
@@ -66,6 +95,7 @@ def project(tmp_path_factory):
 def test_each_page_is_accessible_and_fits(opened, path, scheme):
     page = opened(path, scheme)
     assert inaccessible(page) == []
+    assert is_within(page, 1280)
     assert is_within(page, 360)
 
 
@@ -99,7 +129,7 @@ def test_filters_are_in_the_address(opened):
     page.get_by_label("Stopped by").select_option("quality_met")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**reason=quality_met**")
-    assert page.locator("tbody tr").count() == 2
+    assert page.locator("tbody tr").count() == 4
     page.get_by_role("link", name="All runs").click()
     page.wait_for_url("**/runs")
 

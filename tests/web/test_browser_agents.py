@@ -16,11 +16,13 @@ from kept_agents import went_round
 
 TESTS = Path(__file__).parents[1]
 HOSTILE = "<img src=x onerror=alert(1)>"
+LONG = "unbroken" * 25
 PAGES = {
     "agents": "agents",
     "an agent": "agents/monitor",
     "a cycle": "agents/monitor?cycle=4",
     "a hostile name": f"agents/{quote(HOSTILE, safe='')}",
+    "long words": f"agents/{LONG}",
 }
 WAITS = """
 import asyncio, sys
@@ -48,6 +50,7 @@ def project(tmp_path_factory):
         patched.setenv("REDRAFT_HOME", ".redraft")
         asyncio.run(went_round(6))
         asyncio.run(went_round(2, HOSTILE, world=World(-1)))
+        asyncio.run(went_round(2, LONG, world=World(ValueError(LONG * 9))))
     return folder
 
 
@@ -92,8 +95,29 @@ def test_each_page_is_accessible_and_fits(opened, path, scheme):
     found = Axe().run(page).response["violations"]
     serious = [one for one in found if one["impact"] in ("serious", "critical")]
     assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+CUT = """
+() => [...document.querySelectorAll("svg.chart")].flatMap(svg => {
+  const room = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter(text => {
+    const own = text.getBoundingClientRect();
+    return own.left < room.left || own.right > room.right || own.top < room.top || own.bottom > room.bottom;
+  }).map(text => text.textContent);
+})
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_label_of_a_chart_is_cut(opened, width):
+    page = opened("agents/monitor")
+    page.set_viewport_size({"width": width, "height": 740})
+    label = page.locator(".trends svg").first.locator("text").first
+    label.evaluate("label => { label.textContent = '1,314.5 ms' }")
+    assert page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

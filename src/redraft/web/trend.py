@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-WIDTH, HEIGHT = 360.0, 132.0
-LEFT, RIGHT, TOP, BOTTOM = 58.0, 6.0, 10.0, 22.0
+WIDTH, HEIGHT = 360.0, 146.0
+LEFT, RIGHT, TOP, BOTTOM = 22.0, 6.0, 24.0, 22.0
+"""Beside the bars stands 0 alone: the largest number stands above them, where it has room however long."""
 WIDEST = 14.0
 
 
