@@ -245,6 +245,12 @@ def test_a_person_approves_retires_and_merges(kept):
     merged = document(redraft("lessons", "merge", "where-to", "which-linter", "--json"))
     assert (merged["id"], merged["confidence"]) == (SEARCH, 0.97)
     assert document(redraft("lessons", "show", LINTER, "--json"))["superseded_by"] == SEARCH
+    redraft("lessons", "approve", LINTER)
+    kept_one = document(
+        redraft("lessons", "merge", "where-to", "which-linter", "--keep", "which-linter", "--json")
+    )
+    assert kept_one["id"] == LINTER
+    assert document(redraft("lessons", "show", SEARCH, "--json"))["superseded_by"] == LINTER
     assert (
         document(redraft("lessons", "approve", REFUND, "-m", "it is right", "--json"))["status"] == "active"
     )

@@ -498,6 +498,15 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         merged = await lessons.merge([third.id, first.id])
         assert (merged.id, merged.confidence, merged.tools) == (first.id, 0.85, ("http_get", "sqlite"))
         assert (await lessons.get(third.id)).superseded_by == first.id
+        fourth = await lessons.record(DECISION, Task("Choose again."), confidence=0.1)
+        with pytest.raises(
+            ConfigError, match=f"keep must be one of the lessons that are merged, got '{third.id}'"
+        ):
+            await lessons.merge([first.id, fourth.id], keep=third.id)
+        merged = await lessons.merge([first.id, fourth.id], keep=fourth.id)
+        assert (merged.id, merged.confidence, merged.status) == (fourth.id, 0.86, "active")
+        assert (await lessons.get(first.id)).superseded_by == fourth.id
+        await lessons.approve(first.id)
         with pytest.raises(ConfigError, match="at least two"):
             await lessons.merge([first.id, first.id])
         for helped in (True, True, False):

@@ -253,6 +253,9 @@ def rate(
 @lessons.command()
 def merge(
     which: Annotated[list[str], typer.Argument(metavar="ID ID...", help="As for show.", show_default=False)],
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="ID", help="The one that stays, instead of the surest.")
+    ] = None,
     agent: Agent = None,
     path: Place = None,
     as_json: options.Json = False,
@@ -261,9 +264,9 @@ def merge(
     """Make one of lessons that say the same. The surest stays as it is worded, the others name it."""
 
     async def change(kept: Lessons, ids: list[str]) -> Lesson:
-        return await kept.merge(ids)
+        return await kept.merge(ids, keep=ids[0] if keep else None)
 
-    _change(which, agent, path, change, as_json=as_json, debug=debug)
+    _change([keep, *which] if keep else which, agent, path, change, as_json=as_json, debug=debug)
 
 
 @lessons.command()

@@ -277,12 +277,13 @@ class Lessons:
         """Let another lesson take the place of one, which stays among the files and names its successor."""
         return await self._embedded(self._upkeep.supersede(lesson_id, by))
 
-    async def merge(self, lesson_ids: Sequence[str]) -> Lesson:
-        """Make one of lessons that say the same: the surest stays as it is worded, and supersedes the others.
+    async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
+        """Make one of lessons that say the same: `keep`, else the surest, stays and supersedes the others.
 
-        Its confidence becomes that of not all of them being wrong, its tools those of all.
+        Its words stay as they are. Its confidence becomes that of not all of them being wrong, its tools
+        those of all. Raises `ConfigError` where `keep` is none of them.
         """
-        return await self._embedded(self._upkeep.merge(lesson_ids))
+        return await self._embedded(self._upkeep.merge(lesson_ids, keep))
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
         """Put other words in the place of a lesson's; raises `ConfigError` for what no lesson may say."""

@@ -76,17 +76,22 @@ class Upkeep:
         await self.follow(lesson)
         return lesson
 
-    async def merge(self, lesson_ids: Sequence[str]) -> Lesson:
+    async def merge(self, lesson_ids: Sequence[str], keep: str | None = None) -> Lesson:
         """Make one of lessons that say the same, and return it.
 
-        The surest stays as it is worded, of equally sure ones the newest; it is as sure as none of them being
-        wrong, and is found by the tools of all. The others are superseded by it.
+        `keep` stays as it is worded, without it the surest, of equally sure ones the newest; it is as sure as
+        none of them being wrong, and is found by the tools of all. The others are superseded by it.
         """
         ids = list(dict.fromkeys(lesson_ids))
         if len(ids) < 2:  # noqa: PLR2004 (one has nothing to be merged with)
             raise ConfigError(f"Merging takes at least two lessons, got {ids!r}.")
+        if keep is not None and keep not in ids:
+            raise ConfigError(f"keep must be one of the lessons that are merged, got {keep!r}.")
         lessons = [await self.get(one) for one in ids]
-        best = max(lessons, key=lambda one: (one.status == "active", one.confidence, one.day, one.id))
+        best = max(
+            (one for one, its_id in zip(lessons, ids, strict=True) if keep in (None, its_id)),
+            key=lambda one: (one.status == "active", one.confidence, one.day, one.id),
+        )
         doubt = 1.0
         for one in lessons:
             doubt *= 1 - one.confidence

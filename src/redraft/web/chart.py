@@ -13,6 +13,8 @@ WIDTH, HEIGHT = 640.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 24.0, 30.0, 34.0
 FEW = 16
 """Up to so many versions each point has its number; of more, the first, the best and the last."""
+MOST_DOTS = 48
+"""Up to so many versions each has a dot; of more, the first, the best, the last, and the extremes between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Hold a score curve: points, lines as SVG takes them, and the height of the threshold."""
+    """Hold a score curve: points, lines as SVG takes them, and the height of the threshold.
 
+    The lines go through all `versions`; of very many only some have a point.
+    """
+
+    versions: int
     points: tuple[Point, ...]
     curve: str
     best: str
@@ -53,7 +59,8 @@ def chart(run: KeptRun) -> Chart:
     judged = [(point.x, point.y) for point in points if point.y is not None]
     threshold: float | None = run.record.options.get("quality_threshold")
     return Chart(
-        points,
+        len(points),
+        _thinned(points),
         " ".join(f"{x:.1f},{y:.1f}" for x, y in judged),
         _best_line(judged),
         None if threshold is None else _height(threshold),
@@ -83,6 +90,19 @@ def _point(at: int, run: KeptRun) -> Point:
         low,
         high,
     )
+
+
+def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return few enough points to be told apart, in their order: dots that cover each other say nothing."""
+    if len(points) <= MOST_DOTS:
+        return points
+    kept = {0, len(points) - 1, *(at for at, point in enumerate(points) if point.kind == "best")}
+    stretches = (MOST_DOTS - len(kept)) // 2
+    for number in range(stretches):
+        begin, end = (len(points) * edge // stretches for edge in (number, number + 1))
+        scored = [(height, at) for at in range(begin, end) if (height := points[at].y) is not None]
+        kept |= {min(scored)[1], max(scored)[1]} if scored else {begin}
+    return tuple(points[at] for at in sorted(kept))
 
 
 def _kind(version: ReflectionVersion, *, best: bool) -> str:

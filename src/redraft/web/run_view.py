@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from redraft.core.version import ReflectionVersion
 
+OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
+"""Where what a note says of one version begins."""
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 
 
@@ -76,6 +79,7 @@ class RunView:
     run: KeptRun
     record: RunRecord
     why: Why
+    notes: list[str]
     after_best: AfterBest | None
     chart: Chart
     heat: list[Row]
@@ -96,6 +100,7 @@ def run_view(run: KeptRun) -> RunView:
         run,
         record,
         why(run),
+        [line for note in record.diagnostics.values() for line in folded(note)],
         after_best(run),
         chart(run),
         heat(run),
@@ -104,6 +109,33 @@ def run_view(run: KeptRun) -> RunView:
         _bars(stretches),
         [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in stretches if one.inner],
     )
+
+
+def folded(note: str) -> list[str]:
+    """Return a note in lines, what it says of several versions in one: `Versions 2 to 4 and 9: ...`."""
+    before, *told = OF_A_VERSION.split(note)
+    versions: dict[str, list[int]] = {}
+    for number, said in zip(told[::2], told[1::2], strict=True):
+        versions.setdefault(said.strip(), []).append(int(number))
+    lines = [f"{_numbered(numbers)}: {said}" for said, numbers in versions.items()]
+    return [before.strip(), *lines] if before.strip() else lines
+
+
+def _numbered(numbers: list[int]) -> str:
+    """Name versions: three and more that follow one another by the first and the last."""
+    if len(numbers) == 1:
+        return f"Version {numbers[0]}"
+    stretches: list[list[int]] = []
+    for number in numbers:
+        if stretches and number == stretches[-1][-1] + 1:
+            stretches[-1].append(number)
+        else:
+            stretches.append([number])
+    named: list[str] = []
+    for one in stretches:
+        named += [f"{one[0]} to {one[-1]}"] if len(one) > 2 else map(str, one)  # noqa: PLR2004 (a pair is two)
+    listed = ", ".join(named[:-1])
+    return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
 
 
 def _version(version: ReflectionVersion, run: KeptRun, whole: Collection[int]) -> VersionView:

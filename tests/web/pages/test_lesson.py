@@ -103,19 +103,19 @@ def test_what_came_with_a_lesson_goes_when_it_is_retired(memory):
     assert "Hidden: outdated" in Seen(read(of).text).words
 
 
-def test_two_lessons_that_say_the_same_become_one(memory):
+@pytest.mark.parametrize("keep", ["this", "other"])
+def test_of_two_lessons_that_say_the_same_the_one_chosen_stays(memory, keep):
     filed = lessons_of(memory)
     of, other = filed["double"], filed["active"]
     page = Seen(read(of).text)
     assert ("value", other.id) in page.attributes
     assert ("action", f"/lessons/{of.id}/merge") in Seen(pages(MemoryStore()).get("/lessons").text).attributes
-    answer = change(of, "merge", other=other.id)
-    assert answer.json() == {
-        "happened": f"One was made of both: {of.id} stays as it is worded, and takes the place of the other."
-    }
-    assert (now(memory, of).status, now(memory, other).status) == ("active", "superseded")
-    assert now(memory, other).superseded_by == of.id
-    assert now(memory, of).confidence > of.confidence
+    answer = change(of, "merge", other=other.id, keep=keep)
+    stays, goes = (of, other) if keep == "this" else (other, of)
+    assert answer.json() == {"happened": f"Merged: {stays.id} stays, and supersedes {goes.id}."}
+    assert (now(memory, stays).status, now(memory, goes).status) == ("active", "superseded")
+    assert now(memory, goes).superseded_by == stays.id
+    assert now(memory, stays).confidence > stays.confidence
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,18 @@ def test_two_lessons_that_say_the_same_become_one(memory):
 def test_what_cant_be_merged_stays_as_it_is(memory, other, status):
     filed = lessons_of(memory)
     of = filed["double"]
-    answer = change(of, "merge", other=other.format(of=of.id) if isinstance(other, str) else other)
+    other = other.format(of=of.id) if isinstance(other, str) else other
+    answer = change(of, "merge", other=other, keep="this")
     assert (answer.status_code, "error" in answer.json()) == (status, True), answer.text
     assert now(memory, of) == of
+
+
+@pytest.mark.parametrize("keep", ["", "both", None, 1])
+def test_which_lesson_stays_has_to_be_said(memory, keep):
+    filed = lessons_of(memory)
+    answer = change(filed["double"], "merge", other=filed["active"].id, keep=keep)
+    assert (answer.status_code, "keep" in answer.json()["error"]) == (400, True)
+    assert now(memory, filed["double"]) == filed["double"]
 
 
 def test_what_a_person_says_counts_at_once(memory):

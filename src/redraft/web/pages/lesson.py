@@ -169,10 +169,14 @@ async def _merge(wanted: Wanted) -> str:
     agent = wanted.path["agent"]
     name = wanted.text("other").strip().removeprefix(f"{agent}/")
     _, other = await _entry(wanted.project, {"agent": agent, "name": name})
+    keep = wanted.text("keep")
+    if keep not in ("this", "other"):
+        raise ConfigError(f"keep must be 'this' or 'other', got {keep!r}.")
 
     async def merge(lessons: Lessons, lesson_id: str) -> str:
-        kept = await lessons.merge([lesson_id, other.id])
-        return f"One was made of both: {kept.id} stays as it is worded, and takes the place of the other."
+        stays, goes = (lesson_id, other.id) if keep == "this" else (other.id, lesson_id)
+        await lessons.merge([stays, goes], keep=stays)
+        return f"Merged: {stays} stays, and supersedes {goes}."
 
     return await _with(wanted, merge)
 
