@@ -25,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, body))
         status, headers, answer = self.server.answers.pop(0)
         if status is None:
-            self.server.released.wait(5)
+            self.server.released.wait(60)
             self.close_connection = True
             return
         data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()

@@ -125,13 +125,11 @@ def test_a_slow_store_is_not_waited_for(caplog):
         keeper = Keeper(store, "a")
         await keeper.load()
         store.delay = 0.06
-        started = perf_counter()
         for number in range(1, 6):
             await keeper.save(cycle(number, "x"))
-        assert perf_counter() - started < 5 * 0.06
         await keeper.settled()
         assert (await kept(store))[0] == [1, 2, 3, 4, 5]
-        assert len(store.writes) < 5  # what waited went together
+        assert len(store.writes) < 5  # a save that waited for its own write would make five
         await keeper.aclose()
 
     asyncio.run(main())
@@ -175,7 +173,7 @@ def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
             await keeper.save(cycle(number, "x"))
             await asyncio.sleep(0.005)
         assert keeper.is_away
-        assert perf_counter() - started < 1.5
+        assert perf_counter() - started < 30  # the store would never answer
         store.answers.set()
         await eventually(lambda: not keeper.is_away)
         await keeper.settled()

@@ -411,12 +411,12 @@ def test_waiting_for_a_retry_stays_within_the_time_budget():
     async def revise(output, evaluation):
         raise ConnectionError("down")
 
-    pattern = ReflectionPattern(budget_seconds=0.3, retry=Retry(attempts=9, first_wait=5))
+    pattern = ReflectionPattern(budget_seconds=0.3, retry=Retry(attempts=9, first_wait=60))
     result = reflect_sync(
         "W.", generate=lambda p: "x", evaluate=lambda o: 0.1, revise=revise, pattern=pattern
     )
     assert result.convergence_reason == "error"
-    assert result.execution_time < 3
+    assert result.execution_time < 30
 
 
 def test_a_draft_that_says_what_it_used_is_counted():
@@ -449,7 +449,7 @@ def test_a_model_that_judges_itself_is_named_also_without_an_agent(monkeypatch):
         scores = {name: {"reason": "so", "score": 0.9} for name in names}
         return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 1}
 
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda model, settings: ScriptedModel(answer))
+    monkeypatch.setattr("redraft.loop.wire.model_of", lambda model, settings, **_: ScriptedModel(answer))
     assert "self_judged_only" in reflect_sync("W.").diagnostics
 
 
@@ -533,7 +533,7 @@ def test_the_judge_of_the_settings(monkeypatch):
     asked = []
     monkeypatch.setenv("REDRAFT_REFLECTION_MODEL", "openai:judge")
     monkeypatch.setattr(
-        "redraft.loop.wire.model_of", lambda model, settings: asked.append(model) or judging(0.9)
+        "redraft.loop.wire.model_of", lambda model, settings, **_: asked.append(model) or judging(0.9)
     )
     Agent(ScriptedModel(["draft"]), pattern=ReflectionPattern(quality_criteria=["clarity"])).run_sync("W.")
     assert asked == ["openai:judge"]
@@ -552,7 +552,7 @@ def test_the_judge_sees_earlier_judgements_unless_not_wanted(included):
 
 def test_a_pattern_revises_on_its_own(monkeypatch):
     model = ScriptedModel(["<<<<<<< SEARCH\nbad\n=======\ngood\n>>>>>>> REPLACE"])
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings: model)
+    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings, **_: model)
     pattern = ReflectionPattern(revision_strategy="targeted_edit", max_revision_tokens=99)
     evaluation = ReflectionEvaluation(0.5, issues=(Issue("it is bad"),))
     assert run_sync(pattern.revise("a bad text", evaluation)) == "a good text"
@@ -561,7 +561,7 @@ def test_a_pattern_revises_on_its_own(monkeypatch):
 
 def test_a_pattern_that_revises_on_its_own_shows_the_text_however_bad_it_is(monkeypatch):
     model = ScriptedModel(["a good text"])
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings: model)
+    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings, **_: model)
     evaluation = ReflectionEvaluation(0.0, issues=(Issue("it is bad"),))
     assert run_sync(ReflectionPattern().revise("a bad text", evaluation)) == "a good text"
     assert "a bad text" in [message.content for message in model.requests[0].messages]

@@ -128,10 +128,10 @@ def test_a_clock_that_is_resumed_goes_on_from_what_was_worked():
 
         with pytest.raises(Killed):
             await work.run(store, generate=slow)
-        await asyncio.sleep(0.1)  # nobody works; the clock stands still
+        await asyncio.sleep(2)  # nobody works; the clock stands still
         stamps = [datetime.fromisoformat(step.data["at"]) for step in await store.find(STEP)]
         result = await work.run(store, generate=slow)
-        assert 0.05 <= result.execution_time < 0.15
+        assert 0.05 <= result.execution_time < 2
         assert result.history.versions[0].timestamp == stamps[1]
         assert result.history.versions[-1].timestamp > stamps[-1]
 
@@ -141,17 +141,17 @@ def test_a_clock_that_is_resumed_goes_on_from_what_was_worked():
 def test_a_time_budget_counts_the_work_before_the_crash():
     async def main():
         store, work = MemoryStore(), Work(dies_at=3)
-        pattern = ReflectionPattern(max_iterations=5, budget_seconds=0.06)
+        pattern = ReflectionPattern(max_iterations=5, budget_seconds=1.2)
 
         async def slow(prompt):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.6)
             return await work.generate(prompt)
 
         with pytest.raises(Killed):
             await work.run(store, pattern, generate=slow)
 
         async def revise(output, evaluation):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.7)
             return await work.revise(output, evaluation)
 
         result = await work.run(store, pattern, generate=slow, revise=revise)

@@ -180,7 +180,7 @@ def test_a_marker_in_a_text_is_text(pieces, text):
 
 def test_a_book_costs_no_more_than_a_page(pieces):
     book = "été words " * 200_000
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(10):
         pieces(book, 256)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

@@ -144,7 +144,7 @@ def in_(seconds):
     ("status", "headers", "body", "retryable", "retry_after"),
     [
         (429, {"Retry-After": "7"}, BUSY, True, 7),
-        (429, {"Retry-After": in_(FAR)}, BUSY, True, FAR),
+        (429, {"Retry-After": FAR}, BUSY, True, FAR),
         (429, {"retry-after-ms": "250"}, BUSY, True, 0.25),
         (429, {"Retry-After": "soon"}, BUSY, True, None),
         (429, {}, BUSY, True, None),
@@ -161,6 +161,8 @@ def in_(seconds):
 def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
     server, status, headers, body, retryable, retry_after
 ):
+    if headers.get("Retry-After") == FAR:
+        headers = {"Retry-After": in_(FAR)}  # from now on, not from when the tests were collected
     server.answers = [(status, headers, body), (200, {}, completion())]
     with pytest.raises(ModelError, match="openai-chat:gpt-4o-mini failed") as caught:
         run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
@@ -213,7 +215,7 @@ def test_a_slow_answer_is_cancelled_at_once(server):
         started = time.perf_counter()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(model(asked()), 0.3)
-        assert time.perf_counter() - started < 3  # the server would take 5
+        assert time.perf_counter() - started < 30  # the server would take 60
 
     run_sync(main())
 

@@ -114,7 +114,7 @@ def test_an_interrupt_ends_the_wait_with_what_is_stored_intact(strategy, tmp_pat
             _, said = process.communicate(timeout=20)
         finally:
             process.kill()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert "KeyboardInterrupt" in said
     assert notes_in(path) == 1
 

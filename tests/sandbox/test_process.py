@@ -4,7 +4,6 @@
 import asyncio
 import os
 import subprocess
-import time
 from functools import cache
 
 import pytest
@@ -138,21 +137,20 @@ def test_twenty_at_once_do_not_block_the_loop():
 
         async def tick():
             while True:
-                before = time.perf_counter()
                 await asyncio.sleep(0.005)
-                ticks.append(time.perf_counter() - before)
+                ticks.append(None)
 
         ticking = asyncio.create_task(tick())
         outcomes = await asyncio.gather(
             *(jail(Command(python="print(inputs); result = inputs * 2", inputs=n)) for n in range(20))
         )
         ticking.cancel()
-        return outcomes, sorted(ticks)
+        return outcomes, ticks
 
     outcomes, ticks = asyncio.run(main())
     assert [outcome.result for outcome in outcomes] == [n * 2 for n in range(20)]
     assert [outcome.stdout for outcome in outcomes] == [f"{n}\n" for n in range(20)]
-    assert ticks[len(ticks) // 2] < 0.1
+    assert len(ticks) > 40  # were each run waited for, there would be one between any two of them
 
 
 @pytest.mark.parametrize("form", [{"python": "import time; time.sleep(77)"}, {"argv": ("sleep", "77")}])
@@ -162,14 +160,14 @@ def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
 
     async def main():
         task = asyncio.create_task(ProcessJail()(Command(**form)))
-        await asyncio.sleep(0.3)
-        children = set(_children())
+        while not (children := set(_children()) - others):  # noqa: ASYNC110 (a poll of the system)
+            await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         return children
 
-    assert asyncio.run(main()) - others
+    assert asyncio.run(main())
     assert not set(_children()) - others
     assert list(tmp_path.iterdir()) == []
 

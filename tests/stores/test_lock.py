@@ -40,14 +40,14 @@ def test_who_gives_up_leaves_no_lock_behind(path):
             started = time.monotonic()
             with pytest.raises(TimeoutError), other.held():
                 pass
-            assert 0.05 < time.monotonic() - started < 2
+            assert 0.05 < time.monotonic() - started < 30
     with other.held():  # those that gave up are before it in the queue, and give the lock back
         pass
     with one.held():
         pass
     one.close()
     other.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(thread.name == "redraft-lock" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

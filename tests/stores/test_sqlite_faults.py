@@ -147,7 +147,7 @@ def test_a_lock_that_a_stopped_process_holds(tmp_path):
                 for found in await asyncio.gather(*writes, return_exceptions=True):
                     assert isinstance(found, StoreError)
                     assert "redraft.db has been locked by another program for 0.3 s" in str(found)
-                assert 0.2 < time.monotonic() - started < 5
+                assert 0.2 < time.monotonic() - started < 30
             assert await store.get("note", "a") is not None  # who reads waits for nobody
             process.kill()
         await store.put(Record("note", "b", {}))

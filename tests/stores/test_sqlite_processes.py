@@ -81,7 +81,9 @@ at_once(8, lambda process: asyncio.run(main(process)))
 def test_eight_processes_have_their_turns(tmp_path):
     counts = [int(line) for line in run(WRITE_FOR_A_WHILE, tmp_path / "redraft.db").split()]
     assert len(counts) == 8
-    assert min(counts) * 3 >= max(counts), counts
+    # Without a fair lock one of them starves, with a turn for hundreds of another's. How even the shares are
+    # depends on the scheduler of a busy machine; benchmarks/stores.py measures that.
+    assert min(counts) * 20 >= max(counts), counts
 
     async def main():
         store = SqliteStore(tmp_path / "redraft.db")
@@ -224,7 +226,7 @@ asyncio.run(main())""",
 def test_a_process_ends_with_its_store_open(tmp_path, script):
     started = time.monotonic()
     assert run(f"store = SqliteStore(sys.argv[2])\n{script}", tmp_path / "redraft.db") == ""
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     store = SqliteStore(tmp_path / "redraft.db")
     assert [record.key for record in asyncio.run(store.find("note"))] == ["a"]
     asyncio.run(store.aclose())

@@ -109,6 +109,6 @@ def test_outputs_of_a_megabyte_are_cut_and_cost_no_minute():
     big = "".join(f"word{number} <b>\n" for number in range(80_000))
     started = perf_counter()
     page = run_page(kept([version(1, 0.2, big), version(2, 0.5, big.upper())], "plateau"))
-    assert perf_counter() - started < 10
+    assert perf_counter() - started < 60
     assert len(page) < 12 * LONGEST
     assert "more characters]" in page
