@@ -1,3 +1,5 @@
+import asyncio
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -6,15 +8,19 @@ from redraft import (
     Agent,
     ConfigError,
     QualityCriterion,
+    ReflectionFailedError,
     ReflectionPattern,
+    Retry,
     ScriptedModel,
     Task,
+    reflect,
     reflect_sync,
 )
 from redraft.core.sync import run_sync
 
 AGAINST = QualityCriterion("better", evaluator="compare", evaluator_config={"against": "best"})
 IN_VAIN = QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "x"}, weight=0)
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 
 
 @pytest.mark.parametrize(
@@ -153,6 +159,93 @@ def test_history_of_the_last_run_in_this_context():
     reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: 0.5, pattern=pattern)
     assert pattern.get_history().best_version is pattern.get_best_version()
     assert pattern.get_best_version().output == "x"
+
+
+def plain(output, pattern, **options):
+    """A run of a pattern that makes one output."""
+    return reflect("W.", generate=lambda p: output, evaluate=lambda o: 0.5, pattern=pattern, **options)
+
+
+def last_of(pattern):
+    return pattern.get_history().final_version.output
+
+
+ONE = {"max_iterations": 0}
+
+
+def test_a_pattern_answers_for_its_own_run():
+    one, two = ReflectionPattern(**ONE), ReflectionPattern(**ONE)
+    run_sync(plain("first", one))
+    run_sync(plain("second", two, until=lambda versions: True))  # which the run has in its stead
+    agent = Agent(ScriptedModel(["third"]), pattern=replace(one, quality_criteria=[TEA]))
+    agent.run_sync("W.")
+    assert (last_of(one), last_of(two), last_of(agent.pattern)) == ("first", "second", "third")
+    with pytest.raises(LookupError, match="No run of this pattern has ended in this context"):
+        ReflectionPattern().get_history()
+
+
+@pytest.mark.parametrize("way", [asyncio.create_task, lambda run: asyncio.wait_for(run, 30)])
+def test_a_run_in_a_task_of_its_own_is_there_for_who_made_the_pattern(way):
+    async def main():
+        pattern = ReflectionPattern(**ONE)
+        await plain("before", pattern)
+        await way(plain("after", pattern))
+        return last_of(pattern)
+
+    assert asyncio.run(main()) == "after"
+
+
+def test_a_run_in_a_loop_of_its_own_is_there_for_who_made_the_pattern():
+    pattern = ReflectionPattern(**ONE)
+    asyncio.run(plain("x", pattern))
+    assert last_of(pattern) == "x"
+
+
+def test_a_task_sees_no_run_of_another():
+    pattern = ReflectionPattern(**ONE)
+
+    async def one(name):
+        with pytest.raises(LookupError, match=r"result\.history"):
+            pattern.get_history()
+        await plain(name, pattern)
+        await asyncio.sleep(0)
+        return last_of(pattern)
+
+    async def main():
+        return [*await asyncio.gather(one("a"), one("b")), await asyncio.create_task(one("c"))]
+
+    assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+def test_a_run_that_raised_is_not_taken_for_the_one_before():
+    pattern = ReflectionPattern(max_iterations=1, on_failure="raise", retry=Retry(attempts=1))
+
+    def fail(*given):
+        raise ValueError("no way")
+
+    run_sync(plain("before", pattern))
+    with pytest.raises(ReflectionFailedError):
+        run_sync(plain("kept", pattern, revise=fail))
+    assert last_of(pattern) == "kept"
+    with pytest.raises(ValueError, match="no way"):
+        reflect_sync("W.", generate=fail, evaluate=lambda o: 0.5, pattern=pattern)
+    with pytest.raises(LookupError, match="ended without a result: ValueError: no way"):
+        pattern.get_history()
+
+
+def test_runs_of_patterns_that_are_gone_are_forgotten():
+    class Output(dict):
+        pass
+
+    async def main():
+        alive = []
+        for number in range(3):
+            result = await plain(Output(number=number), ReflectionPattern(**ONE))
+            alive.append(weakref.ref(result.best_output))
+            del result
+        return [one() is not None for one in alive]
+
+    assert asyncio.run(main()) == [False, False, True]
 
 
 def test_execute_takes_an_agent_or_any_callable():

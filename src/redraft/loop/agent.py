@@ -12,6 +12,7 @@ from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
 from redraft.loop.guests import check_advisor
 from redraft.loop.keep import check_keep, kept_step, run_kept
+from redraft.loop.pattern import variant_of
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
 from redraft.loop.wire import (
@@ -185,10 +186,10 @@ class Agent:
         live = self._live(pattern)
 
         def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
-            watched = replace(pattern, on_event=listener)
+            watched = variant_of(pattern, on_event=listener)
             return self._run(query, watched, draft, run_id, performer=performer, live=live)
 
-        return RunStream(start, live, pattern.on_event)
+        return RunStream(start, live, pattern)
 
     async def _run(
         self,
@@ -215,7 +216,7 @@ class Agent:
         elif run_id is not None:
             raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
         if self._lessons is not None:
-            pattern = replace(pattern, advisors=(*pattern.advisors, self._lessons))
+            pattern = variant_of(pattern, advisors=(*pattern.advisors, self._lessons))
         return await run_kept(task, parts, pattern, step, given_draft(draft), self._origin)
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:

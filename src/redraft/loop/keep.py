@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from os import urandom
 from pathlib import PurePath
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import from_record, to_record
@@ -172,7 +173,7 @@ def _again(record: RunRecord, pattern: ReflectionPattern) -> ReflectionResult:
     emit(RunStarted(record.run_id, record.task))
     for version in record.versions:
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
-    last_result.set(result)
+    pattern.runs.end(monotonic(), result)
     emit(RunFinished(record.run_id, result))
     return result
 

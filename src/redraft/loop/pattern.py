@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.core.callbacks import ReflectionCallbacks
@@ -25,7 +25,7 @@ from redraft.evaluate.judging import Judging
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.guests import check_guests
 from redraft.loop.revise import STRATEGIES, RevisionStrategy
-from redraft.loop.run import last_result
+from redraft.loop.run import PatternRuns
 from redraft.loop.select import SELECTIONS, Selection
 from redraft.loop.stop import (
     diminishing,
@@ -119,6 +119,7 @@ class ReflectionPattern:
     limit: Stopper = field(init=False, repr=False)
     budget: Budget = field(init=False, repr=False)
     triggers: Triggers = field(init=False, repr=False)
+    runs: PatternRuns = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("max_iterations", self.max_iterations, 0)
@@ -146,6 +147,7 @@ class ReflectionPattern:
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
         object.__setattr__(self, "triggers", self._triggers())
+        object.__setattr__(self, "runs", PatternRuns())
         # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
         if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
@@ -200,17 +202,30 @@ class ReflectionPattern:
         return await revise_output(self, output, evaluation)
 
     def get_history(self) -> ReflectionHistory:
-        """Return the history of the run that finished last in this context.
+        """Return the history of the run of this pattern that ended last in this context.
 
-        Raises `LookupError` where none has.
+        In the task, or outside of any in the thread, that made the pattern, its runs in other tasks count,
+        too. Raises `LookupError` where no run has ended, or the last one ended without a result.
         """
-        if (result := last_result.get()) is None:
-            raise LookupError("No run has finished in this context yet.")
-        return result.history
+        if (run := self.runs.last()) is None:
+            raise LookupError(
+                "No run of this pattern has ended in this context. A run in a task of its own leaves its "
+                "history in what it returns: result.history."
+            )
+        if run.result is None:
+            raise LookupError(f"The last run of this pattern ended without a result: {run.error}")
+        return run.result.history
 
     def get_best_version(self) -> ReflectionVersion:
-        """Return the best version of the run that finished last in this context."""
+        """Return the best version of the run that `get_history` answers for."""
         return self.get_history().best_version
+
+
+def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
+    """Return a pattern with changes for one run, which counts as a run of the pattern itself."""
+    variant = replace(pattern, **changes)
+    object.__setattr__(variant, "runs", pattern.runs)
+    return variant
 
 
 def judging_of(pattern: ReflectionPattern) -> Judging:
@@ -225,3 +240,4 @@ def judging_of(pattern: ReflectionPattern) -> Judging:
 
 
 DEFAULT_PATTERN = ReflectionPattern()
+DEFAULT_PATTERN.runs.belong_to_nobody()  # it is everybody's

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from time import perf_counter
+from threading import get_ident
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from redraft.core.callbacks import ReflectionDecision
 from redraft.core.context import RunContext
@@ -45,7 +47,68 @@ _context = maker(RunContext)
 AUTO = ReflectionDecision.AUTO  # said often, and a member of an enumeration is five times as far as a name
 
 last_result: ContextVar[ReflectionResult | None] = ContextVar("last_result", default=None)
-"""The run that finished last in this context: what `ReflectionPattern.get_history()` answers from."""
+"""The run that finished last in this context, whatever its pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """Hold how a run ended: with a result, or with an error and without one. Times are monotonic."""
+
+    result: ReflectionResult | None
+    error: str
+    began: float
+    ended: float
+
+
+class PatternRuns:
+    """Know the run of one pattern that ended last: in this context, or for whoever made the pattern.
+
+    A run in a task of its own has a context of its own, too (`asyncio.create_task`, `wait_for`). The task, or
+    the thread outside of any, that made the pattern sees such runs all the same. Anybody else sees none but
+    those of the own context: what one user's request made is not for another's.
+    """
+
+    __slots__ = ("__weakref__", "_last", "_maker")
+
+    def __init__(self) -> None:
+        self._maker: object = _here()
+        self._last: EndedRun | None = None
+
+    def belong_to_nobody(self) -> None:
+        """Let each see no runs but those of the own context."""
+        self._maker = None
+
+    def end(self, began: float, result: ReflectionResult | None, error: str = "") -> None:
+        """Take note of a run that ended."""
+        run = EndedRun(result, error, began, monotonic())
+        if self._maker is not None:
+            self._last = run
+        others = [(of, one) for of, one in _ended_here.get() if of() is not None and of() is not self]
+        _ended_here.set((*others[1 - MOST_PATTERNS :], (ref(self), run)))
+        if result is not None:
+            last_result.set(result)
+
+    def last(self) -> EndedRun | None:
+        """Return the run that ended last; None where none has."""
+        here = next((run for of, run in _ended_here.get() if of() is self), None)
+        anywhere = self._last
+        if anywhere is None or self._maker != _here():
+            return here
+        return here if here is not None and anywhere.began < here.ended else anywhere
+
+
+MOST_PATTERNS = 64
+"""Of so many patterns a context remembers the last run."""
+_ended_here: ContextVar[tuple[tuple[ref[PatternRuns], EndedRun], ...]] = ContextVar("ended_here", default=())
+
+
+def _here() -> object:
+    """Return what stands for this thread and the task in it, if there is one."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs
+        task = None
+    return get_ident(), None if task is None else ref(task)
 
 
 def run_loop(
@@ -68,6 +131,7 @@ class _Run:
     # Ten thousand may be alive at once; without a dict each, the collector has less to look through.
     __slots__ = (
         "base",
+        "began",
         "best",
         "clock",
         "context",
@@ -93,6 +157,7 @@ class _Run:
         self.clock = timed = None if step is direct else offered(step, TimedStep)
         self.run_id = timed.run_id if timed else passing_id()
         self.versions: tuple[ReflectionVersion, ...] = ()
+        self.began = monotonic()
         self.base: ReflectionVersion | None = None
         self.best: ReflectionVersion | None = None
         self.peaks: Peaks = {}
@@ -178,6 +243,7 @@ class _Run:
     async def _cut_short(self, error: BaseException) -> ConvergenceReason:
         """Keep what there is and say why the run ends; raises the error again where it is the caller's."""
         if isinstance(error, ChangedRunError) or not self._keep_pending(error):
+            self.pattern.runs.end(self.began, None, f"{type(error).__name__}: {error}")
             await observe_failure(self.pattern.advisors, self.task, self.run_id, error)
             raise error
         if isinstance(error, asyncio.CancelledError):
@@ -334,5 +400,5 @@ class _Run:
             self.parts.live.reflections if self.parts.live else (),
             self.task,
         )
-        last_result.set(result)
+        self.pattern.runs.end(self.began, result)
         return result

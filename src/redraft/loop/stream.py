@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from redraft.core.events import RunFinished
 from redraft.loop.event_stream import EventStream
-from redraft.loop.run import last_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from redraft.core.events import Event, Listener
     from redraft.core.result import ReflectionResult
     from redraft.loop.live import LiveRun
+    from redraft.loop.pattern import ReflectionPattern
 
 
 class RunStream(EventStream["Event", "ReflectionResult"]):
@@ -28,11 +29,12 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
         self,
         start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult]],
         live: LiveRun,
-        listener: Listener | None,
+        pattern: ReflectionPattern,
     ) -> None:
         super().__init__(start)
         self._live = live
-        self._listener = listener
+        self._listener = pattern.on_event
+        self._runs = pattern.runs
 
     @property
     def result(self) -> ReflectionResult:
@@ -54,7 +56,7 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
 
     def _yielding(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            last_result.set(event.result)  # the run is a task, whose context is its own
+            self._runs.end(monotonic(), event.result)  # the run is a task, whose context is its own
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, RunFinished):

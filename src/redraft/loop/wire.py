@@ -20,7 +20,7 @@ from redraft.evaluate.panel import panel
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.live import LiveRun
 from redraft.loop.parts import Judges, Parts
-from redraft.loop.pattern import DEFAULT_PATTERN, ReflectionPattern, judging_of
+from redraft.loop.pattern import DEFAULT_PATTERN, ReflectionPattern, judging_of, variant_of
 from redraft.loop.prompts import Memory
 from redraft.loop.reflecting import ReflectingGenerator, ReflectingReviser
 from redraft.loop.revise import ModelGenerator, ModelReviser
@@ -104,7 +104,7 @@ def run_functions(
     """Begin the run of `reflect`: `hands` are its functions `generate`, `evaluate` and `revise`."""
     chosen = chosen_pattern(pattern)
     if until is not None:
-        chosen = replace(chosen, until=until)
+        chosen = variant_of(chosen, until=until)
     asked = task_of(task, chosen)
     parts = None
     if chosen.quality_criteria is None and chosen.triggers is NO_TRIGGERS:

@@ -13,7 +13,7 @@ from redraft.core.feedback import render_feedback
 from redraft.core.protocols import ChatModel
 from redraft.loop.agent import performer_with
 from redraft.loop.parts import Judges, Parts
-from redraft.loop.pattern import ReflectionPattern
+from redraft.loop.pattern import ReflectionPattern, variant_of
 from redraft.loop.record import Origin
 from redraft.loop.wire import judges_of, live_run, parts_of_model, reflecting
 from redraft.models.names import model_of
@@ -99,7 +99,9 @@ def _pattern_of(task: Task) -> ReflectionPattern:
     """Return a task's pattern; without one, a version is made, and scored where there are criteria."""
     if task.pattern is not None:
         return (
-            task.pattern if task.criteria is None else replace(task.pattern, quality_criteria=task.criteria)
+            task.pattern
+            if task.criteria is None
+            else variant_of(task.pattern, quality_criteria=task.criteria)
         )
     if task.criteria is not None:
         return ReflectionPattern(0, task.criteria, task_type=task.task_type)

@@ -17,6 +17,7 @@ from redraft.core.texts import as_text, copy_of
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.core.version import Draft, Output
 from redraft.loop.keep import run_kept
+from redraft.loop.pattern import variant_of
 from redraft.loop.run import last_result
 from redraft.notes.acceptance import ACCEPTED, accept, check_inputs, why
 from redraft.notes.given import NO_NOTE, GivenNote
@@ -128,11 +129,11 @@ class TaskRun:
         pattern = means.pattern
         parts.advice = self.note.advice()
         if self.emit is not None:
-            pattern = replace(pattern, on_event=_both(self.emit, pattern.on_event))
+            pattern = variant_of(pattern, on_event=_both(self.emit, pattern.on_event))
         keeping = self.keeping
         if refused is not None:
             # What it starts from counts as a version, and is not to be spared its revision.
-            pattern = replace(pattern, max_iterations=pattern.max_iterations + 1)
+            pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
             parts = replace(parts, evaluate=RefusedFirst(refusal, parts.evaluate))
             keeping = keeping.again(attempt)
         try:
