@@ -66,6 +66,10 @@ class Ledger:
                 self._newest_first = tuple(reversed(self._oldest_first))
             return self._newest_first
 
+    def entry(self, run_id: str) -> Entry | None:
+        """Return the entry of a run, None where none was read yet."""
+        return self._entries.get(run_id)
+
     async def _read_new(self) -> bool:
         """Read what was begun since the last time; say if anything differs."""
         known = self._newest_first[0].created_at - OVERLAP if self._newest_first else None

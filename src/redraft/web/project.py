@@ -17,6 +17,7 @@ from redraft.redact.redactor import Redactor
 from redraft.stores.base import Store
 from redraft.stores.place import project_place
 from redraft.web.agents_seen import AgentsSeen
+from redraft.web.beside import Beside
 from redraft.web.groups import Grouped
 from redraft.web.ledger import Ledger
 from redraft.web.lesson_files import LessonFiles
@@ -50,6 +51,7 @@ class Project:
     place: str
     redactor: Redactor = field(default_factory=redactor_of_environment)
     ledger: Ledger = field(init=False)
+    beside: Beside = field(init=False)
     grouped: Grouped = field(default_factory=Grouped)
     moving: Moving = field(init=False)
     note_uses: NoteUses = field(init=False)
@@ -62,6 +64,7 @@ class Project:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ledger", Ledger(self.store))
+        object.__setattr__(self, "beside", Beside(self.ledger, self.agents))
         object.__setattr__(self, "moving", Moving(self.store))
         object.__setattr__(self, "note_uses", NoteUses(self.store))
         object.__setattr__(self, "lesson_uses", LessonUses(self.store))

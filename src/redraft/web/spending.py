@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from redraft.core.usage import NOT_REPORTED
@@ -50,6 +50,13 @@ class Sums:
         for model, parts in of_models.items():
             self.models[model].count(run_id, parts, sign=sign)
 
+    def count_beside(self, used: TokenUsage, *, role: str, model: str, name: str, task: str) -> None:
+        """Add what is no run: a cycle of an agent, or a note. A cycle has no `task`."""
+        for tally in (self.whole, self.roles[role], self.models[model], self.names[name]):
+            tally.count_beside(used)
+        if task:
+            self.tasks[task].count_beside(used)
+
     def add(self, other: Sums) -> None:
         """Add what others used."""
         self.whole.add(other.whole)
@@ -60,7 +67,7 @@ class Sums:
             (self.tasks, other.tasks),
         ):
             for name, tally in theirs.items():
-                if tally.runs:
+                if not tally.is_empty:
                     ours[name].add(tally)
 
 
@@ -85,6 +92,14 @@ class Spending:
         """Count a run no more."""
         self._count(entry, -1)
 
+    def add_beside(
+        self, at: datetime, used: TokenUsage, *, role: str, model: str = "", name: str = "", task: str = ""
+    ) -> None:
+        """Count what is no run: a cycle of an agent, or a note."""
+        day = at.astimezone(UTC).date()
+        self._changed(day)
+        self.days[day, False].count_beside(used, role=role, model=model, name=name, task=task)
+
     def total(self, since: date = date.min, *, inner: bool = True) -> Sums:
         """Add up what was used from a day on, with what runs inside others used if `inner`."""
         asked = since, inner
@@ -100,7 +115,7 @@ class Spending:
     def _sum(self, days: Collection[date], *, inner: bool) -> Sums:
         total = Sums()
         for (day, is_inner), sums in self.days.items():
-            if day in days and (inner or not is_inner) and sums.whole.runs:
+            if day in days and (inner or not is_inner) and not sums.whole.is_empty:
                 total.add(sums)
         return total
 

@@ -18,7 +18,8 @@ class Tally:
     """Add up usages; `cost_usd` is what is known of the cost, and `unknown` in how many runs there is more.
 
     `later_tokens` and `later_usd` are what came after the best version, `later_unknown` the runs where that
-    costs more than is known. `latest` is the run that was added last.
+    costs more than is known. `latest` is the run that was added last. `beside` counts what is no run: cycles
+    of agents, and notes that were made after runs.
     """
 
     runs: int = 0
@@ -32,6 +33,12 @@ class Tally:
     later_usd: float = 0.0
     later_unknown: int = 0
     latest: str = ""
+    beside: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added, or all of it was taken out again."""
+        return not self.runs and not self.beside
 
     @property
     def total_tokens(self) -> int:
@@ -42,6 +49,19 @@ class Tally:
         self, run_id: str, used: Iterable[TokenUsage], later: TokenUsage = NOTHING_USED, sign: int = 1
     ) -> None:
         """Add a run; with a `sign` of -1 take it out again."""
+        self._add(used, sign)
+        self.runs += sign
+        self.later_tokens += sign * later.total_tokens
+        self.later_usd += sign * (later.cost_usd or 0.0)
+        self.later_unknown += sign * (later.cost_usd is None)
+        self.latest = max(self.latest, run_id)
+
+    def count_beside(self, used: TokenUsage) -> None:
+        """Add what is no run."""
+        self._add((used,), 1)
+        self.beside += 1
+
+    def _add(self, used: Iterable[TokenUsage], sign: int) -> None:
         is_known = True
         for one in used:
             self.requests += sign * one.requests
@@ -52,12 +72,7 @@ class Tally:
                 is_known = False
             else:
                 self.cost_usd += sign * one.cost_usd
-        self.runs += sign
         self.unknown += sign * (not is_known)
-        self.later_tokens += sign * later.total_tokens
-        self.later_usd += sign * (later.cost_usd or 0.0)
-        self.later_unknown += sign * (later.cost_usd is None)
-        self.latest = max(self.latest, run_id)
 
     def add(self, other: Tally) -> None:
         """Add what others added up."""
@@ -72,3 +87,4 @@ class Tally:
         self.later_usd += other.later_usd
         self.later_unknown += other.later_unknown
         self.latest = max(self.latest, other.latest)
+        self.beside += other.beside

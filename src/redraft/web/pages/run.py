@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from redraft.core.codec import from_record
 from redraft.core.errors import ConfigError
 from redraft.core.texts import as_text
+from redraft.core.usage import NOTHING_USED
+from redraft.loop.exchange import exchange
 from redraft.loop.kept_run import KeptRun
 from redraft.loop.record import RUN
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import Runs
+from redraft.loop.timeline import timeline
+from redraft.notes.keeping import DONE
+from redraft.notes.reflecting import Learnt
+from redraft.web.beside import OF_A_NOTE
 from redraft.web.entry import entry_of
 from redraft.web.excerpt import excerpt
 from redraft.web.page import Asked, NotFoundError, Page
@@ -35,7 +43,21 @@ async def _kept(asked: Asked) -> KeptRun:
         record = await runs.get(asked.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    return KeptRun(record, tuple(await runs.steps(record.run_id)))
+    kept = KeptRun(record, tuple(await runs.steps(record.run_id)))
+    return await _with_reflections(asked, kept)
+
+
+async def _with_reflections(asked: Asked, kept: KeptRun) -> KeptRun:
+    """Return a run with what was spent on learning from it, which came after what its record counts."""
+    said = (exchange(one) for step in timeline(kept) if step.step.name == "observe" for one in step.inner)
+    roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
+    noted = await asked.project.store.get(DONE, f"{kept.record.run_id}{OF_A_NOTE}")
+    if noted is not None:
+        roles["note"] = from_record(Learnt, noted.data["value"]).usage
+    spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
+    if not spent:
+        return kept
+    return replace(kept, record=replace(kept.record, usage_by_role={**kept.record.usage_by_role, **spent}))
 
 
 async def _output(asked: Asked) -> str:

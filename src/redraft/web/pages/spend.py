@@ -63,6 +63,8 @@ class SpendView:
     """How many runs there are, of any time; as far as they were looked through."""
     read: int | None
     """How many runs were looked through until now, where not all were yet."""
+    is_whole: bool
+    """Whether all cycles and notes were looked through."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
 
     @property
@@ -78,8 +80,11 @@ async def spend(asked: Asked) -> SpendView:
         raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
     ledger = asked.project.ledger
     entries = await ledger.entries()
+    await asked.project.beside.read()
     since = date.min if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
-    days = {key: sums for key, sums in ledger.spending.days.items() if key[0] >= since and sums.whole.runs}
+    days = {
+        key: sums for key, sums in ledger.spending.days.items() if key[0] >= since and not sums.whole.is_empty
+    }
     total, by_day = ledger.spending.total(since, inner=inner), dict[date, Tally]()
     for (day, is_inner), sums in days.items():
         if inner or not is_inner:
@@ -102,12 +107,13 @@ async def spend(asked: Asked) -> SpendView:
         interrupted,
         len(entries),
         None if ledger.is_whole else len(entries),
+        asked.project.beside.is_whole,
     )
 
 
 def _dearest(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
     """Return those that cost most (or, where no cost is known, used most), and the others added up."""
-    items = [(key, used) for key, used in tallies.items() if used.runs]
+    items = [(key, used) for key, used in tallies.items() if not used.is_empty]
     first = nlargest(MOST, items, key=lambda item: (item[1].cost_usd, item[1].total_tokens))
     if len(items) == len(first):
         return first, 0, None
