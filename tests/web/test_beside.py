@@ -51,6 +51,7 @@ def test_spend_includes_the_cycles_of_agents():
     }
     assert told["tasks"]["rows"] == []
     assert ("href", "/agents/monitor") in Seen(page.text).attributes
+    assert "Older ones are being read" not in page.text
 
 
 @pytest.mark.usefixtures("project")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.codec import from_record
 from redraft.core.errors import ConfigError
+from redraft.cycles.agents import PAGE
 from redraft.cycles.record import UNFINISHED
 from redraft.notes.keeping import DONE
 from redraft.notes.reflecting import Learnt
@@ -61,10 +62,11 @@ class Beside:
 
         Raises `StoreError` where it can't be read.
         """
-        until = monotonic() + patience
         await self._notes.read(patience / 2)
         async with self._lock:
-            for at, agent in enumerate(await self._agents.all()):
+            agents = await self._agents.all()
+            until = monotonic() + patience
+            for at, agent in enumerate(agents):
                 read = self._cycles.setdefault(agent.name, _Read())
                 latest = None if agent.last is None else (agent.last.number, agent.last.status)
                 if latest is None:
@@ -83,11 +85,12 @@ class Beside:
             page = await view.cycles(before=page[-1].number)
         if read.oldest is None and page:
             read.oldest = page[-1].number
+            read.is_whole = len(page) < PAGE
         while not read.is_whole and monotonic() < until:
             page = await _before(view, read.oldest)
             self._add(name, page, read)
             read.oldest = page[-1].number if page else read.oldest
-            read.is_whole = not page
+            read.is_whole = len(page) < PAGE
 
     def _add(self, name: str, cycles: list[CycleRecord], read: _Read) -> bool:
         """Count those that are new and have ended; say if none was known, so that more may be new."""
