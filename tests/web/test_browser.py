@@ -85,7 +85,8 @@ def project(tmp_path_factory):
     kept("a-workflow", given={"who": "Ada"}, store=store)
     put(store, of_long_words())
     kept("long-workflow", given={LONG: LONG}, gave=LONG, store=store, text=TEXT.replace("two nodes", LONG))
-    kept("long-failure", failing=9, why=LONG, store=store, text=TEXT.replace("on_error: continue", ""))
+    failing = TEXT.replace("two nodes", "failing").replace("on_error: continue", "")
+    kept("long-failure", failing=9, why=LONG, store=store, text=failing)
     asyncio.run(store.aclose())
     return folder
 
