@@ -9,6 +9,8 @@ from pydantic_ai import ModelRetry, Tool, UsageLimits
 from pydantic_ai.capabilities import ProcessEventStream
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 from acting import Actor, call
 from redraft import (
@@ -282,16 +284,18 @@ def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
 def test_a_budget_holds_inside_an_agents_run():
     actor = Actor([call("moody", x=3)] * 100)
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=35))
-    with pytest.raises(UnfinishedError, match="token budget was spent after 4 steps") as caught:
+    with pytest.raises(UnfinishedError, match="token budget was spent after 3 steps") as caught:
         agent.run_sync("Q?")
-    assert len(actor.told) == 4
-    assert caught.value.usage.total_tokens == 40
+    assert len(actor.told) == 3  # of the 5 tokens left, the next request would need 10 for its input
+    assert caught.value.usage.total_tokens == 30
     assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
-    assert len(caught.value.conversation.messages) == 9
+    assert len(caught.value.conversation.messages) == 7
 
 
-@pytest.mark.parametrize("budget", [{"budget_tokens": 35}, {"max_revision_tokens": 20}])
-def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget):
+@pytest.mark.parametrize(
+    ("budget", "used"), [({"budget_tokens": 105}, 90), ({"max_revision_tokens": 20}, 20)]
+)
+def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget, used):
     actor = Actor(["first", *[call("moody", x=3)] * 100])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", on_failure="raise", **budget))
     result = agent.run_sync("Q?")
@@ -299,7 +303,47 @@ def test_a_budget_that_ends_a_revision_keeps_the_version_before_it(budget):
     assert result.best_output == "first"
     assert isinstance(result.error, UnfinishedError)
     assert result.error.conversation.messages
-    assert result.usage_by_role["revision"].total_tokens in (20, 30)
+    assert result.usage_by_role["revision"].total_tokens == used
+
+
+@pytest.mark.parametrize("hangs", ["a tool", "the model"])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_agent_that_hangs_is_cancelled_and_its_conversation_is_kept(hangs, first):
+    async def wait() -> str:
+        """Wait."""
+        if hangs == "a tool":
+            await asyncio.Event().wait()
+        return "waited"
+
+    async def act(messages, info):
+        told.append(messages)
+        script = [[] if first else ["first"], [call("wait")], ["done"]]
+        parts = [part for parts in script for part in parts][len(told) - 1]
+        if parts == "done":
+            await asyncio.Event().wait()
+        part = TextPart(parts) if isinstance(parts, str) else parts
+        return ModelResponse([part], usage=RequestUsage(input_tokens=7, output_tokens=3))
+
+    told = []
+    agent = Agent(
+        ProviderModel(FunctionModel(act)), tools=[wait], pattern=containing("done", budget_seconds=1.5)
+    )
+
+    async def main():
+        return await asyncio.wait_for(agent.run("Q?"), 60)
+
+    if first:
+        with pytest.raises(UnfinishedError, match="time budget was spent after 1 step") as caught:
+            asyncio.run(main())
+        error = caught.value
+    else:
+        result = asyncio.run(main())
+        error = result.error
+        assert (result.convergence_reason, result.best_output) == ("time_budget", "first")
+        assert result.usage_by_role["revision"].total_tokens == 10
+    assert error.reason is ConvergenceReason.TIME_BUDGET
+    assert error.usage.total_tokens == 10
+    assert len(error.conversation.messages) >= 2
 
 
 def test_a_cancelled_run_counts_what_the_agent_used():

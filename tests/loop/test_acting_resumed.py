@@ -197,19 +197,19 @@ class Spender:
 
 def test_a_run_that_a_budget_stopped_in_an_agents_run_has_finished():
     async def main():
-        spender = Spender(MemoryStore(), first_says=["first"])
-        return [await spender.run(budget_tokens=35) for _ in range(2)], spender
+        spender = Spender(MemoryStore(), first_says=["first"], looks=30)
+        return [await spender.run(budget_tokens=105) for _ in range(2)], spender
 
     results, spender = asyncio.run(main())
     assert [result.convergence_reason for result in results] == ["token_budget"] * 2
     assert isinstance(results[0].error, UnfinishedError)
-    assert spender.asked == 4
+    assert spender.asked == 10
 
 
 def test_an_agent_that_a_budget_stopped_goes_on_when_there_is_more():
     async def main():
         spender = Spender(MemoryStore())
-        with pytest.raises(UnfinishedError, match="after 2 steps"):
+        with pytest.raises(UnfinishedError, match="after 1 step "):
             await spender.run(budget_tokens=15)
         return await spender.run(budget_tokens=100), spender
 

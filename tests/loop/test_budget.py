@@ -1,7 +1,31 @@
-import pytest
+import asyncio
+import json
+import threading
+from math import log
+from time import monotonic
 
-from redraft import ConfigError, ModelError, OutputError, TokenUsage
+import pytest
+from pydantic import BaseModel
+
+from redraft import (
+    Agent,
+    ChatReply,
+    ConfigError,
+    ModelError,
+    OutputError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    TokenUsage,
+    UnfinishedError,
+    reflect,
+    reflect_sync,
+)
+from redraft.core.tokens import estimate_tokens
 from redraft.loop.budget import NO_BUDGET, Budget, Tally
+from redraft.loop.journal import STEP, Journalled
+from redraft.loop.record import RUN
+from redraft.stores.memory import MemoryStore
 
 
 @pytest.mark.parametrize("field", ["tokens", "usd", "seconds", "revision_tokens"])
@@ -54,3 +78,363 @@ def test_an_unknown_cost_makes_the_sum_unknown():
     assert tally.total().cost_usd == 0.5
     tally.add("revision", TokenUsage(cost_usd=None))
     assert tally.total().cost_usd is None
+
+
+# --- fan-outs: samples, questions and comparisons take only what is left -----------------------------------
+
+REPLY = 120  # output tokens of every reply
+NAMES = ("clarity", "tone", "depth", "order", "facts", "brevity")
+
+
+class Provider:
+    """A model whose replies use `reply` output tokens; it knows how many calls were under way at once.
+
+    The calls of the role `hangs`, from `hangs_from` on, never end.
+    """
+
+    def __init__(self, reply=REPLY, score=0.5, usd=0.0, hangs=None, hangs_from=1):
+        self.reply, self.score, self.usd = reply, score, usd
+        self.hangs, self.hangs_from = hangs, hangs_from
+        self.asked, self.used, self.most_at_once, self._at_once = [], 0, 0, 0
+        self.usd_used = 0.0
+        self.hanging = asyncio.Event()
+
+    async def __call__(self, request):
+        self.asked.append(request.role)
+        hangs = request.role == self.hangs and self.asked.count(request.role) >= self.hangs_from
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await asyncio.sleep(0)
+            if hangs:
+                self.hanging.set()
+                await asyncio.Event().wait()
+        finally:
+            self._at_once -= 1
+        size = min(self.reply, request.max_tokens or self.reply)
+        asked = sum(estimate_tokens(message.content) for message in request.messages)
+        self.used += asked + size
+        self.usd_used += self.usd
+        usage = TokenUsage(asked, size, requests=1, cost_usd=self.usd)
+        return ChatReply(self.text(request), logprobs=({"Yes": log(0.5), "No": log(0.5)},), usage=usage)
+
+    def text(self, request):
+        if request.role != "evaluation":
+            return f"draft {len(self.asked)}"
+        if request.schema and "winner" in request.schema["properties"]:
+            return json.dumps({"reason": "so", "winner": "tie"})
+        judged = {name: {"reason": "so", "score": self.score} for name in NAMES}
+        return json.dumps({"criteria": judged, "issues": [], "suggestions": [], "confidence": 1})
+
+
+COMPARED = [
+    QualityCriterion(name, "Better.", evaluator="compare", evaluator_config={"reference": "a reference " * 9})
+    for name in NAMES
+]
+FAN_OUTS = {
+    "samples": {"quality_criteria": NAMES[:1], "judge_samples": 20},
+    "questions": {"quality_criteria": NAMES, "judge": "probability"},
+    "comparisons": {"quality_criteria": COMPARED},
+    "a panel": {"quality_criteria": [*COMPARED[1:], NAMES[0]], "judge_samples": 8},
+}
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["plain", "kept"])
+@pytest.mark.parametrize("reply", [10, 120, 900])
+@pytest.mark.parametrize("budget", [700, 1500, 4000])
+@pytest.mark.parametrize("options", FAN_OUTS.values(), ids=FAN_OUTS)
+def test_a_run_overshoots_its_budget_by_at_most_one_reply(options, budget, reply, store):
+    model = Provider(reply)
+    pattern = ReflectionPattern(max_iterations=30, plateau_iterations=30, budget_tokens=budget, **options)
+    agent = Agent(model, pattern=pattern, keep=store() if store else False)
+    result = asyncio.run(agent.run("Write."))
+    assert model.used <= budget + reply
+    assert result.token_usage.total_tokens == model.used  # nothing that was paid for is forgotten
+    assert result.convergence_reason == "token_budget"
+
+
+def test_what_was_paid_for_counts_and_the_rest_is_named():
+    model = Provider()
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1500)
+    result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
+    evaluation = result.history.versions[0].evaluation
+    assert evaluation.overall_score == 0.5
+    assert evaluation.usage.requests == model.asked.count("evaluation") > 1
+    refused = 20 - evaluation.usage.requests
+    assert "budget_tokens=1500" in result.diagnostics["budget"]
+    assert f"{refused} not started" in result.diagnostics["budget"]
+
+
+def test_under_an_ample_budget_samples_are_asked_at_once():
+    model = Provider()
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1_000_000)
+    asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
+    assert model.most_at_once == 20
+
+
+def test_once_a_reply_is_known_the_others_are_asked_at_once():
+    model = Provider()
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], judge_samples=6, budget_tokens=15_000, max_iterations=0
+    )
+    asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
+    assert model.asked.count("evaluation") == 6
+    assert model.most_at_once > 3
+
+
+@pytest.mark.parametrize("usd", [0.01, 0.04])
+def test_a_cost_budget_is_overshot_by_at_most_one_reply(usd):
+    model = Provider(usd=usd)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_usd=0.1)
+    result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
+    assert 0.1 - usd <= model.usd_used <= 0.1 + usd
+    assert result.convergence_reason == "cost_budget"
+    assert model.most_at_once > 1 or usd > 0.02
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_spent():
+    model = Provider()
+    agent = Agent(model, pattern=ReflectionPattern(budget_tokens=50), keep=False)
+    with pytest.raises(
+        UnfinishedError, match=r"budget_tokens=50 leaves 50 tokens; the next call takes about"
+    ) as caught:
+        asyncio.run(agent.run("Write " * 100))
+    assert caught.value.reason == "token_budget"
+    assert model.asked == []
+
+
+def test_a_reply_that_is_asked_for_again_beyond_the_budget_is_read_as_far_as_it_goes():
+    class Careless(Provider):
+        def text(self, request):
+            text = super().text(request)
+            return text if request.role != "evaluation" else text.replace('"tone": ', '"tune": ')
+
+    model = Careless(reply=400)
+    pattern = ReflectionPattern(quality_criteria=["clarity", "tone"], budget_tokens=1300)
+    result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
+    assert result.history.versions[0].evaluation.criteria_scores == {"clarity": 0.5, "tone": None}
+    assert result.token_usage.total_tokens == model.used
+
+
+def test_a_run_inside_a_step_has_its_own_budget_only():
+    model = Provider()
+    inner = Agent(
+        model, pattern=ReflectionPattern(quality_criteria=["clarity"], max_iterations=0), keep=False
+    )
+
+    async def generate(prompt):
+        return (await inner.run("Write.")).best_output
+
+    pattern = ReflectionPattern(budget_tokens=10)
+    result = reflect_sync("W.", generate=generate, evaluate=lambda output: True, pattern=pattern)
+    assert result.success
+    assert model.used > 10
+
+
+# --- a call that hangs is cancelled, and what was made is kept ---------------------------------------------
+
+GUARD = 60
+
+
+def in_time(run):
+    """Return what a run comes to; one that is not cancelled would hang here for a minute."""
+    return asyncio.run(asyncio.wait_for(run, GUARD))
+
+
+async def forever(*_given):
+    await asyncio.Event().wait()
+
+
+class Note(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize("output", ["a text", {"a": 1}, Note(text="typed")], ids=["text", "json", "typed"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_function_that_hangs_is_cancelled(output, kept):
+    step = {"step": Journalled(MemoryStore(), "a-run")} if kept else {}
+
+    async def generate(prompt):
+        return output
+
+    pattern = ReflectionPattern(budget_seconds=1)
+    result = in_time(
+        reflect("W.", generate=generate, evaluate=lambda o: 0.5, revise=forever, pattern=pattern, **step)
+    )
+    assert result.convergence_reason == "time_budget"
+    assert result.best_output == output
+    assert "budget_seconds=1" in str(result.error)
+
+
+def test_a_first_draft_that_hangs_is_raised_with_its_reason():
+    with pytest.raises(UnfinishedError, match=r"budget_seconds=0\.2 was spent") as caught:
+        in_time(
+            reflect(
+                "W.", generate=forever, evaluate=lambda o: 1.0, pattern=ReflectionPattern(budget_seconds=0.2)
+            )
+        )
+    assert caught.value.reason == "time_budget"
+
+
+@pytest.mark.parametrize("async_too", [False, True])
+def test_a_judging_function_that_hangs_leaves_its_version_unjudged(async_too):
+    released = threading.Event()
+    evaluate = forever if async_too else lambda output: released.wait(GUARD)
+    began = monotonic()
+    result = reflect_sync(
+        "W.", draft="x", generate=str, evaluate=evaluate, pattern=ReflectionPattern(budget_seconds=0.2)
+    )
+    assert monotonic() - began < GUARD / 2  # neither the run nor the event loop waits for a thread that hangs
+    released.set()
+    assert result.convergence_reason == "time_budget"
+    assert result.best_output == "x"
+    assert result.final_evaluation.overall_score is None
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("role", "from_call", "versions"), [("evaluation", 2, 1), ("revision", 1, 1), ("evaluation", 6, 2)]
+)
+def test_a_model_that_hangs_is_cancelled_and_what_came_before_counts(role, from_call, versions, kept):
+    model = Provider(hangs=role, hangs_from=from_call)
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], judge_samples=3, budget_seconds=1, improvement_threshold=0
+    )
+    agent = Agent(model, pattern=pattern, keep=MemoryStore() if kept else False)
+    result = in_time(agent.run("Write."))
+    assert result.convergence_reason == "time_budget"
+    assert len(result.history.versions) == versions
+    assert result.final_evaluation.overall_score == 0.5  # the samples that were answered are read
+    assert result.token_usage.total_tokens == model.used
+    assert "cancelled" in result.diagnostics["budget"]
+
+
+def test_a_check_that_hangs_costs_the_others_nothing():
+    checks = [
+        QualityCriterion("hangs", evaluator="function", evaluator_config={"function": forever}),
+        QualityCriterion("works", evaluator="function", evaluator_config={"function": lambda output: 0.75}),
+    ]
+    pattern = ReflectionPattern(quality_criteria=checks, budget_seconds=0.2)
+    result = in_time(reflect("W.", generate=lambda prompt: "x", draft="x", pattern=pattern))
+    assert result.final_evaluation.criteria_scores == {"hangs": None, "works": 0.75}
+    assert result.convergence_reason == "time_budget"
+
+
+def test_the_free_checks_run_when_the_draft_took_all_the_time():
+    async def check(output):
+        await asyncio.sleep(0.01)
+        return 0.75
+
+    free = QualityCriterion("free", evaluator="function", evaluator_config={"function": check})
+
+    async def generate(prompt):
+        while True:  # takes the whole time, and does not let itself be cancelled
+            try:
+                await asyncio.sleep(0.1)
+            except asyncio.CancelledError:
+                return "late"
+
+    pattern = ReflectionPattern(quality_criteria=[free], budget_seconds=0.05)
+    result = in_time(reflect("W.", generate=generate, pattern=pattern))
+    assert (result.best_output, result.final_evaluation.overall_score) == ("late", 0.75)
+    assert result.convergence_reason == "time_budget"
+
+
+# --- kept runs: what was cancelled leaves no record, and is done again -------------------------------------
+
+
+def test_a_cancelled_call_leaves_no_record_and_is_done_again_when_the_run_is_resumed():
+    store, slow = MemoryStore(), Provider(hangs="generation")
+    options = {"quality_criteria": ["clarity"], "max_iterations": 0, "retry": Retry(attempts=1)}
+
+    def run(model, seconds):
+        pattern = ReflectionPattern(budget_seconds=seconds, **options)
+        return in_time(Agent(model, pattern=pattern, keep=store).run("Write.", run_id="a-run"))
+
+    with pytest.raises(UnfinishedError) as caught:
+        run(slow, 0.2)
+    assert caught.value.reason == "time_budget"
+    records = asyncio.run(store.find(STEP, prefix="a-run/"))
+    assert [record.key for record in records if "model" in record.data["name"]] == []
+    again = Provider()
+    result = run(again, 60)
+    assert again.asked == ["generation", "evaluation"]
+    assert result.history.versions[0].evaluation.overall_score == 0.5
+
+
+def test_the_time_of_a_cancelled_call_does_not_cancel_it_again():
+    store = MemoryStore()
+    pattern = ReflectionPattern(quality_criteria=["clarity"], max_iterations=0, budget_seconds=2)
+
+    def run(model):
+        return in_time(Agent(model, pattern=pattern, keep=store).run("Write.", run_id="a-run"))
+
+    with pytest.raises(UnfinishedError):
+        run(Provider(hangs="generation"))
+    assert run(Provider()).history.versions[0].evaluation.overall_score == 0.5
+
+
+def test_a_function_that_was_cancelled_leaves_no_record():
+    store = MemoryStore()
+
+    def run(revise, seconds):
+        return in_time(
+            reflect(
+                "W.", generate=lambda prompt: "x", evaluate=lambda output: 0.5 if output == "x" else 1.0,
+                revise=revise, pattern=ReflectionPattern(budget_seconds=seconds),
+                step=Journalled(store, "a-run"),
+            )
+        )  # fmt: skip
+
+    first = run(forever, 1)
+    assert first.convergence_reason == "time_budget"
+    names = [record.data["name"] for record in asyncio.run(store.find(STEP, prefix="a-run/"))]
+    assert names == ["generate", "evaluate"]
+    assert asyncio.run(store.get(RUN, "a-run")).data["status"] == "finished"
+    assert run(forever, 1).best_output == "x"  # a finished run gives its result again
+
+
+def test_replies_that_were_recorded_are_read_whatever_is_left_of_the_budget():
+    class Killed(BaseException):
+        pass
+
+    class Dying(Provider):
+        async def __call__(self, request):
+            if self.asked.count("evaluation") == 3:
+                raise Killed
+            return await super().__call__(request)
+
+    store, again = MemoryStore(), Provider()
+
+    def run(model, tokens):
+        pattern = ReflectionPattern(
+            quality_criteria=["clarity"], judge_samples=4, max_iterations=0, budget_tokens=tokens
+        )
+        return asyncio.run(Agent(model, pattern=pattern, keep=store).run("Write.", run_id="a-run"))
+
+    first = Dying(reply=1000)
+    with pytest.raises(Killed):
+        run(first, 6_500)
+    result = run(again, first.used + 1)
+    assert again.asked == []
+    assert result.history.versions[0].evaluation.usage.requests == 3
+    assert result.token_usage.total_tokens == first.used
+
+
+def test_who_cancels_a_run_learns_what_its_calls_have_used():
+    model = Provider(hangs="evaluation", hangs_from=2)
+    ended = []
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], judge_samples=2, budget_tokens=100_000, on_event=ended.append
+    )
+
+    async def main():
+        run = asyncio.ensure_future(Agent(model, pattern=pattern, keep=False).run("Write."))
+        await model.hanging.wait()
+        await asyncio.sleep(0.1)  # the other sample is answered meanwhile
+        run.cancel()
+        await asyncio.wait([run])
+
+    asyncio.run(main())
+    assert ended[-1].result.convergence_reason == "cancelled"
+    assert ended[-1].result.token_usage.total_tokens == model.used

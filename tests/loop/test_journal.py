@@ -138,20 +138,23 @@ def test_a_clock_that_is_resumed_goes_on_from_what_was_worked():
     asyncio.run(main())
 
 
-def test_a_time_budget_counts_the_work_before_the_crash():
+def test_a_time_budget_counts_the_work_before_the_crash(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("redraft.loop.journal.monotonic", lambda: now[0])
+
     async def main():
         store, work = MemoryStore(), Work(dies_at=3)
-        pattern = ReflectionPattern(max_iterations=5, budget_seconds=1.2)
+        pattern = ReflectionPattern(max_iterations=5, budget_seconds=6000)
 
         async def slow(prompt):
-            await asyncio.sleep(0.6)
+            now[0] += 5000
             return await work.generate(prompt)
 
         with pytest.raises(Killed):
             await work.run(store, pattern, generate=slow)
 
         async def revise(output, evaluation):
-            await asyncio.sleep(0.7)
+            now[0] += 2000
             return await work.revise(output, evaluation)
 
         result = await work.run(store, pattern, generate=slow, revise=revise)

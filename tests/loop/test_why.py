@@ -110,6 +110,16 @@ NOISY = gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)])
             "1,234 of 1,000 tokens were used (budget_tokens).",
         ),
         (
+            told(
+                0.4,
+                reason="token_budget",
+                budget_tokens=1000,
+                diagnostics={"budget": "budget_tokens=1000 left no room for all model calls: 1 not started."},
+                **used(TokenUsage(900, 20)),
+            ),
+            "920 of 1,000 tokens were used (budget_tokens). What was left was too little for the next call.",
+        ),
+        (
             told(0.4, reason="token_budget", max_revision_tokens=500, **used(TokenUsage(500))),
             "Revisions used 500 of 500 tokens (max_revision_tokens).",
         ),

@@ -25,13 +25,15 @@ Model: TypeAlias = Annotated[
     ),
 ]
 BudgetTokens: TypeAlias = Annotated[
-    int | None, typer.Option("--budget-tokens", metavar="N", help="Start no step beyond N tokens.")
+    int | None,
+    typer.Option("--budget-tokens", metavar="N", help="Start no call that does not fit into N tokens."),
 ]
 BudgetUsd: TypeAlias = Annotated[
-    float | None, typer.Option("--budget-usd", metavar="X", help="Start no step beyond X US dollars.")
+    float | None, typer.Option("--budget-usd", metavar="X", help="Start no call beyond X US dollars.")
 ]
 BudgetSeconds: TypeAlias = Annotated[
-    float | None, typer.Option("--budget-seconds", metavar="S", help="Start no step after S seconds.")
+    float | None,
+    typer.Option("--budget-seconds", metavar="S", help="Cancel what is still under way after S seconds."),
 ]
 Events: TypeAlias = Annotated[
     str | None,

@@ -6,14 +6,18 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_args
 
 from redraft.core.context import RunContext
 from redraft.core.errors import ConfigError
 from redraft.core.feedback import render_feedback
+from redraft.core.steps import allowance
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -78,8 +82,42 @@ def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    result = await asyncio.to_thread(_called, fn, *args, **kwargs)
+    within = allowance.get()
+    if within is not None and within.bounds_time:
+        result = await _in_daemon_thread(partial(_called, fn, *args, **kwargs))
+    else:
+        result = await asyncio.to_thread(_called, fn, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result  # a lambda around an async function
+
+
+async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
+    """Call in a thread that nobody has to wait for: one that hangs can be left, but not stopped.
+
+    Those of the event loop's own executor are joined before the loop closes.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # cancelled meanwhile
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:  # noqa: BLE001 (it is raised where the call is awaited)
+            failure = error
+        # A loop that was closed meanwhile has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    Thread(target=work, daemon=True, name="redraft-call").start()
+    return await done
 
 
 def value_of(kind: str, run: RunContext) -> Any:

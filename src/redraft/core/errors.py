@@ -87,7 +87,7 @@ class OutputError(RedraftError):
 
 
 class UnfinishedError(OutputError):
-    """Say why an agent came to no answer, and carry its conversation until then.
+    """Say why something came to no end: an agent to no answer, with its conversation until then, or a call.
 
     `reason` names the budget of the run that was spent, where that is what stopped it.
     """
@@ -103,6 +103,11 @@ class UnfinishedError(OutputError):
         super().__init__(message, usage=usage)
         self.conversation = conversation
         self.reason = reason
+
+
+def over_budget(error: BaseException) -> bool:
+    """Say whether a budget of the run kept something from being done, or from being finished."""
+    return isinstance(error, UnfinishedError) and error.reason is not None
 
 
 class RejectedOutputError(OutputError):

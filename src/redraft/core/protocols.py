@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, runtime_checkabl
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
+    from types import TracebackType
+    from typing import Self
 
-    from redraft.core.chat import ChatReply, ChatRequest
+    from redraft.core.chat import ChatReply, ChatRequest, ModelRole
     from redraft.core.context import RunContext
     from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.result import ConvergenceReason, ReflectionResult
     from redraft.core.task import Advice, Task
+    from redraft.core.usage import TokenUsage
     from redraft.core.version import Draft, Output, ReflectionVersion
 
 P = ParamSpec("P")
@@ -96,6 +99,44 @@ class Step(Protocol):
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R: ...
+
+
+class Allowance(Protocol):
+    """Say what the step under way may still use of its run's budget.
+
+    What it does not allow raises `UnfinishedError` with the reason, before anything is spent.
+    """
+
+    @property
+    def bounds_time(self) -> bool:
+        """Whether the step is cancelled at a certain time."""
+        ...
+
+    def call(self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, /) -> ModelCall:
+        """Return what a model call of about so many input tokens is carried out by."""
+        ...
+
+    async def in_time(self, check: Awaitable[R], /) -> R:
+        """Wait for a check that is free, and cancel it when the time for those is spent."""
+        ...
+
+
+class ModelCall(Protocol):
+    """Carry out one model call within a budget. Entered before the call, and left when it has ended."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start the call when it fits into the budget, and cancel it when the time is spent."""
+        ...
+
+    def used(self, usage: TokenUsage, /) -> None:
+        """Say what the call has used, also where its reply was recorded before."""
+        ...
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from redraft.core.events import Event
-    from redraft.core.protocols import Step
+    from redraft.core.protocols import Allowance, Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +52,9 @@ inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
 Several may be under way at once, so they go by their names: within one outer step, the same name must mean
 the same effect. A step that records or replays sets this while it carries something out.
 """
+
+allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
+"""What the step under way may still use, where its run has a budget: asked before each model call."""
 
 
 def observed(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redraft.core.answer import answer
 from redraft.core.chat import ChatRequest, Message
-from redraft.core.errors import RedraftError
+from redraft.core.errors import RedraftError, over_budget
 from redraft.core.usage import TokenUsage
-from redraft.evaluate.together import charged
+from redraft.evaluate.together import charged, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,8 @@ async def ask(
     """Ask a model; when `read` finds a problem with the reply, say so and ask again, once.
 
     `read` returns what it could make of a reply and what is wrong with it (empty: nothing). Raises what the
-    model raises, with all that was used until then.
+    model raises, with all that was used until then; where the budget does not allow the second call, what the
+    first one gave stands.
     """
     reply = await answer(model, ChatRequest(messages, schema, role=role))
     value, problem = _checked(reply, read)
@@ -55,6 +56,8 @@ async def ask(
     try:
         second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
     except RedraftError as error:
+        if over_budget(error):  # what was paid for is read as far as it goes
+            return Answer(value, problem, spent([reply], [error]))
         raise charged(error, reply.usage) from None
     value, problem = _checked(second, read)
     return Answer(value, problem, reply.usage + second.usage)

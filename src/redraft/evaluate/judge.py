@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import ModelError
+from redraft.core.errors import ModelError, over_budget
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.evaluate.ask import ask
 from redraft.evaluate.form import Form
@@ -36,7 +36,8 @@ def judge(
     """Let a model judge an output by all criteria at once; `criteria_scores` has one of them each.
 
     A reply that can't be used is asked for again once with what is wrong; a criterion without a usable score
-    is then None. Raises `ModelError` when the provider failed (of several samples: all of them).
+    is then None. Raises `ModelError` when the provider failed (of several samples: all of them), and
+    `UnfinishedError` where the run's budget allows no call; of several samples, those count that it allows.
     """
     how = judging or Judging()
     if how.kind == "probability":
@@ -56,7 +57,7 @@ def judge(
             return _evaluation(criteria, [answer], answer.usage)
         answers, errors = await settle([sample(messages) for _ in range(how.samples)])
         for error in errors:
-            if not answers or not isinstance(error, ModelError):
+            if not answers or not (isinstance(error, ModelError) or over_budget(error)):
                 others = [other for other in errors if other is not error]
                 raise charged(error, spent(answers, others))
         return _evaluation(criteria, answers, spent(answers, errors))

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from redraft.core.adapt import DEFAULT_THRESHOLD
 from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, UnfinishedError
+from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.protocols import Evaluator
+from redraft.core.steps import allowance
+from redraft.core.usage import NOTHING_USED
 from redraft.evaluate.checks import function, regex
 from redraft.evaluate.compare import compare, needs_model
 from redraft.evaluate.config import check_keys, wrong
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.core.context import RunContext
-    from redraft.core.evaluation import ReflectionEvaluation
     from redraft.core.protocols import ChatModel, CommandRunner
     from redraft.core.version import Output
     from redraft.evaluate.judging import Judging
@@ -56,19 +58,22 @@ class Panel:
     asking: tuple[Part, ...]
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        """Judge `output`; raises `ModelError` when the judge's provider failed."""
+        """Judge `output`; raises `ModelError` when the judge's provider failed.
+
+        What the budget of the run does not allow, or cuts short, is not judged.
+        """
         found: dict[str, ReflectionEvaluation] = {}
         for name, check in self.quick:
             found[name] = await check(output, run)
         if self.waiting:
-            await _carry_out(self.waiting, output, run, found)
+            await _carry_out(self.waiting, output, run, found, free=True)
         gates_passed = True
         for gate in self.gates:
             gates_passed = gates_passed and not _is_below(found[gate.name], gate)
         if not gates_passed and not run.free_only:
             run = replace(run, free_only=True)
         if self.asking:
-            await _carry_out(self.asking, output, run, found)
+            await _carry_out(self.asking, output, run, found, free=False)
         return merge(self.criteria, self.threshold, found, found.pop(JUDGE, None), gates_passed=gates_passed)
 
 
@@ -79,10 +84,30 @@ def _is_below(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool:
 
 
 async def _carry_out(
-    parts: Sequence[Part], output: Output, run: RunContext, found: dict[str, ReflectionEvaluation]
+    parts: Sequence[Part],
+    output: Output,
+    run: RunContext,
+    found: dict[str, ReflectionEvaluation],
+    *,
+    free: bool,
 ) -> None:
-    evaluations = await together([evaluate(output, run) for _, evaluate in parts])
+    evaluations = await together([_found(part, output, run, free=free) for part in parts])
     found.update(zip((name for name, _ in parts), evaluations, strict=True))
+
+
+async def _found(part: Part, output: Output, run: RunContext, *, free: bool) -> ReflectionEvaluation:
+    """Return what one part finds; what the budget of the run cuts short is not judged, and the others are."""
+    name, evaluate = part
+    within = allowance.get()
+    try:
+        if free and within is not None:
+            return await within.in_time(evaluate(output, run))
+        return await evaluate(output, run)
+    except UnfinishedError as error:
+        if error.reason is None:
+            raise
+        issue = Issue(f"Not judged: {error}", name or None)
+        return ReflectionEvaluation(None, issues=(issue,), confidence=0.0, usage=error.usage or NOTHING_USED)
 
 
 def panel(

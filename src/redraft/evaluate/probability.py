@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from redraft.core.answer import answer
 from redraft.core.chat import ChatRequest, Message
-from redraft.core.errors import ConfigError, OutputError, RedraftError
+from redraft.core.errors import ConfigError, OutputError, RedraftError, UnfinishedError, over_budget
 from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.usage import TokenUsage
+from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.evaluate.ask import ask
 from redraft.evaluate.form import Form
 from redraft.evaluate.merge import weighted_mean
@@ -40,11 +40,15 @@ ROLE = (
 
 @dataclass(frozen=True, slots=True)
 class YesNo:
-    """Hold the answer to one question: the probability of yes, how much of all it rests on, the cost."""
+    """Hold the answer to one question: the probability of yes, how much of all it rests on, the cost.
+
+    `problem` says why there is no score.
+    """
 
     score: float | None
     mass: float
     usage: TokenUsage
+    problem: str = "the judge answered neither yes nor no."
 
 
 def by_probability(criteria: Sequence[QualityCriterion], model: ChatModel, how: Judging) -> Evaluator:
@@ -68,22 +72,35 @@ def by_probability(criteria: Sequence[QualityCriterion], model: ChatModel, how: 
             shown = case(output, run, with_history=how.include_history)
         else:
             shown = fill(how.prompt, listing, output, run, with_history=how.include_history)
-        answers = await together([_ask(model, shown, criterion) for criterion in criteria])
-        named = zip(criteria, answers, strict=True)
-        scores = {criterion.name: answer.score for criterion, answer in named}
+        answers = await together([_asked(model, shown, criterion) for criterion in criteria])
+        scores = {c.name: answer.score for c, answer in zip(criteria, answers, strict=True)}
         missed = [c for c in criteria if (score := scores[c.name]) is not None and score < c.threshold]
         unknown = [c for c in criteria if scores[c.name] is None]
         judged = ReflectionEvaluation(
             weighted_mean(criteria, scores),
             scores,
             not missed and not unknown,
-            tuple(Issue("Not judged: the judge answered neither yes nor no.", c.name) for c in unknown),
+            tuple(
+                Issue(f"Not judged: {answer.problem}", c.name)
+                for c, answer in zip(criteria, answers, strict=True)
+                if answer.score is None
+            ),
             confidence=min(_confidence(answer) for answer in answers),
             usage=spent(answers),
         )
         return await _with_critique(judged, missed, model, how, output, run) if missed else judged
 
     return evaluate
+
+
+async def _asked(model: ChatModel, shown: str, criterion: QualityCriterion) -> YesNo:
+    try:
+        return await _ask(model, shown, criterion)
+    except UnfinishedError as error:
+        if error.reason is None:
+            raise
+        # The others' answers stand.
+        return YesNo(None, 0.0, error.usage or NOTHING_USED, str(error))
 
 
 async def _ask(model: ChatModel, shown: str, criterion: QualityCriterion) -> YesNo:
@@ -132,6 +149,8 @@ async def _with_critique(
     try:
         answer = await ask(model, messages, form.schema, form.read)
     except RedraftError as error:
+        if over_budget(error):  # the scores stand without a critique
+            return replace(judged, usage=spent([judged], [error]))
         raise charged(error, judged.usage) from None
     return replace(
         judged,

@@ -10,10 +10,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from redraft.core.codec import from_record, to_record
-from redraft.core.errors import ChangedRunError, ConfigError, StoreError
+from redraft.core.errors import ChangedRunError, ConfigError, StoreError, over_budget
 from redraft.core.failures import failure_from_json, failure_to_json
 from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
+from redraft.core.result import ConvergenceReason
 from redraft.core.steps import inner_step, offered
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
@@ -229,13 +230,18 @@ class Journalled:
         last = max((place for place in records if "/" not in place), default="")
         if not last or "error" not in records[last].data:
             return
-        stopped = records[last].data["error"].get("reason") is not None
+        reason = records[last].data["error"].get("reason")
+        stopped = reason is not None
         inside = [] if stopped else [place for place in records if place.startswith(f"{last}/")]
         failed = [place for place in inside if "error" in records[place].data]
         for place in (last, *(failed or inside)):
             record = records.pop(place)
             await self.store.put(replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}"))
             await self.store.delete(STEP, record.key)
+        if (
+            reason == ConvergenceReason.TIME_BUDGET
+        ):  # the time of a call that was cancelled must not cancel it again
+            self._worked = max((record.data["elapsed"] for record in records.values()), default=0.0)
 
     async def forget_all_but(self, kept: Collection[int]) -> None:
         """Delete the records of the steps that made and judged other versions than these (1-based)."""
@@ -298,7 +304,9 @@ class Journalled:
             value = await fn(*args, **kwargs)
         except ChangedRunError:  # of a run inside this one: nothing that a resume should repeat
             raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is what the step came to)
+        except Exception as error:
+            if "/" in place and over_budget(error):  # it did not start, or was cancelled: nothing came of it
+                raise
             failure = error
         finally:
             self._under_way -= 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from redraft.core.answer import affordable
 from redraft.core.chat import ChatReply, ChatRequest
-from redraft.core.errors import ConfigError, RedraftError
+from redraft.core.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.core.events import Reflected, StepFailed
 from redraft.core.reflection import Reflection
 from redraft.core.result import ConvergenceReason
@@ -128,7 +130,13 @@ class LiveRun:
             return await self._answered(model, request, blank)
 
         request = ChatRequest(reflection_turns(run.task, trigger, shown), role="reflection")
-        reflection = await self.step()(f"reflect {trigger} {step}", Reflection, look_back, request)
+        try:
+            reflection = await self.step()(f"reflect {trigger} {step}", Reflection, look_back, request)
+        except UnfinishedError as error:
+            if error.reason is None:
+                raise
+            self._notes["reflection_failed"] = f"A reflection ({trigger}) failed: {error}"
+            return None
         self.keep([reflection])
         if reflection.problem:
             logger.warning("The reflection on %s failed and was left out: %s", trigger, reflection.problem)
@@ -146,8 +154,11 @@ class LiveRun:
             return self.wait_before(name, error, wait)
 
         try:
-            reply = await retried(direct, self.retry, on_failure)("reflect", ChatReply, model, request)
-        except Exception as error:  # noqa: BLE001 (a look back that fails must not cost the run what it has made)
+            ask = retried(direct, self.retry, on_failure)
+            reply = await ask("reflect", ChatReply, partial(affordable, model), request)
+        except Exception as error:
+            if over_budget(error):
+                raise
             known = error.usage if isinstance(error, RedraftError) else None
             used = (known or NOTHING_USED) + TokenUsage(failed_requests=failed)
             return replace(blank, usage=used, problem=f"{type(error).__name__}: {error}")

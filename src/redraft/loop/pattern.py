@@ -61,9 +61,11 @@ class ReflectionPattern:
     generating model. With `structured_reflection=False` the judge answers in prose with score lines.
     `judge="probability"` takes the probability of "yes" from a model that tells its log probabilities;
     `judge_samples` asks that often and keeps the median. `max_revision_tokens` bounds all revisions
-    together; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run, and are checked before
-    each step. `until` replaces the convergence rules (they are in `redraft.loop.stop`); the maximum and
-    the budgets bind all the same. `diversify` answers a revision that changed nothing with a fresh start.
+    together; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run: a model call starts only if
+    it fits into what is left beside the calls under way, so that a run overshoots by at most one reply, and
+    what is still under way when the seconds are over is cancelled. `until` replaces the convergence rules
+    (they are in `redraft.loop.stop`); the maximum and the budgets bind all the same. `diversify` answers a
+    revision that changed nothing with a fresh start.
     `preserve_all_versions=False` keeps the first, the best and the last. `on_failure` says whether an
     error that ends a run is returned with the result or raised with the history. `advisors` give advice
     before the run and learn from how it went. `on_event` hears of everything.

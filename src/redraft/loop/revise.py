@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from redraft.core.answer import answer
 from redraft.core.chat import ChatReply, ChatRequest, Message
-from redraft.core.errors import ModelError, OutputError
+from redraft.core.errors import ModelError, OutputError, UnfinishedError
 from redraft.core.feedback import ASKED
 from redraft.core.protocols import ChatModel
 from redraft.core.task import prompt_of
@@ -135,7 +135,7 @@ class ModelReviser:
     async def _ask(self, request: ChatRequest, paid: TokenUsage) -> ChatReply:
         try:
             return await answer(self.model, request)
-        except ModelError as error:
+        except (ModelError, UnfinishedError) as error:
             error.usage = paid + (error.usage or NOTHING_USED)
             raise
 

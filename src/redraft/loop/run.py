@@ -20,12 +20,12 @@ from redraft.core.ids import passing_id
 from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
 from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
-from redraft.core.steps import direct, observed, offered
+from redraft.core.steps import allowance, direct, observed, offered
 from redraft.core.task import prompt_of
 from redraft.core.texts import as_text, copy_of
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.attempts import next_attempt
-from redraft.loop.budget import NO_BUDGET, Tally
+from redraft.loop.budget import NO_BUDGET, Tally, bounded
 from redraft.loop.diagnose import diagnose
 from redraft.loop.guests import call_back, decision_of, note, observe, observe_failure, recalled
 from redraft.loop.select import first_best_last, gain_over, is_better, select
@@ -122,7 +122,17 @@ def run_loop(
     `get_history()`. An error before the first output is raised as it is, and so is the `ChangedRunError` of
     a journal that another program began.
     """
-    return _Run(task, parts, pattern, step).run(draft)
+    run = _Run(task, parts, pattern, step).run(draft)
+    return run if allowance.get() is None else _apart(run)
+
+
+async def _apart(run: Awaitable[ReflectionResult]) -> ReflectionResult:
+    """Carry out a run inside a step of another run: the budget of that one is not its own."""
+    outside = allowance.set(None)
+    try:
+        return await run
+    finally:
+        allowance.reset(outside)
 
 
 class _Run:
@@ -174,13 +184,19 @@ class _Run:
             parts.live.begin(self.run_id, self.tally, self.emit, self.notes)
         # Nearly all runs fail in nothing: of ten thousand alive at once, none should hold a coroutine and ten
         # objects more for a step that does no more than to wait for a failure.
-        if step is not direct or pattern.on_event is not None or pattern.advisors:
+        if (
+            step is not direct
+            or pattern.on_event is not None
+            or pattern.advisors
+            or pattern.budget is not NO_BUDGET
+        ):
             self._go_through(step)
 
     def _go_through(self, step: Step) -> None:
         """Let every effect from now on be a step, tried again where that may help, watched by who listens."""
         # Nothing here refers back to the run: a cycle would keep every run alive until the collector comes.
-        self.step = trying(step, self.pattern.retry, self.run_id, self.tally, self.emit)
+        within = step if self.pattern.budget is NO_BUDGET else bounded(step, self.tally)
+        self.step = trying(within, self.pattern.retry, self.run_id, self.tally, self.emit)
         if self.pattern.on_event is not None:
             clock = self.clock.elapsed if self.clock else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, clock)
@@ -378,6 +394,8 @@ class _Run:
             best = select(versions, pattern.best_version_selection)
         diagnostics = diagnose(versions, reason, self.parts.signals)
         diagnostics.update(self.notes)
+        if account := self.tally.account():
+            diagnostics["budget"] = account
         usage = self.tally.total()
         if pattern.budget_usd is not None and usage.cost_usd is None:
             diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."

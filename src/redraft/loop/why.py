@@ -188,8 +188,10 @@ def _user(what: str) -> Callable[[KeptRun], Told]:
 def _tokens(run: KeptRun) -> Told:
     record, used = run.record, run.record.usage.total_tokens
     allowed = record.options.get("budget_tokens")
-    if allowed is not None and used >= allowed:
-        return f"{used:,} of {allowed:,} tokens were used (budget_tokens).", {
+    refused = "budget_tokens=" in record.diagnostics.get("budget", "")
+    if allowed is not None and (used >= allowed or refused):
+        too_little = " What was left was too little for the next call." if used < allowed else ""
+        return f"{used:,} of {allowed:,} tokens were used (budget_tokens).{too_little}", {
             "used": used,
             "budget_tokens": allowed,
         }

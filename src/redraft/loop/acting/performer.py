@@ -16,6 +16,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from redraft.core.chat import ChatRequest
 from redraft.core.errors import ConfigError, ModelError, RedraftError, UnfinishedError
 from redraft.core.nearest import nearest
+from redraft.core.steps import allowance
 from redraft.core.version import Draft
 from redraft.loop.acting.capability import Watched
 from redraft.loop.acting.trail import Trail
@@ -67,7 +68,8 @@ class Performer:
         try:
             result = await self._result(prompt, history, trail)
         except asyncio.CancelledError:
-            live.pay(trail.role, trail.used)
+            if allowance.get() is None:  # a step with a budget has counted it itself
+                live.pay(trail.role, trail.used)
             raise
         except RedraftError as error:
             raise _charged(error, trail) from error.__cause__

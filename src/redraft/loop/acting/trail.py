@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,11 @@ from pydantic_ai.messages import (
 from pydantic_core import ValidationError
 
 from redraft.core.conversation import Conversation
-from redraft.core.errors import ModelError, RedraftError, UnfinishedError
+from redraft.core.errors import ModelError, RedraftError, UnfinishedError, over_budget
+from redraft.core.steps import allowance
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.loop.acting.outcome import ToolOutcome, outcome_of
-from redraft.loop.acting.transcript import news, steps_in, transcript
+from redraft.loop.acting.transcript import input_tokens, news, steps_in, transcript
 from redraft.loop.reflection_prompt import note
 from redraft.models.provider import model_error, usage_of
 from redraft.redact.log import logger
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from redraft.core.chat import ModelRole
     from redraft.core.context import RunContext
     from redraft.core.reflection import Reflection
+    from redraft.core.result import ConvergenceReason
     from redraft.loop.live import LiveRun
 
 # What a tool raises to steer the agent, and what is wrong with the call rather than with the tool.
@@ -115,13 +118,17 @@ class Trail:
 
     def _check_budget(self) -> None:
         if reason := self.live.spent(self.role, self.used):
-            raise UnfinishedError(
-                f"The {reason.value.replace('_', ' ')} was spent after {self._requests} steps of the agent, "
-                "before it came to its answer.",
-                conversation=self.conversation(),
-                reason=reason,
-                usage=self.used,
-            )
+            raise self._over(reason)
+
+    def _over(self, reason: ConvergenceReason) -> UnfinishedError:
+        steps = "step" if self._requests == 1 else "steps"
+        return UnfinishedError(
+            f"The {reason.value.replace('_', ' ')} was spent after {self._requests} {steps} of the agent, "
+            "before it came to its answer.",
+            conversation=self.conversation(),
+            reason=reason,
+            usage=self.used,
+        )
 
     async def request(
         self, model: str, messages: Sequence[ModelMessage], call: Callable[[], Awaitable[ModelResponse]]
@@ -131,22 +138,36 @@ class Trail:
 
         async def once(_told: list[ModelRequest]) -> ModelResponse:
             try:
-                return await call()
+                return await (call() if paid is None else paid.carry_out(call))
             except AgentRunError as error:
                 raise model_error(model, error) from error
 
+        within = allowance.get()
+        paid = None if within is None else within.call(self.role, input_tokens(messages))
         try:
-            response = await self.live.step(self._failed)(
-                f"model {self._requests}", ModelResponse, once, news(messages)
-            )
+            with paid or nullcontext():
+                response = await self.live.step(self._failed)(
+                    f"model {self._requests}", ModelResponse, once, news(messages)
+                )
+                used = usage_of(response)
+                if paid is not None:
+                    paid.used(used)
         except ModelError as error:
             if isinstance(error.__cause__, AgentRunError):  # what the agent's own hooks know, a fallback say
                 raise error.__cause__ from None
             raise
-        self.used += usage_of(response)
+        except UnfinishedError as error:
+            if error.reason is None:
+                raise
+            self.used += error.usage or NOTHING_USED
+            self._requests -= 1  # it came to nothing
+            raise self._over(error.reason) from error
+        self.used += used
         return response
 
     def _failed(self, name: str, error: Exception, wait: float | None) -> float | None:
+        if over_budget(error):
+            return None
         self.used += TokenUsage(failed_requests=1)
         return self.live.wait_before(name, error, wait, self.used)
 
@@ -156,8 +177,9 @@ class Trail:
         """Carry out a tool call, and return what the tool returned."""
 
         async def once(args: dict[str, Any]) -> ToolOutcome:
+            outcome, within = outcome_of(name, call(args)), allowance.get()
             try:
-                return await outcome_of(name, call(args))
+                return await (outcome if within is None else within.in_time(outcome))
             except STEERING:
                 raise
             except Exception as error:
@@ -166,7 +188,12 @@ class Trail:
                 logger.warning("The tool %s failed, and the model was told.", name, exc_info=True)
                 return ToolOutcome(kind="failed", message=f"{type(error).__name__}: {error}")
 
-        outcome = await self.live.step()(f"tool {name} {call_id}", ToolOutcome, once, args)
+        try:
+            outcome = await self.live.step()(f"tool {name} {call_id}", ToolOutcome, once, args)
+        except UnfinishedError as error:
+            if error.reason is None:
+                raise
+            raise self._over(error.reason) from error
         return outcome.get()
 
     def paid_before(self, failure: ModelError) -> TokenUsage:

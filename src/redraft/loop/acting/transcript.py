@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
 )
 
 from redraft.core.texts import as_text
+from redraft.core.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,14 @@ def news(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
 def steps_in(messages: Sequence[ModelMessage]) -> int:
     """Count the steps that the model took in a conversation."""
     return sum(isinstance(message, ModelResponse) for message in messages)
+
+
+def input_tokens(messages: Sequence[ModelMessage]) -> int:
+    """Estimate the input of the next request: all that was said until the last response, and the news."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    said = [as_text(getattr(part, "content", "")) for message in news(messages) for part in message.parts]
+    before = 0 if last is None else last.usage.input_tokens + last.usage.output_tokens
+    return before + sum(map(estimate_tokens, said))
 
 
 def _cut(content: Any) -> str:
