@@ -95,3 +95,16 @@ def test_a_function_may_stand_beside_the_criteria(tmp_path):
 def test_a_draft_that_is_no_text_is_an_error(criteria, tmp_path):
     (tmp_path / "d.bin").write_bytes(b"\xff\xfe")
     assert "is not UTF-8 text" in redraft("check", tmp_path / "d.bin", "-c", criteria).stderr
+
+
+def test_a_mistake_in_a_function_is_named_with_its_criterion(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def short(text):\n    return text.lenght < 9\n")
+    (tmp_path / "c.yaml").write_text(
+        "- {name: short, evaluator: function, config: {function: 'mine:short'}}\n"
+    )
+    result = redraft("check", "-", "-c", "c.yaml", stdin="a draft")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(
+        "Error: The function of the criterion 'short': AttributeError: 'str' object"
+    )

@@ -141,7 +141,6 @@ def is_of_run(output, *, run):
         (is_of_run, 1.0, []),
         ("pathlib:PurePosixPath", None, ["the verdict is PurePosixPath"]),
         ("operator:not_", 0.0, []),
-        (lambda output: None, None, ["the verdict is None"]),
         (lambda output: 7, None, ["the score is 7"]),
         (lambda output: float("nan"), None, ["the score is nan"]),
         (lambda output: "very good", None, ["the verdict is 'very good'"]),

@@ -22,9 +22,10 @@ USED = TokenUsage(10, 5, requests=1, cost_usd=0.01)
 
 
 def checked(name, verdict, **fields):
-    """A criterion that a function with a fixed verdict decides."""
+    """A criterion that a function with a fixed verdict decides; None is an unknown score."""
+    given = ReflectionEvaluation(None) if verdict is None else verdict
     return QualityCriterion(
-        name, evaluator="function", evaluator_config={"function": lambda _: verdict}, **fields
+        name, evaluator="function", evaluator_config={"function": lambda _: given}, **fields
     )
 
 

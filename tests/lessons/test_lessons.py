@@ -303,7 +303,7 @@ def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
         ({"embedder": "nothing-like-it"}, "embedder"),
         ({"embedder": 5}, "embed"),
         ({"path": 5}, "path must be a folder"),
-        ({"model": 5}, "model must be the name of a model or a ChatModel, got 5"),
+        ({"model": 5}, "model must be the name of a model.*, or a ChatModel; got 5"),
         ({"model": "opnai:gpt"}, "opnai"),
         ({"store": "x"}, "store must be True for the project's, False for none, or a Store, got 'x'"),
         ({"store": None}, "store must be"),

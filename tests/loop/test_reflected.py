@@ -2,7 +2,15 @@ import asyncio
 
 import pytest
 
-from redraft import ConfigError, QualityCriterion, ReflectionPattern, RunContext, ScriptedModel, reflected
+from redraft import (
+    ConfigError,
+    QualityCriterion,
+    ReflectionFailedError,
+    ReflectionPattern,
+    RunContext,
+    ScriptedModel,
+    reflected,
+)
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 
@@ -149,3 +157,104 @@ def test_wrong_arguments_are_a_type_error_as_always():
 def test_what_judges_must_not_be_forgotten(given, says):
     with pytest.raises(ConfigError, match=says):
         reflected(**given)(answer_as_usual)
+
+
+def has_no_such_attribute(output):
+    return output.lenght < 9
+
+
+def has_no_such_name(output):
+    return len(outptu) < 9  # noqa: F821 (that is the mistake)
+
+
+def has_the_wrong_type(output):
+    return output + 1
+
+
+def has_no_return(output):
+    len(output)  # and nothing is returned
+
+
+MISTAKES = [
+    (has_no_such_attribute, AttributeError, "lenght"),
+    (has_no_such_name, NameError, "outptu"),
+    (has_the_wrong_type, TypeError, "concatenate"),
+    (has_no_return, TypeError, "returned None; expected a bool, a number in 0..1"),
+]
+
+
+def ways_to_judge(mistake):
+    criterion = QualityCriterion("mine", evaluator="function", evaluator_config={"function": mistake})
+    return [{"evaluate": mistake}, {"criteria": [criterion]}, {"criteria": [criterion, CITES]}]
+
+
+@pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
+@pytest.mark.parametrize("way", range(3))
+def test_a_mistake_in_the_function_that_judges_is_raised(mistake, error, says, way):
+    called = []
+
+    @reflected(**ways_to_judge(mistake)[way])
+    async def answer(question, feedback=""):
+        called.append(feedback)
+        return "x"
+
+    with pytest.raises(error, match=says):
+        answer.run_sync("Why?")
+    assert called == [""]  # paid for once
+    assert answer.pattern.get_history().best_version.output == "x"  # and not lost
+    assert "Not judged" in answer.pattern.get_history().best_version.evaluation.issues[0]
+
+
+@pytest.mark.parametrize(("mistake", "error", "says"), MISTAKES)
+@pytest.mark.parametrize("way", range(3))
+def test_a_mistake_after_the_first_version_ends_the_run_and_is_in_the_log(mistake, error, says, way, caplog):
+    def judge(output):
+        return (False, "too short") if output == "draft 1" else mistake(output)
+
+    @reflected(**ways_to_judge(judge)[way])
+    async def answer(question, feedback=""):
+        return "draft 2" if feedback else "draft 1"
+
+    assert asyncio.run(answer("Why?")) == "draft 1"
+    [warning] = [record for record in caplog.records if record.name == "redraft"]
+    assert warning.levelname == "WARNING"
+    assert f"{error.__name__}: " in warning.getMessage()
+    assert says in warning.getMessage()
+    result = answer.run_sync("Why?")
+    assert result.convergence_reason == "error"
+    assert isinstance(result.error, error)
+
+
+@pytest.mark.parametrize("function", ["generate", "revise"])
+def test_so_does_a_mistake_in_the_function_that_answers(function, caplog):
+    @reflected(evaluate=lambda output: (False, "too short"))
+    async def answer(question, feedback=""):
+        return has_no_such_attribute(question) if feedback or function == "generate" else "draft 1"
+
+    if function == "generate":
+        with pytest.raises(AttributeError):
+            asyncio.run(answer("Why?"))
+        return
+    assert asyncio.run(answer("Why?")) == "draft 1"
+    assert "AttributeError" in caplog.text
+
+
+def test_an_output_that_was_not_judged_is_in_the_log(caplog):
+    @reflected(evaluate=lambda output: "very good")
+    async def answer(question, feedback=""):
+        return "draft"
+
+    assert asyncio.run(answer("Why?")) == "draft"
+    [warning] = [record for record in caplog.records if record.name == "redraft"]
+    assert "the verdict is 'very good'" in warning.getMessage()
+
+
+def test_an_error_that_is_to_be_raised_is_not_in_the_log(caplog):
+    @reflected(evaluate=has_no_return, pattern=ReflectionPattern(on_failure="raise"))
+    async def answer(question, feedback=""):
+        return "draft"
+
+    with pytest.raises(ReflectionFailedError) as caught:
+        asyncio.run(answer("Why?"))
+    assert caught.value.history.best_version.output == "draft"
+    assert caplog.records == []

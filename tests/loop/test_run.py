@@ -394,7 +394,7 @@ def test_what_a_failed_step_paid_is_counted():
     assert result.usage_by_role["revision"].failed_requests == 1
 
 
-@pytest.mark.parametrize("verdict", ["looks good", float("nan"), 7, -0.1, None, {"reason": "?"}, (True,), []])
+@pytest.mark.parametrize("verdict", ["looks good", float("nan"), 7, -0.1, {"reason": "?"}, (True,), []])
 def test_a_verdict_that_can_not_be_used_is_an_unknown(verdict):
     result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: verdict)
     assert result.convergence_reason == "unjudged"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from redraft.core.protocols import Evaluator, Generator, Reviser
 
 DEFAULT_THRESHOLD = 0.8
+VERDICTS = (
+    "a bool, a number in 0..1, (verdict, reason), a dict with 'valid' or 'score', or a ReflectionEvaluation"
+)
 OUTPUTS = (str, dict, list, int, float)
 NUMBERS = (float, int, Real)  # the common ones first: asking the abstract one is slow
 _BOOLS = {"true": True, "false": False}
@@ -75,24 +78,31 @@ class _Revising(Called):
 
 
 def evaluator(
-    fn: Callable[..., Any], threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
+    fn: Callable[..., Any],
+    threshold: float = DEFAULT_THRESHOLD,
+    score_max: float | None = None,
+    name: str = "evaluate",
 ) -> Evaluator:
-    """Make an `Evaluator` of any callable that takes an output.
+    """Make an `Evaluator` of any callable that takes an output; errors call it `name`.
 
-    A verdict that can't be used (prose, NaN, 7, nothing) is an evaluation whose score is None, and the
-    issue says what came back. `score_max` declares that its numbers go up to there instead of 1.
+    A verdict that can't be used (prose, NaN, 7) is an evaluation whose score is None, and the issue says what
+    came back. None is no verdict but a forgotten `return`, and raises `TypeError`. `score_max` declares that
+    its numbers go up to there instead of 1.
     """
-    return _Evaluating(*caller(fn, "evaluate", 1), threshold, score_max)
+    return _Evaluating(*caller(fn, "evaluate", 1), threshold, score_max, name)
 
 
 @dataclass(slots=True)
 class _Evaluating(Called):
     threshold: float
     score_max: float | None
+    name: str
 
     async def __call__(self, output: Any, run: RunContext, /) -> ReflectionEvaluation:
         told = self.told
         verdict = await (self.call(output) if told is None else self.filled(told, run, output))
+        if verdict is None:
+            raise TypeError(f"{self.name} returned None; expected {VERDICTS}")
         try:
             return evaluation_of(verdict, self.threshold, self.score_max)
         except OutputError as error:
@@ -154,10 +164,7 @@ def evaluation_of(
     elif isinstance(value, dict):
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
     else:
-        raise OutputError(
-            f"the verdict is {short_repr(value)}; expected a bool, a number in 0..1, (verdict, reason), "
-            "a dict with 'valid' or 'score', or a ReflectionEvaluation"
-        )
+        raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
         evaluation.issues = (Issue(str(reason)),)  # not as an argument: these need no looking at

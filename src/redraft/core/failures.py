@@ -12,6 +12,17 @@ from redraft.core.errors import ModelError, RedraftError, UnfinishedError
 from redraft.core.result import ConvergenceReason
 from redraft.core.usage import TokenUsage
 
+MISTAKES = (TypeError, AttributeError, NameError)
+"""What code with a mistake in it raises, whatever it is given: trying again never helps."""
+
+OF_A_FUNCTION = "The function of the criterion "
+"""How a note on an exception begins which a criterion's function raised."""
+
+
+def is_of_a_function(error: BaseException) -> bool:
+    """Say whether a criterion's function raised an error."""
+    return any(note.startswith(OF_A_FUNCTION) for note in getattr(error, "__notes__", ()))
+
 
 class RecordedError(RedraftError):
     """Stand in for an exception whose class can't be made again; its own class is named as that one was."""

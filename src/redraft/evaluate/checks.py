@@ -11,6 +11,7 @@ from redraft.core.adapt import evaluator
 from redraft.core.check import is_number
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
+from redraft.core.failures import MISTAKES, OF_A_FUNCTION
 from redraft.core.texts import as_text
 from redraft.evaluate.config import answer_in, check_keys, required, wrong
 from redraft.evaluate.verdict import PASSED, failed, unknown
@@ -99,6 +100,9 @@ def _shorten(text: str) -> str:
 def function(criterion: QualityCriterion) -> Evaluator:
     """Let a function judge: what it returns is a verdict, what it raises leaves the criterion unknown.
 
+    A mistake in it (`TypeError`, `AttributeError`, `NameError`, a forgotten `return`) is raised, with a note
+    that names the criterion.
+
     Configuration: `function`, a callable that takes the output (and the `RunContext` if it asks for it), or
     where one stands: `"package.module:name"`; `score_max`, the number that stands for the best score where
     that is not 1; `raw`, True where the function wants the Markdown fence, too, of an output that is one
@@ -113,7 +117,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
         raise wrong(criterion, f"score_max must be a number above 0, got {score_max!r}.")
     try:
-        judge = evaluator(fn, criterion.threshold, score_max)
+        judge = evaluator(fn, criterion.threshold, score_max, "the function")
     except ConfigError as error:
         raise wrong(criterion, str(error)) from error
 
@@ -122,6 +126,9 @@ def function(criterion: QualityCriterion) -> Evaluator:
         try:
             evaluation = await judge(given, run)
         except ModelError:
+            raise
+        except MISTAKES as error:
+            error.add_note(f"{OF_A_FUNCTION}{criterion.name!r}")
             raise
         except Exception as error:  # noqa: BLE001 (someone else's code: whatever it raises, it did not judge)
             return unknown(criterion, f"the function raised {type(error).__name__}: {error}")

@@ -35,7 +35,9 @@ async def reflect(
     `until` replaces the convergence rules. `step` carries out every effect: with a `Journalled` the run is
     kept, and the same call with the same run id goes on where the last one stopped.
 
-    Raises `ConfigError` before anything is called, and what `generate` raised where there is no version yet.
+    Raises `ConfigError` before anything is called, what `generate` raised where there is no version yet, and
+    a mistake in `evaluate` (`TypeError`, `AttributeError`, `NameError`, a forgotten `return`) that shows on
+    the first one. A later error ends the run with the best version, the `error` and a warning in the log.
     """
     run_functions = _run_functions or _engine()
     # No name for the functions here: it would be one more object in every run under way.

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from redraft.core import adapt
 from redraft.core.calls import awaited, kind_of, value_of
 from redraft.core.errors import ConfigError
+from redraft.core.result import ConvergenceReason
 from redraft.core.sync import run_sync
 from redraft.core.task import Task, advice_text
 from redraft.core.texts import as_text
 from redraft.loop.keep import check_keep, kept_step, run_kept
 from redraft.loop.record import Origin
 from redraft.loop.wire import chosen_pattern, parts_of_functions
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -73,8 +75,12 @@ class Reflected(Generic[P, R]):
         return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the best output."""
-        return cast("R", (await self.run(*args, **kwargs)).best_output)
+        """Return the best output; the log says if nothing could judge it."""
+        result = await self.run(*args, **kwargs)
+        if result.convergence_reason is ConvergenceReason.UNJUDGED:
+            issues = result.final_evaluation.issues
+            logger.warning("%s was not judged (run %s): %s", self._name, result.run_id, " ".join(issues))
+        return cast("R", result.best_output)
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
         """Return the best version, why the run stopped and what it cost."""

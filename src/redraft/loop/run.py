@@ -16,6 +16,7 @@ from redraft.core.context import RunContext
 from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.core.failures import MISTAKES
 from redraft.core.ids import passing_id
 from redraft.core.made import maker
 from redraft.core.protocols import TimedStep
@@ -32,6 +33,7 @@ from redraft.loop.select import first_best_last, gain_over, is_better, select
 from redraft.loop.stop import reason_of
 from redraft.loop.tell import emitter
 from redraft.loop.trying import failed_once, trying
+from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -119,8 +121,8 @@ def run_loop(
     Begins with `draft` where one is given. An error or a cancellation after the first output ends the run
     with what there is: an error is in the result (or raised as `ReflectionFailedError`, if the pattern asks
     for it), a cancellation goes on to the caller after the result was handed to the listeners and to
-    `get_history()`. An error before the first output is raised as it is, and so is the `ChangedRunError` of
-    a journal that another program began.
+    `get_history()`. An error before the first output is raised as it is, and so are a mistake in what judges
+    the first one and the `ChangedRunError` of a journal that another program began.
     """
     run = _Run(task, parts, pattern, step).run(draft)
     return run if allowance.get() is None else _apart(run)
@@ -258,6 +260,7 @@ class _Run:
 
     async def _cut_short(self, error: BaseException) -> ConvergenceReason:
         """Keep what there is and say why the run ends; raises the error again where it is the caller's."""
+        judged_before = bool(self.versions)
         if isinstance(error, ChangedRunError) or not self._keep_pending(error):
             self.pattern.runs.end(self.began, None, f"{type(error).__name__}: {error}")
             await observe_failure(self.pattern.advisors, self.task, self.run_id, error)
@@ -265,7 +268,23 @@ class _Run:
         if isinstance(error, asyncio.CancelledError):
             self.emit(RunFinished(self.run_id, self._finish(ConvergenceReason.CANCELLED, error)))
             raise error
-        return (error.reason if isinstance(error, UnfinishedError) else None) or ConvergenceReason.ERROR
+        reason = (error.reason if isinstance(error, UnfinishedError) else None) or ConvergenceReason.ERROR
+        if reason is not ConvergenceReason.ERROR or self.pattern.on_failure == "raise":
+            return reason
+        is_mistake = isinstance(error, MISTAKES)
+        if is_mistake and not judged_before:  # what judges has never worked: nobody wants an unjudged draft
+            self.emit(RunFinished(self.run_id, self._finish(reason, error)))
+            await observe_failure(self.pattern.advisors, self.task, self.run_id, error)
+            raise error
+        logger.warning(
+            "The run %s ended with an error after %d versions, the best of which is returned: %s: %s",
+            self.run_id,
+            len(self.versions),
+            type(error).__name__,
+            error,
+            exc_info=error if is_mistake else None,
+        )
+        return reason
 
     def _drafting(self) -> Awaitable[Draft]:
         """Begin the next draft: a fresh one, or a revision of the best so far."""
