@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SEEDS = range(21, 26)
 RECALL, FALSE_ALARMS, MS_PER_KB = 0.97, 0.02, 5.0
+HELD_OUT_SEEDS = range(101, 106)
+HELD_OUT_RECALL, HELD_OUT_FALSE_ALARMS = 0.95, 0.03
 REPORT = 1024
 """Characters of a report."""
 REPORTS = 100
@@ -48,6 +50,22 @@ def alarms_table(harmless: list[str]) -> str:
     return table(
         ["harmless texts", "touched", "share", "target"], [(len(harmless), touched, f"{share:.3f}", target)]
     )
+
+
+def held_out_table(lines: list[Any], harmless: list[str], leaks: Callable[[Any, str], bool]) -> str:
+    """Render what is withheld of lines that are held out, a kind a line, and the false alarms."""
+    rows: list[Sequence[object]] = []
+    kept = {line: not leaks(line, EVERYTHING.redact(line.text).text) for line in lines}
+    for kind in dict.fromkeys(line.kind for line in lines):
+        here = [is_kept for line, is_kept in kept.items() if line.kind == kind]
+        rows.append((kind, len(here), f"{sum(here) / len(here):.3f}", ""))
+    share = sum(kept.values()) / len(kept)
+    met = verdict(-share, -HELD_OUT_RECALL)
+    rows.append(("all", len(kept), f"{share:.3f}", f">= {HELD_OUT_RECALL}: {met}"))
+    touched = sum(not EVERYTHING.is_clean(text) for text in harmless) / len(harmless)
+    met = verdict(touched, HELD_OUT_FALSE_ALARMS)
+    rows.append(("harmless, touched", len(harmless), f"{touched:.3f}", f"<= {HELD_OUT_FALSE_ALARMS}: {met}"))
+    return table(["held out", "lines", "withheld", "target"], rows)
 
 
 def times_table(secret: list[str], harmless: list[str]) -> str:
@@ -97,6 +115,7 @@ def main() -> None:
     sys.path.insert(0, str(PROJECT / "tests"))
     import redact_corpus
     from redact_harmless import harmless_texts
+    from redact_held_out import held_out_harmless, held_out_lines
 
     corpora = {
         "shapes, settings, code, commands, prose": redact_corpus.secret_rows,
@@ -107,6 +126,11 @@ def main() -> None:
     parts = (
         found_table(corpora, redact_corpus.leaks),
         alarms_table(harmless_texts()),
+        held_out_table(
+            [line for seed in HELD_OUT_SEEDS for line in held_out_lines(seed)],
+            held_out_harmless(),
+            redact_corpus.leaks_parts,
+        ),
         times_table(secret, harmless_texts()),
     )
     publish("redaction", "\n\n".join(parts), write=given.write)

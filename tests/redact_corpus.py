@@ -2,6 +2,7 @@
 
 import base64
 import random
+import re
 import string
 from dataclasses import dataclass
 
@@ -27,6 +28,21 @@ def leaks(row, text):
     size = LONG_ENOUGH_TO_TELL
     pieces = {row.secret[at : at + size] for at in range(len(row.secret) - size + 1)}
     return any(piece in text and piece not in around for piece in pieces)
+
+
+@dataclass(frozen=True)
+class Line:
+    kind: str
+    template: str
+    text: str
+    parts: tuple[str, ...]
+
+
+def leaks_parts(line, text):
+    """Say whether a word of what is to be withheld, of three characters or more, stands in a text."""
+    around = re.findall(r"\w+", re.sub("«.*?»", " ", line.template))
+    words = {word for part in line.parts for word in re.findall(r"\w{3,}", part)}
+    return any(re.search(rf"\b{re.escape(word)}\b", text) for word in words - set(around))
 
 
 class Maker:
@@ -64,6 +80,29 @@ class Maker:
         return self.dice.choice(
             [self.of(MIXED, 24), self.of(MIXED, 40), self.of(HEX, 32), self.of(HEX, 64), self.of(WEB, 43)]
         )
+
+
+def card(make):
+    """Return sixteen digits with a right check digit."""
+    body = "4" + make.of(DIGITS, 14)
+    total = sum(
+        sum(divmod(int(digit) * 2, 10)) if place % 2 == 0 else int(digit) for place, digit in enumerate(body)
+    )
+    number = body + str(-total % 10)
+    return " ".join(number[at : at + 4] for at in range(0, 16, 4))
+
+
+def iban(make):
+    """Return a German account number with right check digits."""
+    body = make.of(DIGITS, 18)
+    check = 98 - int(f"{body}131400") % 97
+    return f"DE{check:02}{body}"
+
+
+def person(make):
+    """Return a text with a name, a card and an address of e-mail, and what of it belongs to a person."""
+    number, mail = card(make), f"m.lopez{make.of(DIGITS, 3)}@telco-mail.net"
+    return f"my name is Maria Lopez, card {number}, mail {mail}", ("Lopez", number, mail)
 
 
 def provider_tokens(make):
@@ -615,3 +654,437 @@ def private_keys(make):
         )
         rows += [Row(f"{kind}private key", f"key:\n{text}\nfollows", lines[2]) for text in texts]
     return rows
+
+
+# Lines of persons and machines, to develop against; those in `redact_held_out` are to measure with.
+FIRST = """
+    Ada Ibrahim Jürgen Noémie Tomasz Priya Kwame Beatriz Søren Ingrid Mateusz Chioma Yuki Lucía
+    Oisín Zeynep Radovan
+""".split()  # noqa: SIM905 (a list of words is read more easily)
+LAST = """
+    Lovelace Okonkwo Müller Lefèvre Wiśniewski Ramanathan Asante Carvalho Kjeldsen Håkansson Tanaka
+    Ferreira O'Brien Yilmaz Petrović Whitcombe Adeyemi Novotná Brandt Castellano
+""".split()  # noqa: SIM905 (a list of words is read more easily)
+OWNED = {
+    "names in greetings": (
+        "Dear «{f}», your claim was settled.",
+        "Hi «{f} {l}»:\nplease find the report below",
+        "hello «{f}»,",
+        "Hey «{f}»! quick one",
+        "Good afternoon «{f}».",
+        "Thanks,\n«{f}»",
+        "Thank you!\n\n«{f} {l}»\nDevOps",
+        "Best regards,\n«{f} {l}»",
+        "Sincerely,\nDr. «{f} {l}»",
+        "Hallo «{f}», anbei die Rechnung.",
+        "Liebe «{f}»,\nbis morgen",
+        "Cher «{f}»,",
+        "Estimada «{f}», adjunto el informe.",
+        "Mit freundlichen Grüßen\n«{f} {l}»",
+        "Cordialement,\n«{f} {l}»",
+        "reply = 'Dear «{f}»,\\nthank you for waiting'",
+        "Dear Dr «{l}»,",
+        "Welcome back, «{f}»!",
+        "> Hi «{f}»,",
+        'It wrote "Hi «{f}»," to the wrong person.',
+        "Dear Mr. and Mrs. «{l}»,",
+        "Hi «{f}» and team,",
+        "Regards,\n«{f}»",
+    ),
+    "names in reports": (
+        "Approved by: «{f} {l}»",
+        "The call was handled by «{f} {l}».",
+        "«{f} {l}» called twice about the refund.",
+        "Refund requested by «{f} {l}» on behalf of «{f} {l}»",
+        "customer: «{f} {l}»",
+        "Name: «{l}, {f}»",
+        "reviewer=«{f} {l}»",
+        '"assignee": "«{f} {l}»"',
+        "Witness «{f} {l}» said nothing.",
+        "He forwarded it to «{f} {l}» in accounting.",
+        "The letter from «{f} {l}» was lost.",
+        "An email for «{f} {l}» bounced.",
+        "user «{f} {l}» (id 7) is locked",
+        "From: «{f} {l}» <x@example.com>",
+        "Co-authored-by: «{f} {l}» <x@example.com>",
+        "Attendees: «{f} {l}», «{f} {l}»",
+        "Please contact «{f} {l}» for details.",
+        "The nurse «{f} {l}» noted a fever.",
+        "it greeted «{f} {l}» by the wrong name",
+        "Next of kin: «{f} {l}»",
+        "Booking for «{f} {l}», two nights",
+        "My colleague «{f} {l}» disagrees.",
+        "- [ ] ask «{f} {l}»",
+        "I am «{f} {l}» and I want to cancel.",
+        "«{f} {l}» was charged twice.",
+        "Ship to: «{f} {l}»",
+        "The defendant, «{f} {l}», left.",
+        "sent it to «{f} {l}» by mistake",
+        "| «{f} {l}» | 3 | open |",
+        "Order of «{f} {l}» is late",
+        "complaint by «{f} {l}»",
+        "Expected: Smith. Got: «{f} {l}»",
+        "The summary mentions «{f} {l}», who is not part of the case.",
+        "Escalated to «Priya».",
+        "«Kwame» reported that it crashed",
+        "I asked «Ingrid», who did not know",
+        "my colleague «Tomasz» restarted it",
+        "«Beatriz»'s account was closed",
+        "a note from «Chioma»",
+        "I am «{f} {l}», a customer",
+        "What's the name? «{f} {l}»",
+        "«{f} J {l}» signed it",
+        "Assigned by «Mateusz»,",
+    ),
+    "domain users": (
+        "user «{D}\\{u}» was locked out",
+        "Logon failure for «{D}\\{u}»",
+        "net use \\\\x\\y /user:«{D}\\{u}»",
+        "«{D}\\{u}» logged on",
+        "The job is owned by «{Dl}\\{u}»",
+        "Impersonating '«{D}\\{u}»'",
+        "Cannot open database. Login failed for user '«{D}\\{u}»'.",
+        "Security ID: «{D}\\{u}»",
+        '"user": "«{D}\\\\{u}»"',
+        "Account Name:\t\t«{u}»",
+        "[«{D}»\\«{u}»]",
+        "permissions of «{D}\\{u}» denied",
+        "Run as: «{D}\\{u}»",
+        "Username: «{D}\\{u}»",
+        "kinit: «{u}@{D}.COM» unknown",
+        "session for «{D}\\{u}» ended",
+        "«{D}\\{u}» - access denied",
+        "Owner: «{D}\\{u}» (Full)",
+        "for account «{D}\\{u}», error 5",
+        "net localgroup admins «{D}\\{u}» /add",
+        "from «{D}\\{u}» to «{D}\\{u}»",
+        "Account Domain:\t\t«{D}»",
+        '"«{D}\\{u}»" is unknown',
+    ),
+    "directory entries": (
+        "CN=«{f} {l}»,CN=Users,DC=acme,DC=com",
+        "cn=«{f} {l}»,ou=people,dc=acme",
+        "issuer: O=Acme, CN=«{f} {l}»",
+        "uid=«{u}»,cn=users,cn=accounts,dc=x",
+        "DN: UID=«{u}»,OU=Ops,O=Acme",
+        "(sAMAccountName=«{u}»)",
+        "search filter (cn=«{f} {l}»)",
+        "CN = «{f} {l}»\nO = Acme",
+        "(uid=«{u}»)",
+        "managedBy: CN=«{l}\\, {f}»,OU=IT,DC=acme",
+        "/C=DE/O=Acme/CN=«{f} {l}»",
+        "(mailNickname=«{u}»)",
+        "memberUid: «{u}»",
+        "(&(objectCategory=person)(userPrincipalName=«{u}»))",
+        "bind DN was uid=«{u}»,dc=acme",
+        "entry cn=«{u}»,ou=staff,o=acme has no mail",
+        "the certificate CN=«{f} {l}» was revoked yesterday",
+        "CN=«{f} {l}» (expired)",
+        "subject: CN=«{f} {l}»; issuer: CN=Root CA",
+        "peer certificate: CN=«{f} {l}» does not match",
+        "bound as uid=«{u}» to ldap://x",
+        "LDAP user uid=«{u}» is disabled",
+        "ldapsearch -b dc=x '(uid=«{u}»)' mail",
+    ),
+    "record numbers": (
+        "MRN: «{d8}»",
+        "patient number «{d6}»",
+        "Medical record no. «{d7}»",
+        "policy «{U2}{d8}»",
+        "Policy No: «{U3}-{d6}»",
+        "claim number «{d9}»",
+        "member #«{d8}»",
+        "employee no. «{d5}»",
+        "staff ID «{U}{d5}»",
+        "account no «{d8}»",
+        "Customer ID «{d6}»",
+        "case no. «{d2}-{d5}»",
+        "file number «{d4}/{d4}»",
+        "student number: «{d7}»",
+        "licence number «{U3}{d6}»",
+        "NHS number «{d3} {d3} {d4}»",
+        "Versicherungsnummer «{d2} {d6} {U} {d3}»",
+        "badge «{d6}»",
+        "Aktenzeichen «{d2}/{d4}»",
+        "personnel number is «{d6}»",
+        '{{"patientId": "«{d7}»"}}',
+        "caseNumber=«{d8}»",
+        "insurance no «{U}{d9}»",
+        "loyalty card «{d10}»",
+        "permit «{U2}{d7}»",
+        "tax number «{d2}/{d3}/{d5}»",
+        "Mitgliedsnummer «{d6}»",
+    ),
+    "shell prompts": (
+        "«{u}»@«{h}»:/var/log$ cat app.log",
+        "root@«{h}»:~# reboot",
+        "[«{u}»@«{h}» ~]$ id",
+        "[root@«{h}» app]# yum update",
+        "«{u}»@«{h}» % ls",
+        "«{u}»@«{h}»:~/shop (main)$ git pull",
+        "«{u}»@«{h}»> show version",
+        "(base) «{u}»@«{h}»:~$ conda list",
+        "«{u}»@«{h}»:~$",
+        "➜ «{u}»@«{h}» ~ ls",
+        "pi@«{h}»:~ $ top",
+        "«{h}»# show running-config",
+        "«{u}»@«{h}» MINGW64 ~/src (main)\n$ git log",
+        "root@«{h}»:/app# env",
+        "«{u}»@«{h}»:/tmp>ls",
+        "«{u}»@«{h}»:~ > ls",
+        "«{u}»@«{h}»:/$ ",
+        "[«{u}»@«{h}» (prod) ~]$ ls",
+        "bash-5.1$ ssh «{u}»@«{h}»",
+        "«{u}»@«{h}» /etc $ cat passwd",
+    ),
+    "syslog hosts": (
+        "Mar  4 09:15:22 «{h}» sudo: pam_unix",
+        "Jul 31 10:00:00 «{h}» nginx[12]: worker died",
+        "2026-05-06T07:08:09Z «{h}» kubelet[1]: failed",
+        "<165>1 2026-08-24T05:14:15.000003-07:00 «{h}» myproc 8710 - - x",
+        "Sep 15 2026 12:12:12 «{h}» : %ASA-6-302013: Built",
+        "May  1 01:02:03 «{h}» rsyslogd: start",
+        "2026-01-02T03:04:05.123456+00:00 «{h}» sshd[44]: Accepted",
+        "<86>Nov  2 10:10:10 «{h}» su[3]: ok",
+        "Jun 14 15:16:01 «{h}» logrotate: ALERT",
+        "2026-01-02 03:04:05 «{h}» cron[1]: job",
+        "Nov 11 11:11:11 «{h}».acme.com postfix/smtpd[2]: connect",
+        "hostname=«{h}» msg=x",
+        "Jun 19 04:09:11 «{h}» syslogd 1.4.1: restart.",
+        "Jul  7 08:06:15 «{h}»  -- root[2421]: LOGIN",
+        "Jul  1 09:29:02 «{h}» sandboxd[129] ([31211]): deny",
+    ),
+    "pods and registries": (
+        "pod «{pod}» was OOMKilled",
+        "pods/«{pod}»",
+        "kubectl describe pod «{pod}» -n shop",
+        "kubectl delete pod «{pod}»",
+        "Readiness probe failed: «{pod}»",
+        "stern «{pod}»",
+        '{{"pod": "«{pod}»"}}',
+        "pod: «{pod}»",
+        "POD_NAME=«{pod}»",
+        "docker pull «{reg}»/app:1",
+        "docker login «{reg}»",
+        "docker tag app «{reg}»/app",
+        "pushed to «{reg}»/shop/web:2.1",
+        'image "«{reg}»/x/y" not found',
+        "FROM «{reg}»/x:1 AS build",
+        "ErrImagePull: «{reg}»/api:dev",
+        "failed to pull «{reg}»/api@sha256:ab",
+        "repository: «{reg}»/charts/x",
+        "skopeo copy docker://«{reg}»/a:1 dir:x",
+        "manifest for «{reg}»/a:9 not found",
+        "statefulset pod kafka-«{n}» is pending",
+        'Get "https://«{reg}»/v2/": x509',
+        "image=«{reg}»/a/b:c",
+        "container app in pod «{pod}» is waiting",
+    ),
+    "client addresses": (
+        "X-Forwarded-For: «{ip}»",
+        '"x-forwarded-for": "«{ip}», 10.0.0.1"',
+        "x-real-ip: «{ip6}»",
+        'Forwarded: for="[{ip6}]";by=x',
+        "clientIp=«{ip}»",
+        "client «{ip}» banned",
+        "login from «{ip}»",
+        "remote_addr=«{ip}»",
+        '«{ip}» - bob [01/Jan/2026:00:00:01 +0000] "GET / HTTP/2" 200 1',
+        "source ip «{ip}»",
+        "Failed login attempt from IP address «{ip}»",
+        "HTTP_X_FORWARDED_FOR=«{ip}»",
+        "[client «{ip}»:53412] AH01630: denied",
+        "peer «{ip}» reset",
+        "rhost=«{ip}» user=root",
+        "user agent x, ip «{ip}», time 3",
+        '{{"ipAddress": "«{ip}»"}}',
+        "request from «{ip}»:443",
+        "X-Forwarded-For: 203.0.113.«{d2}»",
+        "Connection closed by «{ip}» [preauth]",
+        "reverse mapping failed for x [«{ip}»]",
+        "Accepted password for bob from «{ip}» port 22",
+        "rhost=«dsl-{d3}.telco.net» user=root",
+    ),
+    "account ids in addresses": (
+        "/api/accounts/«{d7}»/close",
+        "https://x.test/customers/«{uuid}»",
+        "https://x.test/v1/users/usr_«{m14}»",
+        "GET /members/«{d6}»?x=1",
+        "?customerId=«{d7}»",
+        "&account_id=«{d9}»",
+        "https://x.test/clients/«{d8}».json",
+        "https://x.test/tenant/«{uuid}»/settings",
+        "PATCH /subscriptions/sub_«{m14}»",
+        "/employees/«{d6}»",
+        "https://dashboard.stripe.com/acct_«{m14}»/payments",
+        "https://x.test/u/«{d8}»",
+        "/patients/«{uuid}»/notes",
+        "https://x.test/orgs/«{hex24}»/billing",
+        "https://ads.test/?uid=«{d10}»",
+        "/customer/«{d6}»/address",
+        "https://x.test/profile/«{d9}»",
+        "https://«{d12}».dkr.ecr.us-east-1.amazonaws.com/a",
+        "DELETE /user/«{d8}»",
+        "https://x.test/account/«{d8}»#top",
+        "https://x.test/students/«{d7}»/grades",
+        "url: /policies/«{d8}»/cancel",
+    ),
+    "keys as second arguments": (
+        "Client('prod', '«{key}»')",
+        'api = Api("x", "«{hex32}»")',
+        "init(app, '«{key}»')",
+        "connect('wss://x', \"«{key}»\")",
+        "conn.auth('user', '«{pw}»')",
+        'new Service("a", "b", "«{key}»")',
+        "sdk.configure('eu', key='«{hex32}»')",
+        'sign(payload, "«{pw}»")',
+        "Session('svc', '«{hex40}»')",
+        "Sender(\"x\", '«{hex20}»')",
+        'jwt.encode(claims, "«{pw}»", algorithm="HS256")',
+        'decrypt(blob, "«{hex32}»")',
+        "register('shop', '«{key}»', 3)",
+        "client.login('bob', '«{pw}»')",
+        "HMAC(msg, '«{hex64}»')",
+        "Credentials('id', '«{key}»')",
+        "openai.setup('org', '«{key}»')",
+        "createHmac('sha256', '«{key}»')",
+        'createHmac("sha256", "«{hex32}»")',
+        "basic_auth('svc', '«{pw}»')",
+        "req.setRequestHeader('X-Key', '«{key}»')",
+        "Gateway(id, '«{hex32}»').charge()",
+        "localStorage.setItem('token', '«{key}»')",
+        "getClient('eu', '«{key}»')",
+        "mqtt.username_pw_set('dev', '«{pw}»')",
+        "requests.get(url, auth=('bob', '«{pw}»'))",
+        "createCipheriv('aes-256-cbc', '«{hex32}»', iv)",
+    ),
+    "other personal data": (
+        "card «{card}» was refused",
+        "mail «{u}@firm-mail.net»",
+        "phone «0{d3}/{d7}»",
+        "call «+1 212-555-{d4}»",
+        "dob «12/0{n}/1980»",
+        "«{iban}»",
+        "SSN «{ssn}»",
+        "Tel: «(0{d2}) {d4} {d4}»",
+        "mobile 0«{d2} {d3} {d4}»",
+        "fax «{d3}-{d3}-{d4}»",
+        "ring me on «07{d3} {d6}»",
+        "office «{d3}.{d3}.{d4}»",
+    ),
+    "hosts and resources": (
+        "ssh «{h}» -p 22",
+        "ping «{h}».acme.net",
+        "host «{h}» is down",
+        "connect to «{h}»:5432 failed",
+        "http://«{h}»:8080/health",
+        "the node «{h}» was drained",
+        "nfs server «{h}» not responding",
+        "rsync x «{h}»:/backup",
+        "server=«{h}»",
+        'could not translate host name "«{h}»" to address',
+        "Connection refused: «{h}»/10.1.2.3:9092",
+        "getaddrinfo ENOTFOUND «{h}»",
+        "upstream «{h}»:9000 timed out",
+        "dial tcp: lookup «{h}» on 10.0.0.2:53: no such host",
+        "«nas{n}»:/vol1 on /mnt type nfs",
+        "open \\\\«{h}»\\backup failed",
+        "mount.nfs «{h}»:/export failed",
+        "/home/«{u}»/x.py",
+        "s3://«{D2}»/x",
+        "telnet «{h}» 25",
+        "[«{h}»] ok: unreachable",
+        "«{h}» | UNREACHABLE! => x",
+        "Host «{h}» not found",
+        "host «{h}.eu.acme.com»",
+        "curl https://«{h}».acme.io/x",
+        "HOSTNAME=«{h}»",
+        "cannot reach «{h}»",
+        "server «{h}» is down",
+        "on «{h}» port 22",
+        "nodes «{h}», «{h}»",
+    ),
+}
+
+
+def marked_lines(templates_of, first, last, seed):
+    """Return lines of templates, each with values of its own; what stands in «» is to be withheld."""
+    make, lines = Maker(seed), []
+    for kind, templates in templates_of.items():
+        for template in templates:
+            marked = template.format(**values(make, make.dice.choice(first), make.dice.choice(last)))
+            text = marked.replace("«", "").replace("»", "")
+            lines.append(Line(kind, template, text, tuple(re.findall("«(.*?)»", marked))))
+    return lines
+
+
+def owned_lines(seed=17):
+    """Return lines of persons and machines, to develop against."""
+    return marked_lines(OWNED, FIRST, LAST, seed)
+
+
+def values(make, first, last):
+    """Return values of every kind, by the names that the templates have for them."""
+    pick, of = make.dice.choice, make.of
+    names = {"f": first, "l": last}
+    login = f"{first[0]}{last}".lower()
+    login = "".join(char for char in login if char.isascii() and char.isalnum()) + pick(
+        ["", str(make.dice.randrange(2, 99))]
+    )
+    org = pick(["NORTHWIND", "HALDEN", "KESTREL", "OSTMARK", "PELICAN", "TRIDENT", "LUMEN", "VELA"])
+    role = pick(["web", "db", "mq", "cache", "build", "edge", "auth", "batch", "ldap", "mon"])
+    host = pick(
+        [
+            f"{role}-prod-0{make.dice.randrange(1, 9)}",
+            f"{role}{make.dice.randrange(1, 40):02}",
+            f"{org.lower()}-{role}-{make.dice.randrange(1, 9)}",
+            f"srv-{of(LOWER, 3)}{make.dice.randrange(10, 99)}",
+        ]
+    )
+    pod_end = "".join(pick("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+    pod_hash = "".join(pick("bcdf456789") for _ in range(pick([9, 10])))
+    pod = pick([f"{role}-api-{pod_hash}-{pod_end}", f"{org.lower()}-{role}-{pod_hash}-{pod_end}"])
+    registry = pick(
+        [
+            f"registry.{org.lower()}.io",
+            f"{org.lower()}.azurecr.io",
+            f"{of('123456789', 12)}.dkr.ecr.eu-west-1.amazonaws.com",
+            f"harbor.{org.lower()}.net",
+            f"{org.lower()}.jfrog.io",
+            f"eu.gcr.io/{org.lower()}-{make.dice.randrange(100, 999)}",
+            f"registry-{role}:5000",
+        ]
+    )
+    ip = ".".join(str(make.dice.randrange(11, 99)) for _ in range(3)) + f".{make.dice.randrange(100, 250)}"
+    digits = {f"d{size}": of("123456789", 1) + of(DIGITS, size - 1) for size in range(2, 13)}
+    uuid = "-".join(of(HEX, size) for size in (8, 4, 4, 4, 12))
+    return {
+        **names,
+        **digits,
+        "u": login,
+        "D": org,
+        "Dl": org.lower(),
+        "D2": f"{org.lower()}-{role}",
+        "h": host,
+        "pod": pod,
+        "reg": registry,
+        "ip": ip,
+        "ip6": f"2a02:{of(HEX, 4)}:{of(HEX, 4)}::{of(HEX, 3)}",
+        "n": str(make.dice.randrange(1, 9)),
+        "U": of(UPPER, 1),
+        "U2": of(UPPER, 2),
+        "U3": of(UPPER, 3),
+        "m14": of(MIXED, 14),
+        "uuid": uuid,
+        "hex20": of(HEX, 20),
+        "hex20b": of(HEX, 20),
+        "hex24": of(HEX, 24),
+        "hex32": of(HEX, 32),
+        "hex40": of(HEX, 40),
+        "hex64": of(HEX, 64),
+        "key": pick([of(MIXED, 24), of(MIXED, 32), of(MIXED, 40)]),
+        "pw": make.password(),
+        "card": card(make),
+        "iban": iban(make),
+        "ssn": f"{of('12345678', 3)}-{of('123456789', 2)}-{of('123456789', 4)}",
+    }

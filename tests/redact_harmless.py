@@ -81,7 +81,7 @@ uuid 7f9c24e8-3b12-4fef-91e0-5f1d2c3b4a59 is no row of users
 ETag: "33a64df551425fcc55e4d42a148795d9f25f89d4"
 nix store path /nix/store/4xw8n979xpivdc46a9ndcvyhwgif00hz-hello-2.12.1 is missing
 pip install torch==2.4.0+cu121 --find-links https://example.com/whl/cu121
-k8s pod web-7d4b9c6f8d-x2x9z was evicted
+k8s pods were evicted
 jobs-run-20240311T101500Z-abcdef12 took 3 h
 layer2_block3_conv1_weight has shape (64, 3, 3, 3)
 utf8mb4_0900_ai_ci is not a known collation
@@ -264,7 +264,7 @@ the tests pass: 14 of 14
 a compass points north
 bypass the cache
 PassThrough(config)
-author: Ada Lovelace
+author: the maintainers
 authority: the court
 basic understanding of the subject
 Basic authentication is enabled.
@@ -421,6 +421,96 @@ remote: Invalid username or password.
 401 {"error": "invalid_token"}
 {"error": {"code": "invalid_api_key", "message": "Incorrect API key provided"}}
 {"detail": "Authentication credentials were not provided."}
+Hi all, the release is out.
+Hello again,
+Dear Team,
+Dear valued customer,
+Hey Folks!
+Good evening everyone.
+Best regards, The Billing Team
+Thanks for the quick reply.
+Cheers, Support
+Regression Tests were approved by Quality Assurance.
+Assigned to Backend Developers
+Submitted by Background Worker
+Requested by: Billing Service
+Reviewer: Code Owners
+customer: Northern Railways
+According to Apple Support the update is safe.
+The Message Broker said the queue is full.
+The user clicked Save Changes and then Log Out.
+It opened Google Chrome, Microsoft Word and Visual Studio Code.
+In North America and Western Europe sales fell.
+We compared Linear Regression with Random Forest on Amazon Reviews.
+Open Settings, then Privacy and Security.
+Title: Quarterly Report
+HKLM\\SYSTEM\\CurrentControlSet
+C:\\Users\\Public\\Documents
+NT SERVICE\\MSSQLSERVER
+app\\models\\user.rb
+the pattern [A-Z]+\\d{3}
+CN=Root CA, O=Example Trust
+CN=*.example.com
+cn=users,cn=accounts,dc=example,dc=test
+uid=33(www-data) gid=33(www-data)
+cn = connect(dsn)
+case 12 of 40 failed
+claim 3 was not supported by the text
+account 7 of 9 was migrated
+Employee ID must be a number
+policy: deny
+student: 3 grades are missing
+member 2 of the cluster left
+file 120 of 5000 was skipped
+customer number is required
+Customer numbers begin with 4.
+root@localhost:~# exit
+user@host:/tmp$ ls
+pip install 'uvicorn[standard]@0.30'
+uses: actions/checkout@v4
+Feb 29 2024 is a valid date
+2026-04-05 06:07:08 INFO app.main: started
+2026-04-05T06:07:08Z [info] listening
+pods are restarted on failure
+kubectl get pods -A
+kubectl rollout restart deployment/web
+docker run redis:7
+docker pull ghcr.io/acme/app:1
+FROM python:3.12-slim AS build
+image: postgres:16.2-alpine
+helm install nginx bitnami/nginx
+X-Forwarded-For is not trusted
+"client_ip": ""
+GET /api/users?page=2&limit=50
+/users/3/posts
+/accounts/settings
+/orgs/acme/repos
+https://example.com/articles/20260311-release
+insert("users", "name")
+Client("https://api.example.com", "application/json")
+connect("localhost", 5432)
+sign("payload", "RS256")
+auth("basic", "required")
+config.get("section", "option_name_with_words")
+load("weights", "9f86d081884c7d659a2feaa0c55ad015")
+setdefault("retries", "three-times-at-most")
+line 12:34: syntax error
+module utils:5000 characters is too long
+see chapter 3:16
+This is Visual Studio Code.
+I am Very Sorry
+trained by Adam with a rate of 0.1
+written in Julia, compiled by Pascal
+the card 12 of 40
+2017-05-16 00:00:04.500 2931 INFO started
+2005-06-03-15.42.50.675872 R02-M1 instruction cache parity error corrected
+REPORT : 7024 5015 150454 240
+driver [req-06631678-1e19-4e4e-bddf-a588d8ea6217] was loaded
+[instance: b9000564-fe1a-409b-b8cc-1e88b294cd1d] VM Started
+file 20391 of 50000
+worker 48210 exited with 0
+total 0400 0500 0600
+resolve "left-pad" failed
 """
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from redact_corpus import MIXED, Maker, leaks, reported_rows, secret_rows, told_rows
+from redact_corpus import MIXED, Maker, leaks, leaks_parts, owned_lines, reported_rows, secret_rows, told_rows
 from redact_harmless import harmless_texts
 from redraft.redact.kinds import Category, Kind, mark
 from redraft.redact.redactor import Redactor
@@ -42,6 +42,14 @@ def test_secrets_without_a_name_are_withheld_where_one_is_likely(seed):
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(rows) >= 100
     assert len(missed) <= (1 - RECALL_AS_TOLD) * len(rows), missed
+
+
+@pytest.mark.parametrize("seed", [17, 18, 19])
+def test_what_belongs_to_persons_and_machines_is_withheld(seed):
+    lines = owned_lines(seed)
+    missed = [line.text for line in lines if leaks_parts(line, EVERYTHING.redact(line.text).text)]
+    assert len(lines) >= 250
+    assert len(missed) <= (1 - RECALL) * len(lines), missed
 
 
 @pytest.mark.parametrize("redactor", [Redactor(), EVERYTHING], ids=["secrets", "everything"])

@@ -6,9 +6,9 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from redraft.redact.engine import has_any, spans
+from redraft.redact.engine import every, has_any, spans
 from redraft.redact.kinds import Found, Kind
-from redraft.redact.values import is_placeholder
+from redraft.redact.values import is_name_of_something, is_placeholder
 from redraft.redact.words import word_set
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _V6 = r"[0-9A-Fa-f]{0,4}(?::{1,2}[0-9A-Fa-f]{1,4}){2,7}\b"
 _MAC = r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"
 _PUBLIC_BEFORE = re.compile(
-    r"(?i)(?:\b(?:ip|ips|ipv4|address|addr|host|hosts|hostname|server|servers|node|nodes|from|to|at|on"
+    r"(?i)(?:\b(?:ip|ips|ipv4|address|addr|host|hosts|hostname|server|servers|node|nodes|from|to|at|on|by|for"
+    r"|of|with|via|user|rhost|source|src|dst|destination|target|caller|origin"
     r"|peer|client|gateway|dns|connect|connected"
     r"|connecting|ping|ssh|nameserver|proxy|endpoint|upstream|remote"
     r"|bind)\b[\"']?[ \t]{0,3}[:=]?[ \t]{0,3}(?:is[ \t])?[\"'(\[]?|//|@)$"
@@ -56,8 +57,10 @@ _HOST = (
     rf"|\b(?:{_L}\.){{1,8}}(?i:amazonaws\.com|database\.windows\.net|blob\.core\.windows\.net"
     rf"|vault\.azure\.net|azurewebsites\.net|azmk8s\.io|servicebus\.windows\.net"
     rf"|redis\.cache\.windows\.net|documents\.azure\.com"
-    rf"|run\.app|cloudfunctions\.net|snowflakecomputing\.com|mongodb\.net|ondigitalocean\.com|onmicrosoft\.com|ngrok\.io"
+    rf"|run\.app|cloudfunctions\.net|snowflakecomputing\.com|mongodb\.net|ondigitalocean\.com"
+    rf"|onmicrosoft\.com|ngrok\.io"
     rf"|ngrok-free\.app)\b"
+    rf"|\b(?:[a-z]+[.-])?\d{{1,3}}[.-]\d{{1,3}}[.-]\d{{1,3}}[.-]\d{{1,3}}\.(?:{_L}\.){{1,6}}[a-z]{{2,10}}\b"
     rf"|\bip-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}\b(?:\.{_L})*"
     # services that a company runs for itself, and its environments
     r"|\b(?i:(?:jenkins|gitlab|jira|confluence|grafana|kibana|vault|bastion|ldap|vpn|nexus|artifactory"
@@ -98,15 +101,114 @@ _FOLDER = (
     r"(?:/home/|/Users/|\b[A-Za-z]:[\\/]{1,2}(?i:users|documents and settings)[\\/]{1,2}"
     r"|\\Users\\)([^\s/\\\"'`:;,<>|)\]]{1,64})"
 )
-# Who somebody is to Kerberos: a name in a realm, which is written in capitals.
-_PRINCIPAL = (
-    r"\b([a-z][a-z0-9._-]{1,40}(?:/[a-z0-9.-]{1,60})?@[A-Z][A-Z0-9-]{2,30}(?:\.[A-Z][A-Z0-9-]{1,30}){0,4})\b"
+# `ada@db7:~$`, `[ada@db7 src]#`, `ada@db7 ~/src (main) %`, `ada@db7>`: who, and where.
+_PROMPT = (
+    r"(?:^|[\s\[(\"'`>])([a-z_][a-z0-9._-]*)@([A-Za-z][A-Za-z0-9._-]*)"
+    r"(?::[~/][^\s$#%>]*[ ]?(?:\([^()\n]*\)[ ]?)?[$#%>]|[ ][^\n\]@]+\][$#%]|[ ](?:MINGW\d+|~)(?:[ \n]|\z)"
+    r"|[ ][~/][^\s$#%>]*[ ](?:\([^()\n]*\)[ ])?[$#%>][ ]|[#>$%](?:[ \n]|\z)|[ ][#$%][ ])"
 )
-_ANY = (_PRINCIPAL, _V4, _V6, _MAC, _HOST, _SINGLE, _RESOURCE, _FOLDER)
+_SSH_USER = r"\b(?:ssh|scp|sftp|rsync|mosh)[ ](?:[^\s@]+[ ])*([a-z][a-z0-9._-]*)@"
+_ROUTER = (
+    r"(?:^|\n)([A-Za-z][A-Za-z0-9-]*\d[A-Za-z0-9-]*)(?:\([a-z-]+\))?[#>][ ]?"
+    r"(?:show|conf|configure|enable|exit|ping|interface|copy|write|reload|end|no|display|set)\b"
+)
+_TIME = (
+    r"(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[ ]{1,2}\d{1,2}[ ](?:\d{4}[ ])?\d\d:\d\d:\d\d"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
+)
+_BSD_TIME = (
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[ ]{1,2}\d{1,2}[ ](?:\d{4}[ ])?\d\d:\d\d:\d\d[ ]"
+)
+_SYSLOG_HOST = r"([A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9])"
+_SYSLOG = (
+    rf"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov"
+    rf"|Dec)[ ]{{1,2}}\d{{1,2}}[ ](?:\d{{4}}[ ])?\d\d:\d\d:\d\d[ ]{_SYSLOG_HOST}[ ]"
+    r"(?:[\w./()-]+(?:\[\d+\])?:|:[ ]%|[\w.-]+\[\d+\])"
+    rf"|(?:^|\n)(?:<\d{{1,3}}>)?{_BSD_TIME}{_SYSLOG_HOST}[ ]"
+    rf"|{_TIME}[ ]{_SYSLOG_HOST}[ ][\w./()-]+\[\d+\]:"
+    rf"|<\d{{1,3}}>(?:\d[ ])?{_TIME}[ ]{_SYSLOG_HOST}[ ]"
+)
+# What Kubernetes appends is without vowels: a hash of the template, and five characters of the pod.
+_K8S = "bcdfghjklmnpqrstvwxz2456789"
+_POD = rf"\b([a-z][a-z0-9.]*(?:-[a-z0-9]+)*-[{_K8S}]{{7,10}}-[{_K8S}]{{5}})\b"
+_CALLED_POD = (
+    r"(?i:\bpods?(?:/|[ ]?[:=]?[ ]?[\"'`]|[ ]?[:=][ ]?|[ ]name[ ]?[:=]?[ ]?[\"']?|[ ]"
+    r"|_name[ ]?[:=][ ]?[\"']?)"
+    r"|\bkubectl[ ](?:-n[ ]\S+[ ])?(?:logs|exec|attach|port-forward|cp|debug"
+    r"|(?:describe|delete|get|top|edit)[ ]pods?)[ ](?:-\S+[ ](?:\d\S*[ ])?)*(?:pod/)?)"
+    r"([a-z][a-z0-9]*(?:[.-][a-z0-9]+)*-[a-z0-9]+)"
+)
+_OWN_REGISTRY = (
+    r"\b((?:[a-z0-9-]+\.)+(?:azurecr\.io|jfrog\.io|artifactory\.cloud|pkg\.dev|scr\.io|cr\.aliyuncs\.com"
+    r"|ocir\.io|icr\.io)(?:/[a-z0-9][a-z0-9._-]*)?)"
+    r"|\b((?:[a-z]+\.)?gcr\.io/[a-z][a-z0-9-]+)"
+)
+_REGISTRY = (
+    r"(?:\b(?:docker|podman|buildah|skopeo|crane|nerdctl|helm)[ ][^\n|;]*?|\b(?:oci|docker)://|\bFROM[ ]+"
+    r"|(?i:\b(?:image|repository|registry)(?:[ ]name)?[\"']?[ :=]+[\"']?|\bmanifest[ ]for[ ]"
+    r"|\bErrImagePull:[ ]"
+    r"|\bpull(?:ed|ing)?(?:[ ](?:image|from))*[ ][\"']?|\bpush(?:ed|ing)?(?:[ ]to)?[ ][\"']?))"
+    r"([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::\d{2,5}|\.[a-z]{2,12}(?::\d{2,5})?))/[a-z0-9]"
+    r"|\b(?:docker|podman|oc|helm[ ]registry)[ ]login[ ](?:-\S+[ ]\S+[ ])*"
+    r"([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::\d+)?)"
+)
+# What a host does stands in its name, with a number: `web07`, `shop-db-3`, `srv-x12`.
+_DOES = (
+    r"(?:web|www|db|sql|pg|mysql|mongo|redis|cache|mq|kafka|rabbit|queue|broker|app|api|srv|svr|server"
+    r"|host|node|vm|esx|hv"
+    r"|build|ci|jenkins|gitlab|runner|edge|lb|proxy|gw|gateway|fw|vpn|dns|ns|ntp|mail|mx|smtp|imap|ldap|ad"
+    r"|dc|auth|sso"
+    r"|nas|san|storage|backup|bak|file|ftp|batch|job|worker|master|slave|replica|gpu|hpc|log|mon|metrics"
+    r"|es|elastic|search"
+    r"|bastion|jump|k8s|kube|etcd|docker|prod|prd|staging|stg|uat)"
+)
+_NAMED_HOST = (
+    rf"\b((?:[a-z][a-z0-9]*-)*{_DOES}(?:-[a-z]+)*-?0\d{{1,2}}(?:\.[a-z0-9-]+)*)\b"
+    rf"|\b([a-z][a-z0-9]*-(?:[a-z]+-)*{_DOES}-\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
+    rf"|\b((?:[a-z]+-)+{_DOES}\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
+    r"|\b((?:db|sql|pg|web|www|mq|kafka|redis|lb|proxy|gw|vpn|dns|mail|smtp|ldap|bastion|jump|build|jenkins|runner"
+    r"|cache|edge|mon|backup)\d{2}(?:\.[a-z0-9-]+)*)\b"
+    r"|\b((?:srv|svr|vm|esxi?|hv|pc|ws|nb|dc|fw|sw|rtr|nas|san)-?[a-z]{0,8}-?\d{2,4}(?:\.[a-z0-9-]+)*)\b"
+)
+# A name with a port or a path of its own, or that could not be resolved.
+_REACHED = (
+    r"(?:^|[\s\"'(@=,/])([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?::\d{4,5}\b(?:[^\w.:]|\z)|:/[a-z]"
+    r"|/\d{1,3}(?:\.\d{1,3}){3})"
+    r"|(?i:\b(?:ENOTFOUND|EAI_AGAIN|lookup|resolve(?:[ ]host(?:[ ]?name)?)?|host[ ]?name"
+    r"|unknown[ ]host)[: ][ ]?[\"'`]?)"
+    r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\b"
+    r"|(?i:\b(?:host|server|node|instance|machine|broker|replica"
+    r"|member)[ ][\"'`]?)([a-z]{2,}\d{1,4}(?:\.[a-z0-9-]+)*)\b"
+)
+_PUBLIC = re.compile(
+    r"(?i)^(?:(?:[\w-]+\.)*docker\.(?:io|com)|ghcr\.io|quay\.io|gcr\.io/(?:distroless|google\w*|k8s\w*"
+    r"|cloud-\w+|knative-\w+|tekton-\w+)"
+    r"|k8s\.gcr\.io.*|registry\.k8s\.io|mcr\.microsoft\.com|public\.ecr\.aws|nvcr\.io|cgr\.dev|lscr\.io"
+    r"|registry\.(?:npmjs\.org|yarnpkg\.com"
+    r"|terraform\.io|gitlab\.com|access\.redhat\.com|redhat\.io|opentofu\.org|hub\.docker\.com"
+    r"|bazel\.build)|github\.com|gitlab\.com|bitbucket\.org"
+    r"|.*\.(?:python|pypi|golang|rust-lang|crates|rubygems|debian|ubuntu|apache|mozilla|kernel|gnu"
+    r"|readthedocs|wikipedia)\.(?:org|io|com)"
+    r"|(?:prometheus|airflow|grafana|kafka|argocd|sentry|redis|mongodb?|elastic|nexus|vault|jenkins|admin"
+    r"|staging|smtp|proxy)\.(?:io|org|com|apache\.org)"
+    r"|localhost(?::\d+)?)$"
+)
+_ANY = (
+    _V4, _V6, _MAC, _HOST, _SINGLE, _RESOURCE, _FOLDER, _PROMPT, _ROUTER, _SYSLOG, _POD,
+    _CALLED_POD, _OWN_REGISTRY, _REGISTRY, _REACHED,
+    _NAMED_HOST, _SSH_USER,
+)  # fmt: skip
 _ANYBODY = word_set(
     "user username me you your-name name shared public default admin ubuntu runner vscode node app "
     "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan "
     "circleci git"
+)
+_NO_HOST = word_set(
+    "localhost host hostname server machine info warn warning error debug trace fatal critical notice "
+    "alert emerg "
+    "level utc gmt am pm cet est pst sha1 sha256 sha384 sha512 md5 utf8 base64 http1 http2 http3 ipv4 ipv6 "
+    "python2 python3 "
+    "es5 es6 es2015 es2020 x86 i386 win32 win64 log4j oauth2 mp3 mp4 s3 ec2 k8s v1 v2 v3"
 )
 _LOCAL = word_set(
     "localhost host hostname server example test db database redis postgres mysql mongo kafka www api web"
@@ -117,8 +219,29 @@ def infrastructure(view: View) -> Iterator[Found]:
     """Yield where addresses, hosts, cloud resources and names of user folders stand."""
     if not has_any(_ANY, view.data):
         return
-    for span in spans(_PRINCIPAL, view.data):
-        yield Found(*span, Kind.USER)
+    for match in every(_PROMPT, view.data):
+        for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
+            start, end = match.span(group)
+            if view.text[start:end].lower() not in anybody:
+                yield Found(start, end, kind)
+    for start, end in spans(_SSH_USER, view.data):
+        if view.text[start:end].lower() not in _ANYBODY:
+            yield Found(start, end, Kind.USER)
+    for pattern, is_sure in (
+        (_SYSLOG, True),
+        (_ROUTER, True),
+        (_OWN_REGISTRY, True),
+        (_REGISTRY, True),
+        (_POD, False),
+        (_CALLED_POD, False),
+        (_REACHED, False),
+        (_NAMED_HOST, True),
+    ):
+        for start, end in spans(pattern, view.data):
+            name = view.text[start:end]
+            is_host = is_sure or any(map(str.isdigit, name))
+            if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
+                yield Found(start, end, Kind.HOST)
     yield from _addresses(view)
     yield from _hosts(view)
     for span in spans(_RESOURCE, view.data):
@@ -163,6 +286,7 @@ def _is_own(value: str, before: str, behind: str) -> bool:
         not address.is_global
         or bool(_PUBLIC_BEFORE.search(before))
         or re.match(r":\d{2}|/\d", behind + "0") is not None
+        or (before.endswith("[") and behind.startswith("]"))
     )
 
 
@@ -174,7 +298,8 @@ def _hosts(view: View) -> Iterator[Found]:
             name, text[max(0, start - 12) : start], text[end : end + 2]
         ):
             continue
-        if not re.search(r"(?i)(?:^|\.)example\.", name) and text[end : end + 1] != "(":
+        is_shown = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
+        if not is_shown and text[end : end + 1] != "(":
             yield Found(start, end, Kind.HOST)
     for start, end in spans(_SINGLE, view.data):
         name = text[start:end]
@@ -182,6 +307,7 @@ def _hosts(view: View) -> Iterator[Found]:
             name.lower() not in _LOCAL
             and not re.search(r"(?i)example|^localhost", name)
             and not is_placeholder(name)
+            and not is_name_of_something(name)
         ):
             yield Found(start, end, Kind.HOST)
 

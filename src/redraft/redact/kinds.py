@@ -32,6 +32,8 @@ class Kind(StrEnum):
     CARD = "card number"
     ACCOUNT = "bank account"
     IDENTITY = "identity number"
+    RECORD = "record number"
+    ACCOUNT_ID = "account id"
     BIRTHDAY = "date of birth"
     NAME = "name"
     STREET = "street address"

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Found, Kind
-from redraft.redact.values import is_code, is_path, is_placeholder, is_wordy, looks_made
+from redraft.redact.values import (
+    is_address,
+    is_code,
+    is_path,
+    is_placeholder,
+    is_wordy,
+    looks_made,
+    looks_random,
+)
 from redraft.redact.words import word_set
 
 if TYPE_CHECKING:
@@ -84,12 +93,34 @@ _OF_SENTENCES = word_set(
     "the and that was with for from this are not you has have been which then when where"
 )
 _TRAILING = ".,;)'\""
-_ANY = (_LIKELY, _CODES, _SENT, _PHRASE)
+
+
+# What is handed to a call after something else: who is called says what it is.
+_HANDED = r"(?:,[ \t\n]*(?:\w+[ ]?=[ ]?)?[brfu]?[\"'])([^\s\"'\\]{6,128})[\"']"
+_CALL = re.compile(r"([\w.$>:-]*\w)\([^()\n]*$")
+_OF_PASSWORDS = word_set(
+    "auth login signin sign encrypt decrypt hmac jwt credential credentials session connect connection "
+    "authenticate authorize password passwd pw pwd secret basicauth digestauth cipher cipheriv sso ldap bind"
+)
+_OF_KEYS = _OF_PASSWORDS | word_set(
+    "client api sdk token key keys configure config init initialize setup register basic digest header "
+    "provider "
+    "mailer gateway service signer"
+)
+_OF_NEITHER = word_set(
+    "error exception assert equal equals expect test hash sha md5 checksum commit checkout etag uuid "
+    "compare get "
+    "find query lookup load read print log warn info debug format replace split join match search isinstance "
+    "getattr t"
+)
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_FAR = 300
+_HEX = re.compile(r"[0-9a-f]{20,}|[0-9A-F]{20,}")
 
 
 def likely(view: View) -> Iterator[Found]:
     """Yield what looks made up where a secret is likely, codes in a row, and the words of a key."""
-    if not has_any(_ANY, view.data):
+    if not has_any((_LIKELY, _HANDED, _CODES, _SENT, _PHRASE), view.data):
         return
     for start, end in spans(_LIKELY, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
@@ -97,9 +128,31 @@ def likely(view: View) -> Iterator[Found]:
         is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
         if looks_made(text) and not is_other and not is_phrase:
             yield Found(start, start + len(text), Kind.PASSWORD)
+    for start, end in spans(_HANDED, view.data):
+        if _is_handed_key(view.text, start, end):
+            yield Found(start, end, Kind.API_KEY)
     for pattern in (_CODES, _SENT):
         for span in spans(pattern, view.data):
             yield Found(*span, Kind.CODE)
     for start, end in spans(_PHRASE, view.data):
         if not _OF_SENTENCES.intersection(view.text[start:end].lower().split()):
             yield Found(start, end, Kind.SECRET)
+
+
+def _is_handed_key(text: str, start: int, end: int) -> bool:
+    """Say whether a quoted text is a key that a call takes: `Client("eu", "...")`."""
+    value, called = text[start:end], _CALL.search(text[max(0, start - _FAR) : start])
+    if called is None or is_placeholder(value) or is_path(value) or is_address(value):
+        return False
+    parts = [part.lower() for part in _PART.findall(called[1])]
+    if not parts or (parts[-1] not in _OF_KEYS and not _OF_NEITHER.isdisjoint(parts)):
+        return False
+    if looks_random(value):
+        return True
+    if _HEX.fullmatch(value):
+        is_made = re.split(r"[.>:]+", called[1])[-1][
+            0
+        ].isupper()  # what begins with a capital makes an object
+        return is_made or not _OF_KEYS.isdisjoint(parts)
+    is_phrase = is_wordy(value) and ("-" in value or "_" in value)
+    return not _OF_PASSWORDS.isdisjoint(parts) and looks_made(value) and not is_phrase and not is_code(value)
