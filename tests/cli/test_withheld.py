@@ -6,10 +6,12 @@ import socket
 import pytest
 
 from cli_commands import document, redraft, script
+from redact_corpus import Maker, person
 from redraft import ModelError
 
 PASSWORD = "Sommer" + "4711x"
 KNOWN = "plain-" + "words-of-mine"
+TOLD, PERSONAL = person(Maker())
 
 
 @pytest.fixture
@@ -17,9 +19,11 @@ def leaky(revised, project, monkeypatch):
     """A run in which the draft, a reply and the task hold secrets."""
     monkeypatch.setenv("SERVICE_TOKEN", KNOWN)
     criteria = (project / "c.yaml").read_text()
-    (project / "c.yaml").write_text(criteria.replace("three letters a", f"three a, password={PASSWORD}"))
-    (project / "d.txt").write_text(f"b {KNOWN} b")
-    assert revised(f"aaa {KNOWN}\npassword: {PASSWORD}").exit_code == 0
+    (project / "c.yaml").write_text(
+        criteria.replace("three letters a", f"three a, password={PASSWORD}, {TOLD}")
+    )
+    (project / "d.txt").write_text(f"b {KNOWN} {TOLD} b")
+    assert revised(f"aaa {KNOWN}\npassword: {PASSWORD}\n{TOLD}").exit_code == 0
     return project
 
 
@@ -45,11 +49,22 @@ def test_no_command_shows_a_secret(leaky, words):
     assert result.exit_code == 0, result.stderr
     assert PASSWORD not in result.stdout
     assert KNOWN not in result.stdout
+    assert not any(value in result.stdout for value in PERSONAL)
 
 
 def test_what_is_withheld_is_marked_and_all_else_is_there(leaky):
     shown = redraft("show", "last", "--version", "best").stdout
-    assert shown.strip() == "aaa [withheld: known secret]\npassword: [withheld: password]"
+    assert shown.strip() == (
+        "aaa [withheld: known secret]\npassword: [withheld: password]\n"
+        "my name is [withheld: name], card [withheld: card number], mail [withheld: email address]"
+    )
+
+
+def test_an_export_names_no_host_that_is_shown_here(revised):
+    assert revised("aaa on kafka-7.prod.internal").exit_code == 0
+    assert "kafka-7.prod.internal" in redraft("show", "last", "--version", "best").stdout
+    assert "kafka-7" not in redraft("export", "last", "--json").stdout
+    assert "kafka-7" not in redraft("export", "last", "--html", "-").stdout
 
 
 def test_an_export_names_no_machine(leaky, monkeypatch):

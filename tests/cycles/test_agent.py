@@ -1,8 +1,10 @@
 import asyncio
+import json
 
 import pytest
 
 from agents import MONITOR, Clock, World, monitor, run
+from redact_corpus import Maker, person
 from redraft.core.errors import ConfigError, LeaseError
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.events import CycleFinished, CycleStarted, SubstageFinished
@@ -256,6 +258,36 @@ def test_records_of_cycles_are_bounded_and_without_secrets(monkeypatch):
     assert "correct-horse-battery" in str(result.state["derivedData"])
     assert "correct-horse" not in str(cycles) + str(memory)
     assert len(str(cycles[0].data)) < 30_000
+
+
+def test_neither_memory_nor_records_hold_personal_data():
+    told, personal = person(Maker())
+    number = int(personal[1].replace(" ", ""))
+    learnt = {"newPatterns": [{"description": told, "caller": {"first_name": "Kwame"}, "card": number}]}
+    acted = []
+
+    class Leaky(World):
+        def lower(self, level):
+            acted.append(level)
+            return {"said": told, "customerName": "Kwame Asante", "card": number}
+
+    async def main():
+        store = MemoryStore()
+        text = MONITOR.replace("{level: 1}", "{level: m.lopez@telco-mail.net}")
+        async with monitor(
+            Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learnt)
+        ) as agent:
+            await agent.send_feedback("approve", told, by="Maria Lopez")
+            await agent.run_cycle()
+            return agent.memory, await store.find("cycle"), await store.find("memory")
+
+    memory, cycles, stored = run(main())
+    assert acted == ["m.lopez@telco-mail.net"]  # what is done is done with what was meant
+    assert memory.of("recentActions")
+    assert memory.of("patterns")
+    assert memory.of("feedbackHistory")
+    kept = repr(memory) + repr(cycles) + repr(stored)
+    assert not any(value in kept for value in (*personal, "Lopez", "Kwame", str(number), "telco-mail"))
 
 
 def test_the_clock_is_the_one_given():

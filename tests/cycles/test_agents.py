@@ -70,6 +70,22 @@ def test_a_name_that_no_agent_has_is_said():
     run(main())
 
 
+@pytest.mark.usefixtures("project")
+def test_what_is_sent_to_an_agent_arrives_as_it_was_meant():
+    mail = "m.lopez@telco-mail.net"
+
+    async def main():
+        async with monitor(text=named("shop"), storage="project") as agent:
+            await send_message("shop", "orders", {"mail": mail})
+            await send_feedback("shop", "modify", changes={"mail": mail})
+            result = await agent.run_cycle()
+            return result.state["environmentalData"]["payload"], result.state["memory"]
+
+    payload, memory = run(main())
+    assert mail in repr(payload)
+    assert mail not in repr(memory)
+
+
 def test_what_is_shown_of_an_agent_in_the_process_is_without_secrets(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from redact_corpus import Maker, person
 from redraft import ConfigError, ReflectionPattern, Retry, Task, reflect_sync
 from redraft.core.events import RunStarted, StepFailed
 from redraft.loop.event_log import EventLog, event_line
@@ -34,6 +35,16 @@ def test_a_line_is_there_when_the_event_has_happened(tmp_path):
     with EventLog(path) as log:
         log(RunStarted("r", Task("t")))
         assert len(path.read_text("utf-8").splitlines()) == 2
+
+
+def test_personal_data_is_withheld(tmp_path):
+    path = tmp_path / "events.jsonl"
+    told, personal = person(Maker())
+    with EventLog(path) as log:
+        log(RunStarted("r", Task(told)))
+    line = path.read_text("utf-8")
+    assert "[withheld: card number]" in line
+    assert not any(value in line for value in personal)
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\ud800", "a\u2028b", "</script>", "\x1b[31m"])

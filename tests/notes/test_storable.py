@@ -1,5 +1,6 @@
 import pytest
 
+from redact_corpus import Maker, person
 from redraft.core.errors import OutputError
 from redraft.core.task import Task
 from redraft.notes.reflection import TaskReflection
@@ -23,6 +24,16 @@ def test_no_text_of_a_reflection_keeps_a_secret(place):
     assert SECRET not in repr(kept)
     assert repr(kept).count("[withheld: ") == 1
     assert redacted(kept) == kept
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_no_text_of_a_reflection_keeps_personal_data(place):
+    told, personal = person(Maker())
+    parts = ["d", "e", ("o",), ("s",)]
+    parts[place] = told if place < 2 else ("first", told)
+    kept = repr(redacted(TaskReflection(*parts)))
+    assert kept.count("[withheld: ") == 3
+    assert not any(value in kept for value in personal)
 
 
 def test_what_is_no_secret_stays():

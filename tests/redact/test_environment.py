@@ -2,7 +2,8 @@
 
 import pytest
 
-from redact_corpus import MIXED, Maker
+from redact_corpus import MIXED, Maker, person
+from redraft.redact import Redacted, redact
 from redraft.redact.environment import redactor_of_environment, secrets_of
 
 VALUE = Maker().of(MIXED, 12)
@@ -53,3 +54,15 @@ def test_the_environment_of_the_process_is_read_once_and_more_may_be_known(monke
     found = redactor.redact(f"{VALUE} correct horse")
     assert found.text == "[withheld: known secret] [withheld: known secret]"
     assert found.counts == {"known secret": 2}
+
+
+def test_the_public_function_finds_every_category(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", VALUE)
+    told, personal = person(Maker())
+    found = redact(f"{told}; use {VALUE} on db01.prod.internal")
+    assert isinstance(found, Redacted)
+    assert not any(value in found.text for value in (*personal, VALUE, "db01"))
+    assert found.counts == {
+        "name": 1, "card number": 1, "email address": 1, "known secret": 1, "host name": 1,
+    }  # fmt: skip
+    assert redact(found.text) == Redacted(found.text, {})

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from redact_corpus import Maker, person
 from redraft.redact.log import LOST, withhold_in_log
 
 PASSWORD = "Sommer" + "4711x"
@@ -67,6 +68,14 @@ def test_no_handler_is_told_a_secret(listening, log, shown):
     for said in listening():
         assert shown in said
         assert PASSWORD not in said
+
+
+def test_no_handler_is_told_personal_data(listening):
+    told, personal = person(Maker())
+    logger.warning("%s", told)
+    for said in listening():
+        assert "[withheld: card number]" in said
+        assert not any(value in said for value in personal)
 
 
 def test_what_is_handed_to_another_thread_is_clean():

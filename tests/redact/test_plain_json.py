@@ -2,7 +2,8 @@
 
 import pytest
 
-from redact_corpus import MIXED, Maker
+from redact_corpus import MIXED, Maker, card
+from redraft.redact.kinds import Category
 from redraft.redact.redactor import Redactor
 
 VALUE = Maker().of(MIXED, 24)
@@ -30,6 +31,10 @@ ROWS = {
         [{"name": "DB_PASSWORD", "value": "plain"}, {"name": "LANG", "value": "en"}],
         [{"name": "DB_PASSWORD", "value": "[withheld: password]"}, {"name": "LANG", "value": "en"}],
     ),
+    "times and identifiers": (
+        {"at_ms": 1_700_000_000_000, "at_ns": 1_700_000_000_000_000_000, "hash": -4111111111111111},
+        {"at_ms": 1_700_000_000_000, "at_ns": 1_700_000_000_000_000_000, "hash": -4111111111111111},
+    ),
     "counts of tokens": (
         {"tokens": 12, "max_tokens": 4096, "total_tokens": 3, "token": 7, "token_count": 1},
         {"tokens": 12, "max_tokens": 4096, "total_tokens": 3, "token": 7, "token_count": 1},
@@ -56,3 +61,23 @@ def test_what_was_given_is_not_changed():
     value = {"password": "plain", "list": [{"token": VALUE}]}
     Redactor().redact_json(value)
     assert value == {"password": "plain", "list": [{"token": VALUE}]}
+
+
+def test_a_key_says_what_its_value_is():
+    redactor = Redactor(also=[Category.PERSONAL])
+    number = int(card(Maker()).replace(" ", ""))
+    given = {
+        "customerName": "Kwame",
+        "approved_by": "Thandeka Mbeki",
+        "card": number,
+        "caseNumber": "48" + "213",
+    }
+    shown = redactor.redact_json(given)
+    assert shown == {
+        "customerName": "[withheld: name]",
+        "approved_by": "[withheld: name]",
+        "card": "[withheld: card number]",
+        "caseNumber": "[withheld: record number]",
+    }
+    assert redactor.redact_json(shown) == shown
+    assert Redactor().redact_json(given) == given

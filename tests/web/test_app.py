@@ -5,6 +5,7 @@ import pytest
 
 from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from kept import record
+from redact_corpus import Maker, person
 from redraft import Task
 from redraft.core.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
@@ -138,10 +139,11 @@ def test_a_lone_surrogate_comes_as_its_escape():
 def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     monkeypatch.setenv("MY_API_KEY", secret)
+    told, personal = person(Maker())
     store = MemoryStore()
     put(
         store,
-        hostile(f"the word {secret} here"),
+        hostile(f"the word {secret} here, {told}"),
         record((version(1, 0.5, "x" * (LONGEST - 9) + secret),), run_id="b"),
     )
     client = pages(store)
@@ -156,6 +158,7 @@ def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
         answer = client.get(path)
         assert answer.status_code == 200
         assert "zeppelin" not in answer.text, path
+        assert not any(value in answer.text for value in personal), path
 
 
 @pytest.mark.parametrize(

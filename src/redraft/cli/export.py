@@ -34,14 +34,14 @@ def export(
         to_file = html is not None and str(html) != "-"
         if html is not None and to_file:
             check_output(html, force=force, option="--html")
-        kept = read_run(run)
+        kept = read_run(run, to_export=True)
         if html is None:
             emit_json(shown_document(kept))
         elif to_file:
             write_output(html, run_page(kept), force=force)
             told = (
-                f"Wrote {html}. Secrets that were recognised are withheld, all else is there word for word: "
-                "read it before you share it."
+                f"Wrote {html}. Secrets, personal data and names of hosts that were recognised are withheld; "
+                "all else is there word for word: read it before you share it."
             )
             CalmConsole(stderr=True).say(told)
         else:

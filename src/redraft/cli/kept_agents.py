@@ -64,12 +64,14 @@ def leave_feedback(
     changes: Mapping[str, Any] | None,
     by: str,
 ) -> Feedback:
-    """Leave feedback for an agent; return it as it is kept."""
+    """Leave feedback for an agent; return it as it may be shown."""
 
     async def leave(view: AgentView) -> Feedback:
         return await view.send_feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
 
-    return _viewing(name, leave)
+    from redraft.redact.environment import redactor_of_environment
+
+    return redactor_of_environment().redact_object(_viewing(name, leave))
 
 
 def prune_agent(name: str, cycles: int) -> dict[str, int]:

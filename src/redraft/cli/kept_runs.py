@@ -11,7 +11,7 @@ from redraft.loop.kept_run import KeptRun
 from redraft.loop.record import RUN, Process
 from redraft.loop.run_document import run_document
 from redraft.loop.runs import LAST, Runs
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.place import project_place, project_store
 from redraft.workflow.kept_workflow import found_workflow
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def read_run(run_id: str) -> KeptRun:
-    """Read a run by its id, the beginning of one, or `last`, with its secrets withheld.
+def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
+    """Read a run by its id, the beginning of one, or `last`, with its secrets and personal data withheld.
 
-    Of a workflow it is its loop. Raises `ConfigError` where there is none, or several.
+    What is read `to_export` may leave this machine, so it loses the names of hosts, too. Of a workflow it
+    is its loop. Raises `ConfigError` where there is none, or several.
     """
 
     async def read(runs: Runs) -> KeptRun:
@@ -35,7 +36,8 @@ def read_run(run_id: str) -> KeptRun:
         return KeptRun(record, tuple(await runs.steps(record.run_id)))
 
     # Whether a run was killed is known by its process, which no view shows.
-    return redactor_of_environment().redact_object(_reading(read), spared=(Process,))
+    redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
+    return redactor.redact_object(_reading(read), spared=(Process,))
 
 
 async def _loop_of_workflow(run_id: str) -> str | None:

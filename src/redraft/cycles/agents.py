@@ -126,14 +126,14 @@ class AgentView:
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
-        post = Post(self._store, self._withheld)
+        post = Post(self._store, withholding(also=()))
         feedback = await post.feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
         ring(self.name)
         return feedback
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
         """Send the agent plain JSON data; an `agent-messages` source takes it, a trigger may wait for it."""
-        message = await Post(self._store, self._withheld).message(topic, data, sender=sender)
+        message = await Post(self._store, withholding(also=())).message(topic, data, sender=sender)
         ring(self.name)
         return message
 

@@ -12,6 +12,7 @@ from redraft.cycles.keeper import PATIENCE
 from redraft.cycles.keeping import DirectKeeping, Keeping
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import Post
+from redraft.cycles.withheld import withholding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ async def opened(
         patience=patience,
     )
     await home.open(clock())
-    post = Post(place.store, withheld, clock)
+    post = Post(place.store, withholding(also=()), clock)
     bus = AgentBus(
         place,
         agent.network,

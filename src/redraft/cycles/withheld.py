@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from redraft.redact.environment import redactor_of_environment
+from redraft.redact.kinds import Category
 from redraft.redact.plain_json import walk_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 REMEMBERED, LONGEST = 4_096, 400
 """Of so many texts, no longer than so many characters, it is remembered what becomes of them."""
@@ -18,12 +19,14 @@ _OURS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?",
 """A time of day, or the number of a cycle or action: new in each cycle, and nothing to look into."""
 
 
-def withholding() -> Callable[[Any], Any]:
-    """Return what gives plain JSON data with secrets withheld, its shape kept.
+def withholding(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
+    """Return what gives plain JSON data with secrets and personal data withheld, its shape kept.
 
-    An agent says the same keys and names in every cycle, so they are looked at once.
+    What is sent to be acted on loses its secrets alone (`also=()`): no order can be shipped to a mark. Names
+    of hosts stay, so that an agent knows what it acted on. An agent says the same keys and names in every
+    cycle, so they are looked at once.
     """
-    redactor = redactor_of_environment()
+    redactor = redactor_of_environment(also=also)
 
     def redact(text: str) -> str:
         return redactor.redact(text).text

