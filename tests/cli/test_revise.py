@@ -108,7 +108,7 @@ def test_without_a_task_the_draft_is_the_material(monkeypatch, revise, criteria)
     criteria.write_text(THREE_A.replace("task: Write three letters a.\n", ""))
     model = script(monkeypatch, "aaa")
     revise(stdin="some words of mine")
-    assert "some words of mine" in model.requests[0].messages[0].content
+    assert "some words of mine" in model.requests[0].messages[1].content
 
 
 def test_a_model_has_to_be_named(criteria):

@@ -74,7 +74,9 @@ def test_an_agent_calls_its_tools_and_a_revision_goes_on_in_its_conversation():
     assert [version.output for version in result.history.versions] == ["Many.", "3700000."]
     assert answers(actor.told[3]) == [2_100_000, 3_700_000]  # what was gathered before is there still
     assert actor.asked(2)[0].startswith("What is wrong:")
-    assert {info.instructions for info in actor.infos} == {"Count."}
+    assert {info.instructions for info in actor.infos} == {
+        "Count.\n\nReply with only the answer: no introduction, no comment on it."
+    }
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["revision"].requests) == (2, 2)
     assert result.token_usage.total_tokens == 40

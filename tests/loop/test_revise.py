@@ -47,10 +47,18 @@ def test_a_draft_asks_with_the_system_prompt_and_the_prompt():
     assert draft.output == "Tea is nice."
     request = model.requests[0]
     assert [(message.role, message.content) for message in request.messages] == [
-        ("system", "You write."),
+        ("system", "You write.\n\nReply with only the answer: no introduction, no comment on it."),
         ("user", "Write about tea."),
     ]
     assert (request.role, request.temperature, request.max_tokens) == ("generation", None, None)
+
+
+def test_a_draft_without_a_system_prompt_is_asked_for_the_answer_only_too():
+    model = ScriptedModel(["Tea is nice."])
+    run_sync(ModelGenerator(model)("Write about tea.", RunContext(TASK, "id")))
+    first = model.requests[0].messages[0]
+    assert first.role == "system"
+    assert first.content == "Reply with only the answer: no introduction, no comment on it."
 
 
 def test_a_revision_begins_with_all_that_was_asked():

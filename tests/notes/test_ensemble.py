@@ -209,13 +209,15 @@ def test_with_criteria_a_version_is_scored_and_with_a_pattern_redrafted():
 
 
 def test_revisions_see_the_note_and_the_record_says_what_was_injected():
-    model = ScriptedModel(lambda request: "short" if len(request.messages) > 1 else "much too long an answer")
+    model = ScriptedModel(
+        lambda request: "short" if request.role == "revision" else "much too long an answer"
+    )
     task = Task("A", criteria=[SHORT], pattern=ReflectionPattern(1), reflect=BETTER)
     store = MemoryStore()
     made = ensemble(task, model=model, keep=store)
     made.run_sync()
     result = made.run_sync()
-    assert "## Task Improvement Notes" in model.requests[-1].messages[0].content
+    assert "## Task Improvement Notes" in model.requests[-1].messages[1].content
     kept = asyncio.run(Runs(store).get(result[task].run_id))
     [advice] = kept.advice
     assert isinstance(advice, Advice)

@@ -25,6 +25,7 @@ EXTEND = (
     "Build on your answer: keep every part that is right as it is, fix the parts that are wrong, "
     "and add what is missing."
 )
+ONLY = "Reply with only the answer: no introduction, no comment on it."
 WHOLE = "Reply with the complete new version and nothing else: no introduction, no comment on the changes."
 EDIT = (
     "Fix exactly these problems with the fewest edits, and leave everything else alone. Reply with nothing "
@@ -44,8 +45,12 @@ class Memory:
 
 def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
     """Return the turns that every call of a run begins with: the system prompt and what is asked."""
-    system = (Message("system", system_prompt),) if system_prompt else ()
-    return (*system, Message("user", prompt))
+    return Message("system", answering(system_prompt)), Message("user", prompt)
+
+
+def answering(system_prompt: str) -> str:
+    """Return a system prompt that asks for only the answer: chatter fails checks that the answer passes."""
+    return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
 
 
 def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:

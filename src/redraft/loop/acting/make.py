@@ -12,6 +12,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from redraft.core.errors import ConfigError
 from redraft.loop.acting.performer import Performer
+from redraft.loop.prompts import answering
 from redraft.models.provider import ProviderModel
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def performer_of(
             raise ConfigError(f"tools must be functions or Tools of Pydantic AI, got {tool!r}.")
     try:
         toolset = FunctionToolset[Any](list(tools))
-        agent = ActingAgent[Any, str](toolsets=[toolset], instructions=system_prompt or None)
+        agent = ActingAgent[Any, str](toolsets=[toolset], instructions=answering(system_prompt))
     except (
         UserError,
         TypeError,
