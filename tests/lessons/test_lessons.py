@@ -11,6 +11,7 @@ import pytest
 
 from learners import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
 from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE
+from redact_corpus import Maker, person
 from redraft import (
     Agent,
     ConfigError,
@@ -283,6 +284,23 @@ def test_secrets_are_withheld_wherever_they_stand(tmp_path):
         assert len(files) > 1
         assert not any(secret.encode() in path.read_bytes() or secret in path.name for path in files)
         assert secret not in json.dumps([str(duty) for duty in await lessons.due()])
+
+
+def test_personal_data_is_in_no_file_name_or_index(tmp_path):
+    told, personal = person(Maker())
+    task = Task(f"Dear Ms Lopez, {told}", task_type="letter")
+
+    @in_lessons(tmp_path)
+    async def _(lessons):
+        await lessons.record(replace(FAILURE, why=f"Approved by Maria Lopez; {told}"), task, error=told)
+        await lessons.observe(await run(lessons, 0.1, task))
+        await lessons.search("a letter")
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert any(path.suffix == ".db" for path in files)
+        for path in files:
+            assert "lopez" not in path.name.lower()
+            assert not any(value.encode() in path.read_bytes() for value in personal), path
+        assert "Lopez" not in repr(await lessons.due())
 
 
 def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):

@@ -180,6 +180,11 @@ HOSTILE = {
     "digits": "1",
     "groups": "fd00::",
     "octets": "10.",
+    "words with capitals": "Data ",
+    "names of persons": "Ada Lovelace ",
+    "arguments": ', "abcdef1"',
+    "records": "MRN 1 ",
+    "callers": "X-Forwarded-For: 1.1.1.1, ",
 }
 
 

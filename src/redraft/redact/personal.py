@@ -412,8 +412,12 @@ def _names(view: View) -> Iterator[Found]:
 
 def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Found]:
     """Yield the name in a stretch of words with capitals, if it is a person's: `Yesterday Ada Lovelace`."""
-    while len(words := text[start:end].split(" ")) > 1 and words[0].strip(",.").lower() in THINGS:
-        start += len(words[0]) + 1
+    words = text[start:end].split(" ")
+    for word in words[:-1]:
+        if word.strip(",.").lower() not in THINGS:
+            break
+        start += len(word) + 1
+    words = text[start:end].split(" ")
     # Behind one word alone, a letter is no surname: `Appendix A`.
     if (not full or sum(len(word.strip(".")) > 1 for word in words) > 1) and names_person(
         text[start:end], surely=surely
