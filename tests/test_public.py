@@ -11,6 +11,7 @@ NAMES = [
     "Advice",
     "Agent",
     "AgentFileError",
+    "AgentPattern",
     "AgentSpec",
     "Attempt",
     "Cassette",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from redraft.core.events import StepFinished as StepFinished
     from redraft.core.events import StepStarted as StepStarted
     from redraft.core.events import VersionEvaluated as VersionEvaluated
+    from redraft.core.protocols import AgentPattern as AgentPattern
     from redraft.core.reflection import Reflection as Reflection
     from redraft.core.result import ConvergenceReason as ConvergenceReason
     from redraft.core.result import ReflectionHistory as ReflectionHistory
@@ -149,6 +150,7 @@ _PLACES = {
         "StepStarted",
         "VersionEvaluated",
     ),
+    "core.protocols": ("AgentPattern",),
     "core.reflection": ("Reflection",),
     "core.result": ("ConvergenceReason", "ReflectionHistory", "ReflectionResult"),
     "core.steps": ("Retry", "direct", "observed", "retried"),

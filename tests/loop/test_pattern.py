@@ -6,8 +6,10 @@ import pytest
 
 from redraft import (
     Agent,
+    AgentPattern,
     ConfigError,
     QualityCriterion,
+    ReflectionEvaluation,
     ReflectionFailedError,
     ReflectionPattern,
     Retry,
@@ -18,6 +20,7 @@ from redraft import (
 )
 from redraft.core.sync import run_sync
 
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 AGAINST = QualityCriterion("better", evaluator="compare", evaluator_config={"against": "best"})
 IN_VAIN = QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "x"}, weight=0)
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -257,3 +260,55 @@ def test_execute_takes_an_agent_or_any_callable():
     assert run_sync(pattern.execute(agent, "W.")).success
     assert run_sync(pattern.execute(lambda prompt: "tea", "W.")).success
     assert len(run_sync(pattern.execute(agent, "W.")).history.versions) == 1  # this pattern, not the agent's
+
+
+class Twice(AgentPattern):
+    """Ask the agent again with its own answer."""
+
+    async def execute(self, agent, query, /):
+        first = await agent.run(query)
+        return await agent.run(f"{query}\n{first.best_output}")
+
+
+def test_a_pattern_of_ones_own_is_what_the_specification_calls_one():
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=[TEA])
+    model = ScriptedModel(["coffee", "tea"])
+    assert run_sync(Twice().execute(Agent(model, pattern=pattern), "W.")).best_output == "tea"
+    assert "coffee" in model.requests[1].messages[-1].content
+    assert isinstance(Twice(), AgentPattern)
+    assert issubclass(ReflectionPattern, AgentPattern)
+    assert not hasattr(pattern, "__dict__")
+    assert not isinstance(model, AgentPattern)
+    with pytest.raises(ConfigError, match=r"execute\(agent, query\)"):
+        Agent(model, pattern=Twice())
+
+
+def test_an_agents_model_revises_and_judges_outside_of_a_run():
+    model = ScriptedModel(["a good text", {"criteria": {"clarity": {"reason": "so", "score": 0.9}}}])
+    agent = Agent(model, pattern=ReflectionPattern(quality_criteria=[TEA]), system_prompt="You write.")
+    pattern = ReflectionPattern(quality_criteria=["clarity"])
+    evaluation = ReflectionEvaluation(0.1, issues=("it is bad",))
+    assert run_sync(pattern.revise("a bad text", evaluation, agent=agent)) == "a good text"
+    assert model.requests[0].messages[0].content.startswith("You write.")
+    assert "it is bad" in str(model.requests[0].messages)
+    assert run_sync(pattern.reflect("a good text", agent=agent)).criteria_scores == {"clarity": 0.9}
+    assert model.requests[1].role == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        (None, "no model to revise with: pass an agent=... that has one, or set REDRAFT_MODEL"),
+        (ScriptedModel([]), "agent must be an Agent"),
+    ],
+)
+def test_a_revision_without_a_model_says_what_to_pass(agent, says):
+    with pytest.raises(ConfigError, match=says):
+        run_sync(ReflectionPattern().revise("x", ReflectionEvaluation(0.1), agent=agent))
+
+
+def test_a_judgement_without_a_model_says_what_to_pass():
+    with pytest.raises(
+        ConfigError, match=r"pass agent=\.\.\., or reflection_model=\.\.\. in the pattern, or set"
+    ):
+        run_sync(ReflectionPattern().reflect("x"))

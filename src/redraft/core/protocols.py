@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,6 +46,17 @@ class Stopper(Protocol):
     """Say why the run should stop now, or None. Pure: the same versions always get the same answer."""
 
     def __call__(self, versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None: ...
+
+
+@runtime_checkable
+class AgentPattern(Protocol):
+    """Decide how an agent comes from a query to its answer: what `ReflectionPattern` is one of."""
+
+    __slots__ = ()  # a pattern with slots must not get a dict from here
+
+    async def execute(self, agent: Any, query: str | Task, /) -> ReflectionResult:
+        """Let an agent answer a query."""
+        ...
 
 
 class ChatModel(Protocol):

@@ -18,7 +18,7 @@ from redraft.core.check import (
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError
 from redraft.core.events import Listener
-from redraft.core.protocols import Advisor, ChatModel, Stopper
+from redraft.core.protocols import Advisor, AgentPattern, ChatModel, Stopper
 from redraft.core.steps import Retry
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
 from redraft.evaluate.judging import Judging
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class ReflectionPattern:
+class ReflectionPattern(AgentPattern):
     """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
     `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft.
@@ -186,22 +186,32 @@ class ReflectionPattern:
         return await reflect(query, generate=agent, pattern=self)
 
     async def reflect(
-        self, output: Output, criteria: Sequence[QualityCriterion | str] | None = None
+        self,
+        output: Output,
+        criteria: Sequence[QualityCriterion | str] | None = None,
+        *,
+        agent: Agent | None = None,
     ) -> ReflectionEvaluation:
         """Judge an output by `criteria`, or by the pattern's own; changes nothing.
 
-        The judge is `reflection_model`, else the model of the settings; no model is needed where every
-        criterion is a check.
+        The judge is `reflection_model`, else the model of `agent`, else that of the settings; no model is
+        needed where every criterion is a check.
         """
         from redraft.loop.wire import judge_output  # noqa: PLC0415 (wiring knows patterns)
 
-        return await judge_output(self, output, criteria)
+        return await judge_output(self, output, criteria, agent)
 
-    async def revise(self, output: Output, evaluation: ReflectionEvaluation) -> Output:
-        """Return a better output by an evaluation; one revision, which is not judged."""
+    async def revise(
+        self, output: Output, evaluation: ReflectionEvaluation, *, agent: Agent | None = None
+    ) -> Output:
+        """Return a better output by an evaluation; one revision, which is not judged.
+
+        The model of `agent` revises, under its system prompt and without its tools; without an agent, that
+        of the settings. Raises `ConfigError` where there is no model.
+        """
         from redraft.loop.wire import revise_output  # noqa: PLC0415 (likewise)
 
-        return await revise_output(self, output, evaluation)
+        return await revise_output(self, output, evaluation, agent)
 
     def get_history(self) -> ReflectionHistory:
         """Return the history of the run of this pattern that ended last in this context.

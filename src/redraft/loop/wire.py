@@ -10,6 +10,7 @@ from redraft.core import adapt
 from redraft.core.context import Attempt, RunContext
 from redraft.core.errors import ConfigError, OutputError, SandboxError
 from redraft.core.made import maker
+from redraft.core.protocols import AgentPattern
 from redraft.core.settings import load_settings
 from redraft.core.steps import direct
 from redraft.core.task import Task
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from redraft.core.settings import Settings
     from redraft.core.version import Draft, Output
     from redraft.evaluate.panel import Panel
+    from redraft.loop.agent import Agent
 
 
 _task = maker(Task)
@@ -56,6 +58,10 @@ BY_FUNCTION = (
     "a pattern=... that has a reflection_model",
 )
 """What a caller could pass where nothing judges: without criteria, and with criteria that need a model."""
+BY_AGENT = (
+    "agent=..., or reflection_model=... in the pattern",
+    "agent=..., or reflection_model=... in the pattern",
+)
 BY_MODEL = ("reflection_model=... in the pattern", "reflection_model=... in the pattern")
 
 
@@ -66,7 +72,9 @@ def chosen_pattern(
     if given is None:
         return otherwise
     if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.")
+        other = isinstance(given, AgentPattern) and not isinstance(given, type)
+        hint = " Run a pattern of your own by its execute(agent, query)." if other else ""
+        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.{hint}")
     return given
 
 
@@ -286,21 +294,27 @@ def signals_of(pattern: ReflectionPattern, judges: Panel, model: ChatModel | Non
 
 
 async def judge_output(
-    pattern: ReflectionPattern, output: Output, criteria: Sequence[QualityCriterion | str] | None
+    pattern: ReflectionPattern,
+    output: Output,
+    criteria: Sequence[QualityCriterion | str] | None,
+    agent: Agent | None,
 ) -> ReflectionEvaluation:
     """Judge one output outside of any run."""
-    if criteria is None:
-        judges: Evaluator = panel_of(pattern, pattern.task_type)
+    if criteria is None and agent is None:
+        judges: Evaluator = panel_of(pattern, pattern.task_type, BY_AGENT)
     else:
-        judges = _panel(pattern, criteria, None, pattern.task_type)
+        given = pattern.quality_criteria if criteria is None else criteria
+        judges = _panel(pattern, given, _model_of_agent(agent), pattern.task_type, BY_AGENT)
     return await judges(output, _outside(pattern, Attempt()))
 
 
 async def revise_output(
-    pattern: ReflectionPattern, output: Output, evaluation: ReflectionEvaluation
+    pattern: ReflectionPattern, output: Output, evaluation: ReflectionEvaluation, agent: Agent | None
 ) -> Output:
-    """Revise one output outside of any run, with the model of the settings."""
-    revise = ModelReviser(model_of(None, load_settings()), memory=_memory(pattern))
+    """Revise one output outside of any run, with the model of an agent or of the settings."""
+    missing = "There is no model to revise with: pass an agent=... that has one"
+    model = model_of(_model_of_agent(agent), load_settings(), missing=missing)
+    revise = ModelReviser(model, "" if agent is None else agent.system_prompt, _memory(pattern))
     attempt = Attempt(
         2,
         "revise",
@@ -310,6 +324,16 @@ async def revise_output(
         max_tokens=pattern.max_revision_tokens,
     )
     return (await revise(output, evaluation, _outside(pattern, attempt))).output
+
+
+def _model_of_agent(agent: Agent | None) -> ChatModel | None:
+    if agent is None:
+        return None
+    from redraft.loop.agent import Agent  # noqa: PLC0415 (agents are wired here)
+
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"agent must be an Agent, got {agent!r}.")
+    return agent.model
 
 
 def _outside(pattern: ReflectionPattern, attempt: Attempt) -> RunContext:
