@@ -1,8 +1,14 @@
 """Scripts in Lua: what they get, what they give, and what they try and do not get."""
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from redraft.core.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
+from redraft.core.script import Limits
+from redraft.sandbox import inline
 from scripting import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {
@@ -169,6 +175,18 @@ ATTEMPTS = {
     "bytes": (r"return '\xff\xfe'", WRONG),
     "large result": ("return ('x'):rep(60000)", WRONG),
     "many items": ("local t = {} for i = 1, 60000 do t[i] = 0 end return t", WRONG),
+    "many references to one text": (
+        "local s, t = ('x'):rep(10000000), {} for i = 1, 380 do t[i] = s end return t",
+        WRONG,
+    ),
+    "many references to one table": (
+        "local s, t = {('x'):rep(10000)}, {} for i = 1, 60000 do t[i] = s end return t",
+        WRONG,
+    ),
+    "long keys": (
+        "local t = {} for i = 1, 100 do t[i] = {[('x'):rep(100000)] = 1} end return t",
+        WRONG,
+    ),
     "endless output": ("while true do print(('x'):rep(1000)) end", SandboxError),
     "endless output that catches all": ("while true do pcall(print, ('x'):rep(1000)) end", SandboxError),
     "much output": ("print(('x'):rep(30000))", SandboxError),
@@ -190,6 +208,25 @@ def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
     assert isinstance(ended, errors), repr(ended)
     assert "The Lua script" in str(ended)
     assert beyond < GRACE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("name", ["many references to one text", "many references to one table", "long keys"])
+def test_a_result_takes_no_more_memory_than_its_limit(name):
+    idle = inline._workers("lua")._idle
+    while idle:  # what they took for other scripts does not count
+        idle.pop().end()
+    attempt("lua", ATTEMPTS[name][0], limits=Limits(seconds=10, memory_mb=48, result_chars=50_000))
+    status = Path(f"/proc/{idle[-1]._process.pid}/status").read_text("ascii")
+    highest = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+    assert highest < 150 * 1024, f"{highest} kB"
+
+
+def test_a_long_error_is_cut_between_characters():
+    ended, _ = attempt("lua", "error(('é'):rep(15000000))", limits=Limits(seconds=10, memory_mb=64))
+    assert isinstance(ended, ScriptError)
+    assert "raised an error: ééé" in str(ended)
+    assert len(str(ended)) < 3000
 
 
 LINES = {

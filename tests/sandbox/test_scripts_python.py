@@ -158,6 +158,12 @@ def test_an_attempt_inline_ends_in_a_named_error_in_time(source, errors):
     assert beyond < GRACE
 
 
+@pytest.mark.parametrize("many", ["['x' * 1_000_000] * 380", "[{'x' * 1_000_000: 1}] * 380"])
+def test_a_result_counts_each_reference_to_a_text(many):
+    with pytest.raises(ScriptError, match="gave a result that is too large"):
+        value_of("python", f"result = {many}", "process")
+
+
 SLOW_IN_A_CHILD = ("indices",)
 """What keeps a whole interpreter busy for longer than a test should wait."""
 

@@ -90,16 +90,25 @@ end
 local of_strings = raw_getmetatable("")
 of_strings.__index, of_strings.__metatable = env.string, false
 
+-- Nobody reads a long message to its end. What is left of the last character goes, too.
+local find, sub = string.find, string.sub
+local MOST_SAID = 8000
+local function cut(text)
+  if #text <= MOST_SAID then return text end
+  text = sub(text, 1, MOST_SAID)
+  return sub(text, 1, (find(text, "[\xC0-\xFF][\x80-\xBF]*$") or #text + 1) - 1)
+end
+
 -- An error may be any value; to ask a table for its text would run the script's code once more.
 local function said(problem)
-  if type(problem) == "string" then return problem end
+  if type(problem) == "string" then return cut(problem) end
   if type(problem) == "number" then return tostring(problem) end
   return "an error that is a " .. type(problem)
 end
 
 local function run(source)
   local chunk, problem = load(source, "=script", "t", env)
-  if not chunk then return "syntax", problem, "" end
+  if not chunk then return "syntax", cut(problem), "" end
   local thread = watched(chunk)
   local given = pack(resume(thread))
   local text = concat(printed)

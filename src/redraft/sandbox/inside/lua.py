@@ -13,7 +13,7 @@ from redraft.sandbox.inside.answer import failure, flooded, late, success, too_b
 from redraft.sandbox.inside.plain import DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import NoReturn
 
 _TOO_BIG = ("not enough memory", "resulting string too large")
@@ -105,11 +105,14 @@ class _Tables:
         return value
 
     def read(self, value: Any, most: int) -> Any:
-        return self._read(value, 0, iter(range(most)))
+        """Return a Lua value as JSON data; raises `_NotJsonError` once it holds more than `most` characters.
 
-    def _read(self, value: Any, depth: int, room: Iterator[int]) -> Any:
-        if next(room, None) is None:
-            raise _NotJsonError("is too large")
+        Each reference to a text or a table is read, and counts, for itself.
+        """
+        return self._read(value, 0, _Room(most))
+
+    def _read(self, value: Any, depth: int, room: _Room) -> Any:
+        room.take(value)
         if value is None or isinstance(value, bool | int | float | str):
             return value
         what = lua54.lua_type(value) or type(value).__name__
@@ -120,12 +123,29 @@ class _Tables:
             return None
         if depth >= DEPTH:
             raise _NotJsonError(f"is cyclic, or too deep: {DEPTH} levels are allowed")
-        items = [(key, self._read(item, depth + 1, room)) for key, item in value.items()]
+        items: list[tuple[Any, Any]] = []
+        for key, item in value.items():
+            if isinstance(key, str):
+                room.take(key)
+            items.append((key, self._read(item, depth + 1, room)))
         if kind != "object" and _are_indices([key for key, _ in items]):
             return [item for _, item in sorted(items, key=_first)]
         if kind == "array":
             raise _NotJsonError("holds an array whose keys are not 1 to n")
         return {_key(key): item for key, item in items}
+
+
+class _Room:
+    """Hold how many characters a result may still take."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def take(self, value: Any) -> None:
+        """Take the characters that a value needs at least; raises `_NotJsonError` where there are too few."""
+        self._left -= len(value) + 2 if isinstance(value, str) else 1
+        if self._left < 0:
+            raise _NotJsonError(f"is too large: {self._most:,} characters of JSON are allowed")
 
 
 def _are_indices(keys: list[Any]) -> bool:

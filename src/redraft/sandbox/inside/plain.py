@@ -59,7 +59,10 @@ def _check(value: Any, most: int) -> None:
         if leaving:
             above.discard(id(item))
             continue
-        seen += 1
+        # Text counts by its length: written down, each reference to it is a text of its own.
+        seen += len(item) + 2 if type(item) is str else 1
+        if type(item) is dict:
+            seen += sum(len(key) for key in item if type(key) is str)
         if seen > most:
             raise NotPlainError(f"is too large: {most:,} characters of JSON are allowed")
         if type(item) in _TEXT_AND_NUMBERS:
