@@ -171,7 +171,9 @@ class _Talk(Generic[_Outcome]):
                 break
             else:
                 start += HEAD.size + length
-                self._go_on(bytes(self._heard[start - length : start]))
+                with memoryview(self._heard) as heard:  # a slice of the buffer itself would be one more copy
+                    message = bytes(heard[start - length : start])
+                self._go_on(message)
         del self._heard[:start]
 
     def fail(self, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """What is said to monty, and what comes of what it may say: without the interpreter, word by word."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -110,6 +111,46 @@ def test_nothing_outside_is_there():
 def test_what_goes_wrong_is_an_answer(heard, says):
     _, answer = talk("\nresult = 1\n", *heard)
     assert says in answer["message"]
+
+
+HUGE = 10 << 20
+
+
+@pytest.mark.parametrize(
+    ("source", "heard", "says"),
+    [
+        ("result = 1", raised(b"ValueError", b"x" * HUGE, 2), "line 1: raised ValueError: xxx"),
+        (
+            "result = 1",
+            raised(b"ValueError", "é".encode() * (HUGE // 2), 2),
+            "line 1: raised ValueError: ééé",
+        ),
+        ("result = 1", raised(b"KeyError", b"x" * HUGE, 2), "line 1: raised KeyError: 'xxx"),
+        ("result = 1", raised(b"NameError", b"x" * HUGE, 2), "line 1: raised NameError: xxx"),
+        ("result = 1", raised(b"x" * HUGE, b"no", 2), "line 1: raised xxx"),
+        (
+            "result = 1",
+            completed(b"x" * HUGE),
+            f"is too large: {HUGE:,} bytes of JSON, and 10 characters are",
+        ),
+        ("1", completed(b"x" * HUGE), "is too large"),
+        ("1", data(6, number(1, 1), data(2, b"x" * HUGE)), "is too large"),
+    ],
+    ids=["text", "letters", "key", "name", "type", "result", "value", "values"],
+)
+def test_what_is_too_long_is_cut_before_it_is_read(source, heard, says):
+    conversation = MONTY.converse(Script("python", source, {"output": 1}, LIMITS))
+    next(conversation)
+    tracemalloc.start()
+    try:
+        with pytest.raises((StopIteration, SpoiledError)) as end:
+            conversation.send(heard)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    answer = end.value.answer if isinstance(end.value, SpoiledError) else end.value.value
+    assert says in f"line {answer['line']}: {answer['message']}"
+    assert most < 1 << 20
 
 
 def test_a_result_that_was_not_assigned_is_none():

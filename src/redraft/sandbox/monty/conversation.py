@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from redraft.core.script import Limits
 from redraft.sandbox.dialect import Answer, Dialect, SpoiledError
 from redraft.sandbox.given import as_json, names_of
-from redraft.sandbox.inside.answer import failure, flooded
+from redraft.sandbox.inside.answer import MOST_MESSAGE, failure, flooded
 from redraft.sandbox.inside.whole_script import returns
 from redraft.sandbox.monty import protocol
 from redraft.sandbox.monty.protobuf import text_in
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _MODULES = ("json", "re")
 _LINES_BEFORE = 1
+_LONGEST_CHARACTER = 4
+_BYTES_PER_CHARACTER, _FEW_BYTES = 8, 1 << 16
+"""What a value takes in monty's own form for a character of its JSON, at the very most, and beside that."""
 _RESULT = b"\nimport json\njson.dumps(result, ensure_ascii=False, allow_nan=False)"
 _RETURNED = b"result = result if returned is None else returned" + _RESULT
 _ASSIGNED = re.compile(r"^\s*result\s*=(?!=)", re.MULTILINE)
@@ -67,20 +70,36 @@ def _run(script: Script, seen: list[str], names: bytes) -> Conversation[Answer]:
         return _failure(script, Raised.of(said), printed)
     if not at_once:
         value = protocol.value_of(said)
-        asked = protocol.feed(_RESULT, b"result", value)
+        named = b"result"
         if "result" in script.source or "result" in seen:  # which may be another value
-            may_return = _may_return(script.source)
-            asked = protocol.feed(_RETURNED, b"returned", value) if may_return else protocol.feed(_RESULT)
-        kind, said = yield from _turn(asked, printed, result=value)
+            named = b"returned" if _may_return(script.source) else b""
+        if named:
+            _check_size(value, script.limits)
+            asked = protocol.feed(_RETURNED if named == b"returned" else _RESULT, named, value)
+        else:
+            asked = protocol.feed(_RESULT)
+        kind, said = yield from _turn(asked, printed, result=(value, script.limits))
         if kind is Kind.ERROR:
             return _unwritten(script.limits, Raised.of(said))
-    text, most = protocol.text_of(said), script.limits.result_chars
+    written, most = protocol.text_of(said), script.limits.result_chars
+    if len(written) > _LONGEST_CHARACTER * most:
+        return _too_large(f"{len(written):,} bytes of JSON, and {most:,} characters are allowed")
+    text = str(written, "utf-8")
     if len(text) > most:
-        return failure(
-            "script",
-            f"gave a result that is too large: {len(text):,} characters of JSON, and {most:,} are allowed",
-        )
+        return _too_large(f"{len(text):,} characters of JSON, and {most:,} are allowed")
     return {"value": text, "printed": printed.text}
+
+
+def _check_size(value: protocol.Value, limits: Limits) -> None:
+    """Raise `SpoiledError` for a value that is too large to be handed back: it can have no short JSON."""
+    if len(value[0]) > _BYTES_PER_CHARACTER * limits.result_chars + _FEW_BYTES:
+        raise SpoiledError(
+            _too_large(f"{len(value[0]):,} bytes, and {limits.result_chars:,} characters of JSON are allowed")
+        )
+
+
+def _too_large(how: str) -> Answer:
+    return failure("script", f"gave a result that is too large: {how}")
 
 
 @lru_cache(16)
@@ -104,9 +123,12 @@ def _may_return(source: str) -> bool:
 
 
 def _turn(
-    said: bytes, printed: _Printed, result: protocol.Value | None = None
-) -> Generator[bytes, bytes, tuple[Kind, bytes]]:
-    """Say something and hear all that comes of it; the script finds nothing outside but a `result`."""
+    said: bytes, printed: _Printed, result: tuple[protocol.Value, Limits] | None = None
+) -> Generator[bytes, bytes, tuple[Kind, memoryview]]:
+    """Say something and hear all that comes of it; the script finds nothing outside but a `result`.
+
+    That is handed back within the limits which are beside it.
+    """
     while True:
         message = yield said
         said = b""
@@ -116,13 +138,16 @@ def _turn(
         if kind is Kind.PRINT:
             printed.add(protocol.printed(event))
         elif kind is Kind.NAME_LOOKUP:
-            said = protocol.this_is(result) if result is not None else protocol.NO_SUCH_NAME
+            said = protocol.NO_SUCH_NAME
+            if result is not None:
+                _check_size(*result)
+                said = protocol.this_is(result[0])
         elif kind is Kind.FUNCTION_CALL:
             said = protocol.no_such_function(event)
         elif kind is Kind.OS_CALL:
             said = protocol.no_such_system(event)
         elif kind is Kind.FATAL:
-            raise SpoiledError(failure("script", f"ended its interpreter: {text_in(event, 1)}"))
+            raise SpoiledError(failure("script", f"ended its interpreter: {text_in(event, 1, MOST_MESSAGE)}"))
         else:
             return kind, event
 

@@ -1,16 +1,23 @@
-"""Protobuf, as far as monty's protocol needs it: fields of whole numbers, bytes and messages."""
+"""Protobuf, as far as monty's protocol needs it: fields of whole numbers, bytes and messages.
+
+What is read is not copied: a field of bytes is a view of the message that it is in.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from codecs import getincrementaldecoder
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+Bytes: TypeAlias = bytes | memoryview
 
 _NUMBER, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _SKIPPED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 _MORE_FOLLOW = 0x80
 _MOST_BYTES = 10
+_LONGEST_CHARACTER = 4
 
 
 def number(field: int, value: int) -> bytes:
@@ -18,17 +25,18 @@ def number(field: int, value: int) -> bytes:
     return _varint(field << 3 | _NUMBER) + _varint(value)
 
 
-def data(field: int, *parts: bytes) -> bytes:
+def data(field: int, *parts: Bytes) -> bytes:
     """Return a field that holds bytes, a text in UTF-8, or a message made of its fields."""
     value = b"".join(parts)
     return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(message: Bytes) -> Iterator[tuple[int, int | memoryview]]:
     """Yield the number and the value of each field; raises `ValueError` where that is no message.
 
     Values of the kinds that are of no use here (floats) are left out.
     """
+    message = memoryview(message)
     at, end = 0, len(message)
     while at < end:
         key, at = _read(message, at)
@@ -45,7 +53,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
-def number_in(message: bytes, field: int) -> int:
+def number_in(message: Bytes, field: int) -> int:
     """Return the whole number in a field, the last if it repeats, 0 if it is absent."""
     found = 0
     for each, value in fields(message):
@@ -54,19 +62,22 @@ def number_in(message: bytes, field: int) -> int:
     return found
 
 
-def all_in(message: bytes, field: int) -> list[bytes]:
+def all_in(message: Bytes, field: int) -> list[memoryview]:
     """Return the bytes in a field that repeats."""
-    return [value for each, value in fields(message) if each == field and isinstance(value, bytes)]
+    return [value for each, value in fields(message) if each == field and not isinstance(value, int)]
 
 
-def data_in(message: bytes, field: int) -> bytes:
+def data_in(message: Bytes, field: int) -> memoryview:
     """Return the bytes in a field, the last if it repeats, none if it is absent."""
-    return (all_in(message, field) or [b""])[-1]
+    return (all_in(message, field) or [memoryview(b"")])[-1]
 
 
-def text_in(message: bytes, field: int) -> str:
-    """Return the text in a field."""
-    return data_in(message, field).decode()
+def text_in(message: Bytes, field: int, most: int | None = None) -> str:
+    """Return the text in a field, or no more than its first `most` characters."""
+    value = data_in(message, field)
+    if most is None or len(value) <= most:
+        return str(value, "utf-8")
+    return getincrementaldecoder("utf-8")().decode(value[: _LONGEST_CHARACTER * most])[:most]
 
 
 def _varint(value: int) -> bytes:
@@ -76,7 +87,7 @@ def _varint(value: int) -> bytes:
     return bytes((value % _MORE_FOLLOW | _MORE_FOLLOW,)) + _varint(value >> 7)
 
 
-def _read(message: bytes, at: int) -> tuple[int, int]:
+def _read(message: memoryview, at: int) -> tuple[int, int]:
     """Return the number that begins at a place, and the place behind it."""
     if at < len(message) and (byte := message[at]) < _MORE_FOLLOW:  # as most do
         return byte, at + 1

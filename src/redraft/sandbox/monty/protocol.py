@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from redraft.sandbox.inside.frames import framed
-from redraft.sandbox.monty.protobuf import all_in, data, data_in, fields, number, number_in, text_in
+from redraft.sandbox.monty.protobuf import Bytes, all_in, data, data_in, fields, number, number_in, text_in
 
 if TYPE_CHECKING:
     from redraft.core.script import Limits
@@ -27,7 +27,7 @@ _TEXT = 8
 _ONE_VALUE = number(1, 1)
 _NO_SLEEP = data(5, data(3))
 
-Value: TypeAlias = tuple[bytes, int]
+Value: TypeAlias = tuple[Bytes, int]
 """Values as they travel, each with a place of its own, and the place of the one that is meant."""
 
 NO_VALUE: Value = (b"", 0)
@@ -82,39 +82,39 @@ def text(value: bytes) -> Value:
     return _ONE_VALUE + data(2, data(_TEXT, value)), 0
 
 
-def value_of(completed: bytes) -> Value:
+def value_of(completed: Bytes) -> Value:
     """Return the value of an event `COMPLETE`, unread."""
     return data_in(completed, 2), number_in(completed, 1)
 
 
-def no_such_function(call: bytes) -> bytes:
+def no_such_function(call: Bytes) -> bytes:
     """Return the answer to an event `FUNCTION_CALL`: there is none of that name."""
     return framed(data(_RESUME_CALL, number(1, number_in(call, 4)), data(2, data(4, data_in(call, 1)))))
 
 
-def no_such_system(call: bytes) -> bytes:
+def no_such_system(call: Bytes) -> bytes:
     """Return the answer to an event `OS_CALL`: nobody serves it."""
     return framed(data(_RESUME_CALL, number(1, number_in(call, 1)), data(2, data(5))))
 
 
-def event(message: bytes) -> tuple[Kind, bytes]:
+def event(message: bytes) -> tuple[Kind, memoryview]:
     """Return the kind of an event and what is in it; raises `ValueError` for what is none that we know."""
     for field, value in fields(message):
-        if field in _KINDS and isinstance(value, bytes):
+        if field in _KINDS and not isinstance(value, int):
             return _KINDS[field], value
     raise ValueError("it is no event of the protocol")
 
 
-def printed(event: bytes) -> str:
+def printed(event: Bytes) -> str:
     """Return the text of an event `PRINT`, whichever stream it went to."""
     return "".join(text_in(segment, 2) for segment in all_in(event, 1))
 
 
-def text_of(completed: bytes) -> str:
-    """Return the text that is the value of an event `COMPLETE`; raises `ValueError` for another value."""
+def text_of(completed: Bytes) -> memoryview:
+    """Return the text in UTF-8 that is the value of an event `COMPLETE`; raises `ValueError` for another."""
     arena, place = value_of(completed)
     nodes = all_in(arena, 2)
     texts = all_in(nodes[place], _TEXT) if place < len(nodes) else []
     if not texts:
         raise ValueError("the value is no text")
-    return texts[-1].decode()
+    return texts[-1]

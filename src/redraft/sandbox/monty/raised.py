@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from redraft.sandbox.inside.answer import failure, late, too_big
-from redraft.sandbox.monty.protobuf import all_in, data_in, number_in, text_in
+from redraft.sandbox.inside.answer import MOST_MESSAGE, failure, late, too_big
+from redraft.sandbox.monty.protobuf import Bytes, all_in, data_in, number_in, text_in
 from redraft.sandbox.monty.protocol import FILE
 
 _MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
@@ -23,22 +23,24 @@ _OUTWARD = {
 }
 """Modules that a script has no use for but to get out; whole Python has them, behind its walls."""
 
+_MOST_NAME = 200
 _BUILTINS = {*vars(builtins), "exit", "quit", "help"}
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """Carry an exception: its type's name, what it says, and the line of the code that was fed, if any."""
+    """Carry an exception: its type's name, how what it says begins, and the line of the code, if any."""
 
     type: str
     said: str
     line: int | None
 
     @classmethod
-    def of(cls, error: bytes) -> Raised:
+    def of(cls, error: Bytes) -> Raised:
         """Read an event `ERROR`."""
         exception = data_in(error, 1)
-        name, said = text_in(exception, 1).rpartition(".")[2], text_in(exception, 2)
+        name = text_in(exception, 1, _MOST_NAME).rpartition(".")[2]
+        said = text_in(exception, 2, MOST_MESSAGE)
         frames = [frame for frame in all_in(exception, 3) if text_in(frame, 1).startswith(FILE)]
         line = number_in(data_in(frames[-1], 2), 1) if frames else None
         return cls(name, repr(said) if name == "KeyError" else said, line)
