@@ -6,10 +6,11 @@ import os
 import shutil
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import ConfigError, StoreError
 from redraft.stores import sqlite_file
 from redraft.stores.base import Record
 from redraft.stores.migrate import scripts
@@ -111,6 +112,12 @@ def test_any_name_of_a_file(tmp_path, name, monkeypatch):
     monkeypatch.chdir("/")
     assert asyncio.run(store.get("note", "a")) is not None
     asyncio.run(store.aclose())
+
+
+@pytest.mark.parametrize("path", ["a\0b", Path("a\0b"), "\0"])
+def test_a_path_that_no_file_can_have_is_refused_at_once(path):
+    with pytest.raises(ConfigError, match=r"without NUL characters, got '.*\\x00"):
+        SqliteStore(path)
 
 
 def test_what_is_written_is_on_the_disk_when_a_write_returns(path):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import ConfigError, StoreError
 from redraft.stores import sqlite_records as sql
 from redraft.stores.question import question
 from redraft.stores.row import check_name, microseconds, row_and_copy
@@ -35,6 +35,8 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
         check_name("space", space)
+        if "\0" in str(path):
+            raise ConfigError(f"The path of a database must be without NUL characters, got {str(path)!r}.")
         self._path = Path(path).absolute()
         self._space = space
         self._wait = wait
