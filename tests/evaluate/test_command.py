@@ -204,6 +204,12 @@ def test_programs_judge(draft, config, score, says):
         assert len(messages(evaluation)[0]) < 2500
 
 
+def test_a_draft_that_is_too_large_for_a_file_fails():
+    evaluation = judge("x" * ((16 << 20) + 1), command=["true"], file="draft.txt")
+    assert evaluation.overall_score == 0.0
+    assert messages(evaluation) == ["The file 'draft.txt' may have 16,777,216 bytes, and has 16,777,217."]
+
+
 def test_a_test_file_judges():
     tests = "from draft import f\ndef test_f():\n    assert f(2) == 4\n"
     config = {"command": ["pytest", "-q", "-p", "no:cacheprovider"], "files": {"test_draft.py": tests}}
@@ -251,6 +257,11 @@ def test_readable_paths(tmp_path):
         ({"command": ["ruff"], "files": {"../x": ""}}, "stay inside"),
         ({"command": ["ruff"], "files": {"x": 3}}, "must be a text"),
         ({"command": ["ruff"], "files": ["x"]}, "files must map"),
+        ({"command": ["ruff"], "files": {"x/": ""}}, "'x/' is that of a folder"),
+        ({"command": ["ruff"], "files": {"n" * 300: ""}}, "is too long"),
+        ({"command": ["ruff"], "files": {"draft.py/x": ""}}, "cannot be both a file and the folder"),
+        ({"command": ["ruff"], "file": "n" * 300}, "is too long"),
+        ({"calls": [("1", 1)], "files": {"a": "", "a/b": ""}}, "cannot be both a file and the folder"),
         ({"command": ["ruff"], "timeout": 0}, "timeout must be"),
         ({"command": ["ruff"], "timeout": "10"}, "timeout must be"),
         ({"command": ["ruff"], "timeout": math.nan}, "timeout must be"),

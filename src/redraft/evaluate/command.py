@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
+from redraft.core.command import Command, CommandOutcome, find_program, problem_of_files
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import SandboxError, SandboxForbiddenError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
@@ -103,6 +103,8 @@ class _ProgramJudge:
     async def __call__(self, text: str) -> ReflectionEvaluation:
         source, first_line = self._source(text)
         files = {**self.shared.files, self.file: source}
+        if problem := problem_of_files(files):  # the draft's: the others were looked at before
+            return failed(Issue(problem, self.criterion.name))
         outcome = await self.run_command(replace(self.shared, argv=self.argv, files=files))
         shown, name = " ".join(self.argv)[:TAIL], self.criterion.name
         if outcome.stopped:
@@ -225,10 +227,8 @@ def _shared(criterion: QualityCriterion) -> Command:
     files: Any = given.get("files", {})
     if not isinstance(files, Mapping):
         raise wrong(criterion, f"files must map names to texts, got {files!r}.")
-    for name, text in cast("Mapping[Any, Any]", files).items():
-        _check_name(criterion, name)
-        if not isinstance(text, str):
-            raise wrong(criterion, f"the file {name!r} must be a text, got {text!r}.")
+    if problem := problem_of_files(cast("Mapping[str, str]", files)):
+        raise wrong(criterion, f"files: {problem}")
     readable: Any = given.get("readable", [])
     if not isinstance(readable, list | tuple) or not all(
         isinstance(path, str | Path) for path in cast("list[Any]", readable)
@@ -257,7 +257,9 @@ def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
 
 def _file(criterion: QualityCriterion) -> str:
     name = criterion.evaluator_config.get("file", "draft.py")
-    _check_name(criterion, name)
+    beside = {other: "" for other in criterion.evaluator_config.get("files", {}) if other != name}
+    if problem := problem_of_files({**beside, name: ""}):
+        raise wrong(criterion, f"file: {problem}")
     return name
 
 
@@ -267,8 +269,3 @@ def _setup(criterion: QualityCriterion) -> str:
         raise wrong(criterion, f"setup must be Python source, got {setup!r}.")
     parse(criterion, setup, "exec")
     return setup
-
-
-def _check_name(criterion: QualityCriterion, name: object) -> None:
-    if not isinstance(name, str) or not stays_inside(name):
-        raise wrong(criterion, f"the file name {name!r} must be relative and stay inside the scratch folder.")
