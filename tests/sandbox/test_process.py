@@ -2,8 +2,11 @@
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio
+import fcntl
 import os
 import subprocess
+import sys
+import time
 from functools import cache
 
 import pytest
@@ -122,6 +125,29 @@ def test_files_and_readable_paths(tmp_path):
         ({"python": "1", "files": {"/etc/x": ""}}, "'/etc/x' must be relative"),
         ({"python": "1", "files": {"": ""}}, "'' must be relative"),
         ({"python": "1", "files": {"a/../../x": ""}}, "must be relative"),
+        ({"python": "1", "files": {"a": "", "a/b": ""}}, "'a' cannot be both a file and the folder of 'a/b'"),
+        (
+            {"python": "1", "files": {"a/b/c": "", "./a": ""}},
+            "'./a' cannot be both a file and the folder of 'a/b/c'",
+        ),
+        ({"python": "1", "files": {"a/": ""}}, "'a/' is that of a folder"),
+        ({"python": "1", "files": {"a/.": ""}}, "'a/.' is that of a folder"),
+        ({"python": "1", "files": {"a": "", "./a": ""}}, "'a' and './a' are one and the same"),
+        ({"python": "1", "files": {"n" * 300: ""}}, "is too long: 255 bytes"),
+        ({"python": "1", "files": {"é" * 128: ""}}, "is too long: 255 bytes"),
+        ({"python": "1", "files": {"folder/" * 200 + "a": ""}}, "and 1000 in all"),
+        ({"python": "1", "files": {"\ud800": ""}}, "cannot be written in UTF-8"),
+        ({"python": "1", "files": {3: ""}}, "3 must be relative"),
+        ({"python": "1", "files": {"a": 3}}, "'a' must be a text, got 3"),
+        (
+            {"python": "1", "files": dict.fromkeys(map(str, range(1001)), "")},
+            "may have 1,000 files, got 1,001",
+        ),
+        (
+            {"python": "1", "files": {"a": "x" * ((16 << 20) + 1)}},
+            "'a' may have 16,777,216 bytes, and has 16,777,217",
+        ),
+        ({"python": "1", "files": dict.fromkeys("abc", "x" * (12 << 20))}, "33,554,432 bytes together"),
         ({"argv": ("no-such-program",)}, "'no-such-program' is not installed"),
         ({"argv": ("true", "a\0b")}, "NUL"),
     ],
@@ -170,6 +196,50 @@ def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
     assert asyncio.run(main())
     assert not set(_children()) - others
     assert list(tmp_path.iterdir()) == []
+
+
+HOST = """
+import asyncio
+from redraft.core.command import Command
+from redraft.sandbox.process import ProcessJail
+asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
+"""
+
+
+def test_what_a_killed_host_left_is_swept_at_the_next_start(tmp_path, monkeypatch):
+    def start():
+        """Start a host and return it with the folder that it works in."""
+        before = set(tmp_path.iterdir())
+        host = subprocess.Popen([sys.executable, "-c", HOST], env={**os.environ, "TMPDIR": str(tmp_path)})
+        while not (made := set(tmp_path.iterdir()) - before) or not is_locked(*made):
+            assert host.poll() is None
+            time.sleep(0.01)
+        return host, made.pop()
+
+    def is_locked(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    (killed, left), (living, used) = start(), start()
+    (tmp_path / "redraft-jail-of-others").write_text("no folder")
+    (tmp_path / "redraft-jail-link").symlink_to(left)
+    try:
+        killed.kill()
+        killed.wait()
+        (left / "file").write_text("left behind")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        assert run("result = 1").result == 1
+        found = {path.name for path in tmp_path.iterdir()}
+        assert found == {used.name, "redraft-jail-of-others", "redraft-jail-link"}
+    finally:
+        living.kill()
+        living.wait()
 
 
 def _children():

@@ -11,14 +11,14 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from redraft.core.command import Command, CommandOutcome, find_program, stays_inside
+from redraft.core.command import Command, CommandOutcome, find_program, problem_of_files
 from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.core.sync import run_sync
 from redraft.sandbox.child import Child, ChildEnd
@@ -166,9 +166,8 @@ def _check(command: Command) -> str | None:
         raise ConfigError(
             f"A command's memory must be at least {LEAST_MEMORY} bytes, got {command.memory!r}."
         )
-    for name in command.files:
-        if not stays_inside(name):
-            raise ConfigError(f"The file name {name!r} must be relative and stay inside the scratch folder.")
+    if problem := problem_of_files(command.files):
+        raise ConfigError(problem)
     try:
         json.dumps(command.inputs)
     except (TypeError, ValueError, RecursionError) as error:
@@ -209,13 +208,50 @@ def _environment(scratch: str, program: str | None) -> dict[str, str]:
     }
 
 
+_PREFIX = "redraft-jail-"
+_swept: set[str] = set()
+
+
 @contextmanager
 def _scratch_folder() -> Generator[str]:
-    folder = tempfile.mkdtemp(prefix="redraft-")
+    """Make a folder that is locked as long as this process needs it, and remove it after that."""
+    if (place := tempfile.gettempdir()) not in _swept:
+        _swept.add(place)
+        _sweep(place)
+    folder, lock = _locked_folder(place)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(place: str) -> tuple[str, int]:
+    import fcntl  # noqa: PLC0415 (there is none on Windows, where the jail is refused before)
+
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks: then nobody sweeps in it either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(folder):  # noqa: PTH110 (a plain text stays one)
+            return folder, lock
+        os.close(lock)  # somebody swept it away before it was locked
+
+
+def _sweep(place: str) -> None:
+    """Remove the folders of this user's whose process was killed: nobody holds their lock any more."""
+    import fcntl  # noqa: PLC0415 (likewise)
+
+    with os.scandir(place) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for folder in found:
+        with suppress(OSError), ExitStack() as stack:  # another user's, no folder, or in use
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _slot() -> asyncio.Semaphore:
