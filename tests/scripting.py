@@ -39,14 +39,14 @@ def value_of(language, source, sandbox="inline", limits=None, names=None):
     )
 
 
-def attempt(language, source, errors, sandbox="inline"):
+def attempt(language, source, errors, sandbox="inline", limits=None):
     """Return how an attack ended: an error or a value, and by how many seconds it went beyond its limit.
 
     The time is taken inside the loop of a warm worker: what a first start takes is no part of it.
     """
 
     may_be_late = SandboxTimeoutError in (errors if isinstance(errors, tuple) else (errors,))
-    limits = LIMITS if may_be_late else PATIENT
+    limits = limits or (LIMITS if may_be_late else PATIENT)
 
     async def run():
         script = Script(language, source, NAMES, limits, sandbox)
