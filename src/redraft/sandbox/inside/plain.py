@@ -59,10 +59,7 @@ def _check(value: Any, most: int) -> None:
         if leaving:
             above.discard(id(item))
             continue
-        # Text counts by its length: written down, each reference to it is a text of its own.
-        seen += len(item) + 2 if type(item) is str else 1
-        if type(item) is dict:
-            seen += sum(len(key) for key in item if type(key) is str)
+        seen += _characters(item)
         if seen > most:
             raise NotPlainError(f"is too large: {most:,} characters of JSON are allowed")
         if type(item) in _TEXT_AND_NUMBERS:
@@ -77,6 +74,15 @@ def _check(value: Any, most: int) -> None:
             raise NotPlainError(f"is too deep: {DEPTH} levels are allowed")
         stack.append((item, True))
         stack.extend((part, False) for part in inside)
+
+
+def _characters(item: Any) -> int:
+    """Count the characters that an item needs at least: each reference to a text is written out in full."""
+    if isinstance(item, str):
+        return len(item) + 2
+    if isinstance(item, dict):
+        return 1 + sum(len(key) for key in item if isinstance(key, str))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] (whatever the script put in)
+    return 1
 
 
 def _inside(item: Any) -> Any:
