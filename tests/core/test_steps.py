@@ -72,6 +72,109 @@ def test_the_last_attempt_gives_up():
     assert Retry(attempts=2).wait_before(2, TimeoutError()) is None
 
 
+class Storm:
+    """A provider that refuses every call until so many seconds have passed, on a clock that waits move on."""
+
+    def __init__(self, seconds, error):
+        self.seconds, self.error, self.now, self.tries = seconds, error, 0.0, 0
+
+    async def call(self):
+        self.tries += 1
+        if self.now < self.seconds:
+            raise self.error
+        return "answered"
+
+    async def carry_out(self, name, returns, fn, *args):
+        if name == "wait":
+            self.now += args[0]
+            return None
+        return await fn(*args)
+
+    def run(self, **options):
+        step = retried(self.carry_out, Retry(**options), lambda name, error, wait: wait)
+        return asyncio.run(step("evaluate", str, self.call))
+
+
+BUSY = ModelError("down", status=503, retryable=True, retry_after=90)
+
+
+def rate_limit(retry_after=None):
+    return ModelError("too many requests", status=429, retryable=True, retry_after=retry_after)
+
+
+@pytest.mark.parametrize("seconds", [5, 20, 40, 55])
+@pytest.mark.parametrize("retry_after", [None, 3, 20])
+def test_a_storm_of_rate_limits_is_waited_out_for_a_minute(seconds, retry_after):
+    for _ in range(20):  # the waits are drawn
+        storm = Storm(seconds, rate_limit(retry_after))
+        assert storm.run() == "answered"
+        assert storm.now <= 60.001
+
+
+@pytest.mark.parametrize(
+    ("error", "most", "tries"),
+    [
+        (rate_limit(), 60, None),
+        (rate_limit(20), 60, 4),
+        (rate_limit(60), 60, 2),
+        (ModelError("down", status=503, retryable=True), 1.5, 3),
+        (ModelError("down", retryable=True), 1.5, 3),
+        (TimeoutError(), 1.5, 3),
+    ],
+)
+def test_what_does_not_pass_is_given_up(error, most, tries):
+    storm = Storm(1_000, error)
+    with pytest.raises(type(error)):
+        storm.run()
+    assert storm.now <= most + 0.001
+    assert tries is None or storm.tries == tries
+
+
+def test_rate_limits_do_not_use_up_the_tries_of_other_failures():
+    failures = [*[rate_limit()] * 5, ConnectionError("reset"), rate_limit(), ConnectionError("reset")]
+
+    async def call():
+        if failures:
+            raise failures.pop(0)
+        return "answered"
+
+    step = retried(Storm(0, None).carry_out, Retry(), lambda name, error, wait: wait)
+    assert asyncio.run(step("evaluate", str, call)) == "answered"
+
+
+def test_who_wants_no_second_try_gets_none():
+    storm = Storm(1_000, rate_limit())
+    with pytest.raises(ModelError):
+        storm.run(attempts=1)
+    assert storm.tries == 1
+
+
+def test_the_patience_is_a_choice():
+    storm = Storm(1_000, rate_limit())
+    with pytest.raises(ModelError):
+        storm.run(patience=5)
+    assert storm.now == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "said"),
+    [
+        (rate_limit(120), {}, "to wait 120 s (Retry-After), more than the 60 s of Retry(longest_wait=60)"),
+        (rate_limit(45), {"patience": 30}, "to wait 45 s (Retry-After), more than the 30 s left of Retry("),
+        (BUSY, {"longest_wait": 10}, "to wait 90 s (Retry-After), more than the 10 s of Retry("),
+    ],
+)
+def test_a_retry_after_beyond_the_limit_is_said_in_the_error(error, options, said):
+    storm = Storm(1_000, error)
+    with pytest.raises(ModelError) as caught:
+        storm.run(**options)
+    assert str(error) in str(caught.value)
+    assert said in str(caught.value)
+    assert (caught.value.status, caught.value.retry_after) == (error.status, error.retry_after)
+    assert caught.value.retryable == error.retryable
+    assert storm.now == 0
+
+
 def test_retried_hears_of_each_failure():
     heard = []
     results = [TimeoutError(), ModelError("busy", retryable=True), 5]
@@ -95,6 +198,7 @@ def test_retried_hears_of_each_failure():
         {"first_wait": -1},
         {"first_wait": None},
         {"longest_wait": -1},
+        {"patience": -1},
         {"longest_wait": float("nan")},
     ],
 )

@@ -38,7 +38,7 @@ QUICK = Retry(attempts=3, first_wait=0, longest_wait=0)
 def containing(word, **options):
     """A pattern that is content with an answer that has a word."""
     criterion = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": word})
-    return ReflectionPattern(quality_criteria=[criterion], retry=QUICK, diversify=False, **options)
+    return ReflectionPattern(quality_criteria=[criterion], **{"retry": QUICK, "diversify": False, **options})
 
 
 def scored(*scores, **options):
@@ -281,6 +281,14 @@ def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
     assert result.best_output == "first"
     assert (result.token_usage.requests, result.token_usage.failed_requests) == (2, 3)
     assert len(actor.told) == 5
+
+
+def test_an_agent_says_that_its_provider_asks_to_wait_too_long():
+    actor = Actor([ModelHTTPError(429, "scripted", retry_after=600.0)])
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", retry=Retry()))
+    with pytest.raises(ModelError, match=r"429.* It asks to wait 600 s \(Retry-After\), more than the 60 s"):
+        agent.run_sync("Q?")
+    assert len(actor.told) == 1
 
 
 def test_a_budget_holds_inside_an_agents_run():

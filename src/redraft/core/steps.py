@@ -86,27 +86,64 @@ class Retry:
     `attempts` counts all tries (1: never again). Waits are drawn evenly between half and all of
     `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not come back
     together. A provider's Retry-After is honoured; one beyond `longest_wait` ends the trying.
+
+    Rate limits (status 429) pass when one waits: they are tried again for `patience` seconds of waiting in
+    all, whatever `attempts` says, unless that is 1, and do not count as attempts. A `patience` of 0, or waits
+    of 0, make them failures like the others.
     """
 
     attempts: int = 3
     first_wait: float = 0.5
-    longest_wait: float = 30.0
+    longest_wait: float = 60.0
+    patience: float = 60.0
 
     def __post_init__(self) -> None:
         check_count("Retry: attempts", self.attempts, 1)
-        for name, wait in (("first_wait", self.first_wait), ("longest_wait", self.longest_wait)):
+        for name in ("first_wait", "longest_wait", "patience"):
+            wait: object = getattr(self, name)
             if not is_number(wait) or wait < 0:
                 raise ConfigError(f"Retry: {name} must be at least 0 seconds, got {wait!r}.")
 
-    def wait_before(self, attempt: int, error: BaseException) -> float | None:
-        """Return the seconds to wait before the try after `attempt` (1-based), or None to give up."""
-        if attempt >= self.attempts or not is_passing(error):
+    def wait_before(self, attempt: int, error: BaseException, waited: float = 0.0) -> float | None:
+        """Return the seconds to wait before the next try, or None to give up.
+
+        `attempt` counts the tries that failed as this one did (1-based): with a rate limit, or otherwise.
+        `waited` are the seconds that rate limits have taken already.
+        """
+        if self.attempts == 1 or not is_passing(error) or self.beyond_limit(error, waited):
             return None
         wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
-        wait *= random.uniform(0.5, 1.0)  # noqa: S311 (spreads load, guards no secret)
-        if isinstance(error, ModelError) and error.retry_after is not None:
-            return None if error.retry_after > self.longest_wait else max(wait, error.retry_after)
-        return wait
+        wait = max(wait * random.uniform(0.5, 1.0), _asked(error))  # noqa: S311 (spreads load, guards no secret)
+        if wait and self.waits_out(error):
+            left = self.patience - waited
+            return min(wait, left) if left > LEAST_WAIT and attempt < MOST_TRIES else None
+        return wait if attempt < self.attempts else None
+
+    def waits_out(self, error: BaseException) -> bool:
+        """Say whether an error is a rate limit that is waited for, and no attempt."""
+        return self.patience > 0 and isinstance(error, ModelError) and error.status == RATE_LIMIT
+
+    def beyond_limit(self, error: BaseException, waited: float = 0.0) -> str:
+        """Say what a provider asks for where its Retry-After is longer than may be waited; else nothing."""
+        asked = _asked(error)
+        if asked > self.longest_wait:
+            limit = f"the {self.longest_wait:g} s of Retry(longest_wait={self.longest_wait:g})"
+        elif self.waits_out(error) and asked > self.patience - waited:
+            limit = f"the {self.patience - waited:.0f} s left of Retry(patience={self.patience:g})"
+        else:
+            return ""
+        return f"It asks to wait {asked:g} s (Retry-After), more than {limit}."
+
+
+RATE_LIMIT = 429
+LEAST_WAIT = 0.001
+"""Seconds of patience that are worth another try: less is what rounding left."""
+MOST_TRIES = 20
+"""Tries for one rate limit, however short the waits: by default, nine take a minute."""
+
+
+def _asked(error: BaseException) -> float:
+    return (error.retry_after or 0.0) if isinstance(error, ModelError) else 0.0
 
 
 def is_passing(error: BaseException) -> bool:
@@ -122,27 +159,46 @@ def retried(
     """Try a step again when its failure is a passing one.
 
     `on_failure(name, error, wait)` hears of every failure, the last one (`wait` None) included, and returns
-    the seconds to wait, or None to give up all the same.
+    the seconds to wait, or None to give up all the same. A `ModelError` whose Retry-After is beyond the limit
+    says so in its message.
     """
 
     @wraps(step)
     async def try_again(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        attempt = 0
+        attempts, limited, waited = 0, 0, 0.0
         while True:
-            attempt += 1
             try:
                 if step is direct:  # nothing stands in between, so nothing has to be passed through
                     return await fn(*args, **kwargs)
                 return await step(name, returns, fn, *args, **kwargs)
             except Exception as error:
-                wait = on_failure(name, error, retry.wait_before(attempt, error))
+                is_limit = retry.waits_out(error)
+                attempts, limited = attempts + (not is_limit), limited + is_limit
+                wait = retry.wait_before(limited if is_limit else attempts, error, waited)
+                wait = on_failure(name, error, wait)
                 if wait is None:
+                    if is_passing(error) and isinstance(error, ModelError):
+                        raise _explained(error, retry.beyond_limit(error, waited)) from error.__cause__
                     raise
+                waited += wait if is_limit else 0.0
             if step is direct:
                 await asyncio.sleep(wait)
             else:  # a wait that is over is not waited for again when the run is resumed
                 await step("wait", NoneType, asyncio.sleep, wait)
 
     return try_again
+
+
+def _explained(error: ModelError, why: str) -> ModelError:
+    """Return an error with one more sentence, if there is one."""
+    if not why:
+        return error
+    return ModelError(
+        f"{str(error).rstrip('.')}. {why}",
+        status=error.status,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        usage=error.usage,
+    )

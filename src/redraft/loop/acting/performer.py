@@ -74,7 +74,9 @@ class Performer:
         except RedraftError as error:
             raise _charged(error, trail) from error.__cause__
         except ModelAPIError as error:
-            raise _charged(model_error("The agent's model", error), trail) from error
+            known = trail.failure  # says more: which model, and why it was not tried again
+            told = known if known and known.__cause__ is error else model_error("The agent's model", error)
+            raise _charged(told, trail) from error
         except Exception as error:
             if isinstance(error, UserError) and not trail.used.requests:
                 raise ConfigError(f"The agent can't run: {error}") from error

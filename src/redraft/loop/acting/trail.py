@@ -76,6 +76,7 @@ class Trail:
         self.forgiving = forgiving
         self.messages: Sequence[ModelMessage] = history
         self.used = NOTHING_USED
+        self.failure: ModelError | None = None
         self.reflections: list[Reflection] = []
         self._before = steps_in(history)
         self._requests = 0
@@ -153,6 +154,7 @@ class Trail:
                 if paid is not None:
                     paid.used(used)
         except ModelError as error:
+            self.failure = error
             if isinstance(error.__cause__, AgentRunError):  # what the agent's own hooks know, a fallback say
                 raise error.__cause__ from None
             raise
