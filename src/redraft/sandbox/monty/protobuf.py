@@ -1,7 +1,4 @@
-"""Protobuf, as far as monty's protocol needs it: fields of whole numbers, bytes and messages.
-
-What is read is not copied: a field of bytes is a view of the message that it is in.
-"""
+"""Protobuf, as far as monty's protocol needs it: fields of whole numbers, bytes and messages."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Bytes: TypeAlias = bytes | memoryview
+"""A field that is read is a view of the message that it is in: messages may be long, and copies take time."""
 
 _NUMBER, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _SKIPPED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
