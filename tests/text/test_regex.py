@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+import regex
 
 from redraft.core.errors import ConfigError
 from redraft.text.regex import TIMEOUT, compile_pattern
@@ -76,6 +77,79 @@ def test_what_hangs_other_engines_is_quick(pattern):
     started = time.process_time()
     assert compiled.spans(text) == []
     assert time.process_time() - started < 1
+
+
+ENTRANTS = "café Ärger naïve ٣٤ 东京 e\u0301 \u00a0 \u2003 \u2028 \u200d _x ½ Ⓐ — “a” 42\t\n"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\w+", r"\W+", r"\d+", r"\D+", r"\s+", r"\S+", r"[\w-]+", r"[^\w\s]+", r"[\W\d]+", r"[^\S\n]",
+        r"[]\s]+", r"[^]\s]+", r"\\w|\w", r"[\[\]\d]", r"(?i)É|ÄR\w", r"\w\s\w", r"[a-zé]\s*$",
+        r"^\s*(\S+\s*){1,60}$", r"\S+$",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["", "!", "\n"])
+def test_unicode_text_is_read_alike_by_both_engines(pattern, end):
+    compiled = compile_pattern(pattern)
+    text = ENTRANTS + end
+    limit = 1 if "$" in pattern else 100
+    assert compiled.is_quick_on(text, limit)
+    found = [match.span() for match in regex.finditer(pattern, text)]
+    assert [start for start, _ in compiled.spans(text, limit)] == [start for start, _ in found[:limit]]
+    if limit > 1:
+        assert compiled.spans(text, limit) == found
+
+
+@pytest.mark.parametrize("letter", "wWdDsS")
+def test_classes_hold_the_same_characters_in_both_engines(letter):
+    for first, behind in ((0, 0xD800), (0xE000, 0x110000)):
+        text = "".join(map(chr, range(first, behind)))
+        found = [match.span() for match in regex.finditer(rf"\{letter}+", text)]
+        assert compile_pattern(rf"\{letter}+").spans(text, len(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "start"),
+    [
+        ("end$", "the end\n", 4),
+        ("end$", "the end\n\n", None),
+        ("^(yes|no)$", "no\n", 0),
+        ("^yes$|^no$", "no\n", 0),
+        ("(a$|b)", "a\n", 0),
+        (r"b$|\n", "a\nb\n", 1),
+        (r"\n$", "a\n", 1),
+        (r"a$\n", "a\n", 0),
+        (r"a$\n$", "a\n", 0),
+        ("(a$)?b", "a\n", None),
+        (r"\$[$]a", "$$a\n", 0),
+        ("(?m)a$", "a\nb\n", 0),
+        ("(?m)^b$", "a\nb\n", 2),
+    ],
+)
+def test_a_text_ends_before_its_final_line_break_too(pattern, text, start):
+    spans = compile_pattern(pattern).spans(text)
+    assert [first for first, _ in spans] == ([] if start is None else [start])
+    python = re.search(pattern, text)
+    assert (python and python.start()) == start
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 300, "Wörter " * 300, "Wörter " * 300 + "\n", "word " * 300 + "\n"]
+)
+@pytest.mark.parametrize("pattern", [r"^\s*(\S+\s*){1,60}$", r"^(\w+\s?)*$", r"(\w+\s*)+!$"])
+def test_one_letter_or_line_break_does_not_make_a_pattern_slow(pattern, text):
+    compiled = compile_pattern(pattern)
+    assert compiled.is_quick_on(text)
+    started = time.process_time()
+    assert bool(compiled.spans(text)) is (pattern == r"^(\w+\s?)*$")
+    assert time.process_time() - started < 5
+
+
+def test_word_boundaries_in_unicode_text_are_for_the_other_engine():
+    assert not compile_pattern(r"\btea\b").is_quick_on("ein Tässchen tea")
+    assert compile_pattern(r"\btea\b").is_quick_on("a cup of tea")
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)(a+)+$", r"(a|aa)+(?=b)c"])

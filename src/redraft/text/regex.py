@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import Any
+from operator import itemgetter
+from sys import byteorder
+from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
 from redraft.text.well_formed import is_well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_LENGTH = 2_000
 MAX_SIZE = 10_000
@@ -18,6 +24,9 @@ TIMEOUT = 0.5
 Span = tuple[int, int]
 
 _UNICODE_CLASS = re.compile(r"\\[wWdDsSbB]")
+_PART = re.compile(r"\\.|.", re.DOTALL)
+_MULTILINE = re.compile(r"\(\?[a-z]*m[a-z]*\)")
+_NOTHING_FOLLOWS = re.compile(r"\)*(?:\Z|(\|))")
 _COUNT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _FLAG_LETTERS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x"}
@@ -27,31 +36,43 @@ _FLAG_LETTERS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBO
 class Pattern:
     """Hold a compiled regular expression with the meaning that Python gives it.
 
-    Matching takes linear time (RE2) wherever RE2 can read the pattern and would read it as Python does;
-    elsewhere a backtracking engine with a time limit matches.
+    Matching takes linear time (RE2) wherever RE2 can read the pattern and can be told to read it as Python
+    does; elsewhere a backtracking engine with a time limit matches.
     """
 
     source: str
     linear: Any = None
 
-    def is_quick_on(self, text: str) -> bool:
-        """Say whether matching `text` takes linear time."""
-        if self.linear is None:
+    def is_quick_on(self, text: str, limit: int = 1) -> bool:
+        """Say whether finding the first `limit` matches in `text` takes linear time."""
+        if self._engine_for(text) is None:
             return False
-        # RE2 knows only ASCII letters, digits and spaces, and its `$` is not met before a final newline; it
-        # takes UTF-8, which holds no half of a character.
-        if "$" in self.source and text.endswith("\n"):
-            return False
-        return text.isascii() or (_UNICODE_CLASS.search(self.source) is None and is_well_formed(text))
+        return not self._ends_twice(text) or (limit == 1 and _ends_are_last(self.source))
 
     def spans(self, text: str, limit: int = 1) -> list[Span]:
         """Return the first `limit` matches as (start, end); raises `TimeoutError` after half a second."""
-        if self.is_quick_on(text):
-            found = self.linear.finditer(text)
-        else:
+        if not self.is_quick_on(text, limit):
             # concurrent: the interpreter's lock is released, so that other threads go on meanwhile.
             found = _backtracking(self.source).finditer(text, timeout=TIMEOUT, concurrent=True)
-        return [match.span() for match in islice(found, limit)]
+            return [match.span() for match in islice(found, limit)]
+        engine = self._engine_for(text)
+        if not self._ends_twice(text):
+            return [match.span() for match in islice(engine.finditer(text), limit)]
+        # The text ends for `$` with and without the last line break; the leftmost match of both counts.
+        ends = (engine.search(text), engine.search(text[:-1]))
+        return sorted((match.span() for match in ends if match), key=itemgetter(0))[:1]
+
+    def _engine_for(self, text: str) -> Any:
+        """Return the RE2 that reads this pattern as Python does on such a text, or None."""
+        if self.linear is None or text.isascii():
+            return self.linear
+        if not is_well_formed(text):  # RE2 takes UTF-8, which holds no half of a character
+            return None
+        return self.linear if _UNICODE_CLASS.search(self.source) is None else _unicode(self.source)
+
+    def _ends_twice(self, text: str) -> bool:
+        """Say whether `$` is met before a final line break, too, which RE2 does not know."""
+        return text.endswith("\n") and "$" in self.source and _MULTILINE.match(self.source) is None
 
 
 def compile_pattern(pattern: str, flags: str | int = "") -> Pattern:
@@ -98,6 +119,70 @@ def _linear(source: str) -> Any:
         return engine.compile(source, options)
     except engine.error:
         return None  # lookaround, back references, possessive repeats: the other engine's part
+
+
+@lru_cache(maxsize=256)
+def _unicode(source: str) -> Any:
+    r"""Return RE2 with `\w`, `\d` and `\s` as all of Unicode has them; None where it can't be told so.
+
+    Of itself, RE2 knows only ASCII letters, digits and spaces. Its word boundaries can't be taught more.
+    """
+    parts: list[str] = []
+    for part, in_class in _parts(source):
+        if part in (r"\b", r"\B"):
+            return None
+        if part[0] == "\\" and part[1:] in _CLASSES:
+            ranges = _ranges(part[1], is_complement=in_class and part[1].isupper())
+            part = ranges if in_class else f"[{'^' if part[1].isupper() else ''}{ranges}]"  # noqa: PLW2901 (read anew)
+        parts.append(part)
+    return _linear("".join(parts))
+
+
+def _parts(source: str) -> Iterator[tuple[str, bool]]:
+    """Yield the characters and escapes of a pattern, each with whether it stands inside of `[...]`."""
+    opened = -1
+    for found in _PART.finditer(source):
+        part, at = found[0], found.start()
+        yield part, opened >= 0
+        if part == "[" and opened < 0:
+            opened = at
+        elif part == "]" and opened >= 0 and source[opened:at] not in ("[", "[^"):
+            opened = -1
+
+
+_CLASSES = frozenset("wWdDsS")
+
+
+@cache
+def _ranges(letter: str, *, is_complement: bool) -> str:
+    """Return the characters of a class, or all others, as ranges: those that the other engine takes."""
+    import regex  # noqa: PLC0415 (most patterns never need it)
+
+    name = letter.upper() if is_complement else letter.lower()
+    ranges: list[str] = []
+    for first, behind in ((0, 0xD800), (0xE000, 0x110000)):  # between them are no characters
+        text = array("I", range(first, behind)).tobytes().decode(f"utf-32-{byteorder[0]}e")
+        ranges += [
+            rf"\x{{{first + found.start():x}}}-\x{{{first + found.end() - 1:x}}}"
+            for found in regex.finditer(rf"\{name}+", text)
+        ]
+    return "".join(ranges)
+
+
+@lru_cache(maxsize=256)
+def _ends_are_last(source: str) -> bool:
+    """Say whether nothing can follow a `$`: each stands at the end of the pattern or of an alternative."""
+    depth = position = 0
+    for part, in_class in _parts(source):
+        position += len(part)
+        if in_class:
+            continue
+        depth += (part == "(") - (part == ")")
+        if part == "$":
+            follows = _NOTHING_FOLLOWS.match(source, position)
+            if follows is None or (follows[1] and depth != follows[0].count(")")):
+                return False
+    return True
 
 
 @lru_cache(maxsize=256)
