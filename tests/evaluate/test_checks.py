@@ -10,7 +10,8 @@ from redraft.core.context import RunContext  # noqa: TC001 (a function says so t
 from redraft.core.criterion import QualityCriterion
 from redraft.core.errors import ConfigError, ModelError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.evaluate.checks import function, regex
+from redraft.evaluate.checks import count, function, regex
+from redraft.evaluate.panel import panel
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,8 @@ def test_a_match_that_takes_too_long_leaves_the_criterion_unknown():
     evaluation = evaluate(regex(criterion("regex", pattern="(?=a)(a+)+$")), "a" * 3_000 + "!")
     assert time.monotonic() - started < 60
     assert (evaluation.overall_score, evaluation.satisfactory, evaluation.confidence) == (None, False, 0.0)
-    assert evaluation.issues == (Issue("Not judged: matching '(?=a)(a+)+$' took too long", "it"),)
+    said = "matching '(?=a)(a+)+$' took too long; look-around, back-references and \\b are slow"
+    assert evaluation.issues == (Issue(f"Not judged: {said}, so do without them", "it"),)
 
 
 @pytest.mark.parametrize(
@@ -203,3 +205,80 @@ def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
 def test_a_wrong_configuration_of_a_function_is_refused(config, says):
     with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
         function(criterion("function", **config))
+
+
+POEM = "Mist - a veil.\n\n  Owls cry;\nnight's 1st.\n"
+LIST = "Three:\n- one\n  * two\n3) three\n-four\n• five\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "output", "found"),
+    [
+        ("words", POEM, 7),
+        ("words", "", 0),
+        ("words", "- — …", 0),
+        ("words", "東京 tea", 2),
+        ("characters", "  Tea für 2 \n", 9),
+        ("characters", "", 0),
+        ("lines", POEM, 3),
+        ("lines", "\n \n", 0),
+        ("bullets", LIST, 4),
+        ("bullets", "a - b", 0),
+        ("bullets", "-\n- ", 0),
+        ("words", "```\none two\n```", 2),
+        ("lines", "```\none\ntwo\n```", 2),
+        ("words", {"a": "b c"}, 3),
+    ],
+)
+def test_what_is_counted(unit, output, found):
+    for config, score in (
+        ({"at_least": found, "at_most": found}, 1.0),
+        ({"at_least": found + 1}, 0.0),
+        *([({"at_most": found - 1}, 0.0)] if found else []),
+    ):
+        assert evaluate(count(criterion(unit, **config)), output).overall_score == score
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"at_most": 2}, "Found 3 words, expected at most 2: Be brief."),
+        ({"at_least": 4}, "Found 3 words, expected at least 4: Be brief."),
+        ({"at_least": 4, "at_most": 6}, "Found 3 words, expected 4 to 6: Be brief."),
+        ({"at_least": 4, "at_most": 4}, "Found 3 words, expected exactly 4: Be brief."),
+    ],
+)
+def test_the_issue_says_how_many_there_are_and_may_be(config, message):
+    brief = QualityCriterion("it", "Be brief.", evaluator="words", evaluator_config=config)
+    assert evaluate(count(brief), "one two three").issues == (Issue(message, "it"),)
+
+
+def test_one_is_not_plural_and_a_fence_may_count():
+    assert evaluate(count(criterion("words", at_least=2)), "one").issues == (
+        Issue("Found 1 word, expected at least 2", "it"),
+    )
+    assert evaluate(count(criterion("lines", at_most=2, raw=True)), "```\none\n```").overall_score == 0.0
+
+
+@pytest.mark.parametrize("unit", ["words", "characters", "lines", "bullets"])
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "needs at_least"),
+        ({"at_least": 0}, "needs at_least"),
+        ({"at_most": -1}, "at_most must be a whole number of at least 0, got -1"),
+        ({"at_most": "60"}, "at_most must be a whole number of at least 0, got '60'"),
+        ({"at_least": True}, "at_least must be a whole number"),
+        ({"at_least": 2.5}, "at_least must be a whole number"),
+        ({"at_least": 3, "at_most": 2}, "at_most .2. is less than at_least .3."),
+        ({"atmost": 3}, "no 'atmost'; did you mean 'at_most'"),
+    ],
+)
+def test_bounds_that_bound_nothing_are_refused(unit, config, says):
+    with pytest.raises(ConfigError, match=f"Criterion 'it': .*{says}"):
+        panel([criterion(unit, **config)])
+
+
+def test_a_panel_counts():
+    found = evaluate(panel([criterion("words", "a", at_most=1), criterion("lines", at_most=1)]), "a b")
+    assert found.criteria_scores == {"a": 0.0, "it": 1.0}

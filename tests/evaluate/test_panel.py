@@ -136,7 +136,7 @@ def test_checks_and_judged_are_named_apart():
 
 @pytest.mark.parametrize(
     ("gate_score", "gate", "asked", "passed"),
-    [(0.0, True, 0, False), (0.0, False, 1, True), (0.7, True, 1, True), (None, True, 1, True)],
+    [(0.0, True, 0, False), (0.0, False, 1, True), (0.7, True, 1, True), (None, True, 0, None)],
 )
 def test_a_gate_that_fails_spares_the_model(gate_score, gate, asked, passed):
     model = judging({"clarity": 0.9})
@@ -146,6 +146,24 @@ def test_a_gate_that_fails_spares_the_model(gate_score, gate, asked, passed):
     assert evaluation.gates_passed is passed
     assert evaluation.criteria_scores == {"clarity": 0.9 if asked else None, "tests": gate_score}
     assert evaluation.usage.requests == asked
+
+
+def test_a_gate_that_fails_counts_before_one_that_could_not_be_judged():
+    gates = [checked("a", None, gate=True), checked("b", 0.0, gate=True)]
+    assert evaluate(panel(gates), "x").gates_passed is False
+
+
+def test_a_gate_that_does_not_apply_is_no_obstacle():
+    against = criterion("compare", "new", against="previous", method="similarity")
+    made = panel([QualityCriterion("clarity"), replace(against, gate=True)], model=judging({"clarity": 0.9}))
+    assert evaluate(made, "x").gates_passed is True
+
+
+def test_a_gate_whose_pattern_takes_too_long_is_not_passed():
+    slow = replace(criterion("regex", "slow", pattern="(?=a)(a+)+$"), gate=True)
+    model = judging({"clarity": 0.9})
+    evaluation = evaluate(panel([QualityCriterion("clarity"), slow], model=model), "a" * 5_000 + "!")
+    assert (model.requests, evaluation.gates_passed, evaluation.satisfactory) == ([], None, False)
 
 
 def test_without_budget_only_the_free_checks_run():

@@ -10,7 +10,8 @@ from redraft.core.check import check_share, is_number
 from redraft.core.errors import ConfigError
 from redraft.core.nearest import nearest
 
-EVALUATORS = ("llm", "regex", "function", "schema", "compare", "command")
+COUNTS = ("words", "characters", "lines", "bullets")
+EVALUATORS = ("llm", "regex", *COUNTS, "function", "schema", "compare", "command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,10 @@ class QualityCriterion:
     """Name one thing to judge an output by, and say how.
 
     `weight` (>= 0) is its share in the overall score; `threshold` (0..1) is the least score that it must
-    reach for an output to be satisfactory. `evaluator` is one of `llm`, `regex`, `function`, `schema`,
-    `compare`, `command`, and `evaluator_config` is what that evaluator needs. With `gate=True` a failure of
-    a criterion that no model judges spares the judge: the criteria that it would have judged are then None.
+    reach for an output to be satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`,
+    `lines`, `bullets`, `function`, `schema`, `compare`, `command`, and `evaluator_config` is what that
+    evaluator needs. With `gate=True` a criterion that no model judges spares the judge unless it is met: what
+    the judge would have judged is then None.
 
     Raises `ConfigError` for an empty name, an unknown evaluator, a number out of its range and a value of the
     wrong kind.

@@ -1,9 +1,10 @@
-"""The criteria that a pattern or a function decides."""
+"""The criteria that a pattern, a count or a function decides."""
 
 from __future__ import annotations
 
 import asyncio
 import pkgutil
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,70 @@ if TYPE_CHECKING:
     from redraft.core.version import Output
 
 MAX_COUNT = 100_000
+SLOW = "look-around, back-references and \\b are slow, so do without them"
+
+_BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)])\s+\S")
+
+
+def _words(text: str) -> int:
+    return sum(any(map(str.isalnum, part)) for part in text.split())
+
+
+def _lines(text: str) -> int:
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+def _bullets(text: str) -> int:
+    return sum(_BULLET.match(line) is not None for line in text.splitlines())
+
+
+def _characters(text: str) -> int:
+    return len(text.strip())
+
+
+COUNTED = {"words": _words, "characters": _characters, "lines": _lines, "bullets": _bullets}
+
+
+def count(criterion: QualityCriterion) -> Evaluator:
+    """Count the words, characters, lines or bullets of an output's text: 1.0 within the bounds, else 0.0.
+
+    Configuration: `at_least`, `at_most`, or both; `raw`, True to count the fence of an output that is one
+    fenced block, too. Words stand between white space and have a letter or a digit. Characters are counted
+    without white space at both ends, lines without blank ones. A bullet is a line that begins with `-`, `*`,
+    `+`, `•` or a number. Raises `ConfigError` for anything that is not valid.
+    """
+    unit = criterion.evaluator
+    check_keys(criterion, "at_least", "at_most", "raw")
+    answer, counted = answer_in(criterion), COUNTED[unit]
+    given = criterion.evaluator_config
+    least, most = given.get("at_least"), given.get("at_most")
+    for key in ("at_least", "at_most"):
+        bound = given.get(key)
+        if key in given and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+            raise wrong(criterion, f"{key} must be a whole number of at least 0, got {bound!r}.")
+    if not least and most is None:
+        raise wrong(criterion, f"{unit} needs at_least (1 or more) or at_most.")
+    if least and most is not None and most < least:
+        raise wrong(criterion, f"at_most ({most}) is less than at_least ({least}).")
+    bounds = _bounds_said(least or 0, most)
+    wanted = f": {criterion.description}" if criterion.description else ""
+
+    async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        found = counted(as_text(answer(output)[0]))
+        if found >= (least or 0) and (most is None or found <= most):
+            return PASSED
+        name = unit if found != 1 else unit.removesuffix("s")
+        return failed(Issue(f"Found {found} {name}, expected {bounds}{wanted}", criterion.name))
+
+    return check
+
+
+def _bounds_said(least: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {least}"
+    if not least:
+        return f"at most {most}"
+    return f"exactly {most}" if least == most else f"{least} to {most}"
 
 
 def regex(criterion: QualityCriterion) -> Evaluator:
@@ -33,8 +98,8 @@ def regex(criterion: QualityCriterion) -> Evaluator:
 
     Configuration: `pattern`; `flags`, letters out of `imsx`; `must_match`, False to forbid the pattern; or
     `min_matches` and `max_matches` to bound how often it is found; `raw`, True to see the fence of an output
-    that is one fenced block, too. A match that takes too long leaves the
-    criterion unknown. Raises `ConfigError` for anything that is not valid.
+    that is one fenced block, too. A match that takes too long leaves the criterion unknown. Raises
+    `ConfigError` for anything that is not valid.
     """
     check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches", "raw")
     answer = answer_in(criterion)
@@ -52,12 +117,12 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         given, first_line = answer(output)
         text = as_text(given)
         try:
-            if pattern.is_quick_on(text):
+            if pattern.is_quick_on(text, limit):
                 spans = pattern.spans(text, limit)
             else:
                 spans = await asyncio.to_thread(pattern.spans, text, limit)
         except TimeoutError:
-            return unknown(criterion, f"matching {shown} took too long")
+            return unknown(criterion, f"matching {shown} took too long; {SLOW}")
         if most is not None and len(spans) > most:
             what = f"more than {most} matches of" if most else "forbidden:"
             start, end = spans[most]

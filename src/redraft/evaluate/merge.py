@@ -21,7 +21,7 @@ def merge(
     found: Mapping[str, ReflectionEvaluation],
     judged: ReflectionEvaluation | None,
     *,
-    gates_passed: bool = True,
+    gates_passed: bool | None = True,
 ) -> ReflectionEvaluation:
     """Merge the evaluations of single criteria and the judge's one of all its criteria.
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from redraft.core.adapt import DEFAULT_THRESHOLD
-from redraft.core.criterion import QualityCriterion
+from redraft.core.criterion import COUNTS, QualityCriterion
 from redraft.core.errors import ConfigError, UnfinishedError
 from redraft.core.evaluation import Issue, ReflectionEvaluation
 from redraft.core.protocols import Evaluator
 from redraft.core.steps import allowance
 from redraft.core.usage import NOTHING_USED
-from redraft.evaluate.checks import function, regex
+from redraft.evaluate.checks import count, function, regex
 from redraft.evaluate.compare import compare, needs_model
 from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.criteria import criteria_of
@@ -20,6 +20,7 @@ from redraft.evaluate.judge import judge
 from redraft.evaluate.merge import merge
 from redraft.evaluate.schema import schema
 from redraft.evaluate.together import together
+from redraft.evaluate.verdict import applies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = tuple[str, Evaluator]
 
-LOCAL = {"regex": regex, "function": function, "schema": schema}
-QUICK = frozenset({"regex", "schema", "compare"})
+LOCAL = {"regex": regex, "function": function, "schema": schema, **dict.fromkeys(COUNTS, count)}
+QUICK = frozenset({"regex", *COUNTS, "schema", "compare"})
 """Evaluators that wait for nothing, so that starting tasks for them would cost more than they do."""
 
 JUDGE = ""
@@ -67,9 +68,8 @@ class Panel:
             found[name] = await check(output, run)
         if self.waiting:
             await _carry_out(self.waiting, output, run, found, free=True)
-        gates_passed = True
-        for gate in self.gates:
-            gates_passed = gates_passed and not _is_below(found[gate.name], gate)
+        gates = [_is_passed(found[gate.name], gate) for gate in self.gates]
+        gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed and not run.free_only:
             run = replace(run, free_only=True)
         if self.asking:
@@ -77,10 +77,11 @@ class Panel:
         return merge(self.criteria, self.threshold, found, found.pop(JUDGE, None), gates_passed=gates_passed)
 
 
-def _is_below(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool:
+def _is_passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool | None:
+    """Say whether a gate is passed; None where it could not be judged, which is not passed, either."""
     if evaluation.overall_score is None:
-        return False
-    return evaluation.overall_score < gate.threshold or not evaluation.satisfactory
+        return None if applies(evaluation) else True
+    return evaluation.overall_score >= gate.threshold and evaluation.satisfactory
 
 
 async def _carry_out(
@@ -121,8 +122,8 @@ def panel(
 ) -> Panel:
     """Make one evaluator of several criteria (None: the default set of the task type).
 
-    Deterministic criteria come first; if one with `gate=True` is below its threshold, no model is asked, and
-    what it would have judged is None. Overall is the weighted mean of what could be judged; a criterion of
+    Deterministic criteria come first; unless each one with `gate=True` reaches its threshold, no model is
+    asked, and what it would have judged is None. Overall is the weighted mean of what could be judged; one of
     weight 0 does not count in it. An output is satisfactory when overall reaches `threshold`, each criterion
     its own, and none is None. Raises `ConfigError` for anything that can't work. Specification 2.4.
     """
