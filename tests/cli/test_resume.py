@@ -9,7 +9,7 @@ from cli_commands import document, put, redraft, script
 from kept import GONE, record
 from redraft import ModelError, Task
 from redraft.cli.resuming import resuming_call
-from redraft.loop.record import Origin
+from redraft.loop.record import Origin, Process
 
 ORDER = {
     "customer": "Dana Okafor",
@@ -112,6 +112,34 @@ def test_what_cannot_be_resumed_says_why(project, fields, says):
     result = redraft("resume", "r")
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+@pytest.fixture
+def lost(monkeypatch, tmp_path):
+    """A process that is there, on a machine that can't tell whether it is the one that was recorded."""
+    monkeypatch.setattr("redraft.loop.record.PROC", tmp_path / "proc")
+    monkeypatch.setattr("redraft.loop.record.PS", str(tmp_path / "ps"))
+    return Process(Process.this().host, os.getppid(), "")
+
+
+def test_where_the_machine_can_not_tell_force_resumes(project, lost, monkeypatch):
+    put(record([], run_id="r", process=lost, origin=Origin("command", "x", "", ("settings",), str(project))))
+    assert document(redraft("runs", "--status", "unknown", "--json"))["runs"][0]["status"] == "unknown"
+    assert "it is not known whether" in redraft("why", "r").stdout
+    refused = redraft("resume", "r")
+    assert refused.exit_code == 2
+    assert f"can't tell whether the process {lost.pid} is still at work on the run 'r'" in refused.stderr
+    assert "redraft resume r --force" in refused.stderr
+    taken_up = redraft("resume", "r", "--force")
+    assert "--force" not in taken_up.stderr
+    assert taken_up.exit_code == 0
+
+
+def test_force_does_not_take_a_run_from_a_process_that_is_known_to_be_at_work(project):
+    put(record([], run_id="r"))
+    result = redraft("resume", "r", "--force")
+    assert result.exit_code == 2
+    assert "is at work on the run 'r'" in result.stderr
 
 
 def test_a_run_of_a_program_is_resumed_there(project):

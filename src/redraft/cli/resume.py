@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from redraft.cli import options  # noqa: TC001 (Typer reads the annotations)
 from redraft.cli.exits import ExitCode, code_of, surface
 
 
-def resume(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
+def resume(
+    run: options.Run,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where it is not known whether its process still works.")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
     """Go on with a run after its last finished step. One that has finished prints its result again.
 
     A run that a command began is carried out again with what is recorded of it: its arguments, draft and
@@ -25,14 +34,14 @@ def resume(run: options.Run, as_json: options.Json = False, debug: options.Debug
         from redraft.cli.show import ending
 
         if (workflow := kept_workflow(run)) is not None:
-            raise typer.Exit(resume_kept_workflow(workflow, as_json=as_json))
+            raise typer.Exit(resume_kept_workflow(workflow, as_json=as_json, force=force))
         record = read_record(run)
         if record.status == "finished":
             result = record.result()
             CalmConsole(stderr=True).show(ending(result))
             deliver(result, None, force=False, as_json=as_json)
             raise typer.Exit(code_of(result))
-        check_idle(record)
+        check_idle(record, force=force)
         if record.origin.surface == "command":
             raise typer.Exit(resume_command(record, as_json=as_json))
         call = resuming_call(record)

@@ -20,21 +20,30 @@ if TYPE_CHECKING:
 SHORT = 200
 
 
-def check_idle(record: RunRecord) -> None:
+def check_idle(record: RunRecord, *, force: bool = False) -> None:
     """Raise `ConfigError` for a run inside another one, and one that a process here is at work on.
 
-    Of a process elsewhere nothing is known; two that work on one run end with the same results.
+    With `force` a run is taken up where this machine can't tell whether its process is still there. Of a
+    process elsewhere nothing is known; two that work on one run end with the same results.
     """
     if record.parent:
         raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
     if record.status == "running":
-        check_gone(record.process, record.run_id)
+        check_gone(record.process, record.run_id, force=force)
 
 
-def check_gone(process: Process, run_id: str) -> None:
-    """Raise `ConfigError` where a process of this machine is still at work on a run."""
-    if process.host == gethostname() and not process.is_gone():
+def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
+    """Raise `ConfigError` where a process of this machine is still at work on a run, or may be."""
+    if process.host != gethostname():
+        return
+    gone = process.is_gone()
+    if gone is False:
         raise ConfigError(f"The process {process.pid} is at work on the run {run_id!r}.")
+    if gone is None and not force:
+        raise ConfigError(
+            f"This machine can't tell whether the process {process.pid} is still at work on the run "
+            f"{run_id!r}. If it is not: redraft resume {run_id} --force"
+        )
 
 
 def resume_command(record: RunRecord, *, as_json: bool) -> int:

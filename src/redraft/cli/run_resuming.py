@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redraft.workflow.kept_workflow import KeptWorkflow
 
 
-def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool) -> int:
+def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool, force: bool = False) -> int:
     """Go on with a kept workflow, or give its result again; return the exit code.
 
     Raises `ConfigError` for one that another process is at work on, and where its folder can't be gone to.
@@ -32,7 +32,7 @@ def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool) -> int:
         return ExitCode.MET
     if (began := kept.began) is not None:
         if record.status == "running":
-            check_gone(began.process, record.run_id)
+            check_gone(began.process, record.run_id, force=force)
         token = taken_up.set(kept)
         try:
             return command_again(began.arguments, began.folder, as_json=as_json)

@@ -32,7 +32,7 @@ LONGEST_WHO = 18
 LEAST_TASK = 10
 GAP = 2
 NUMBERS = ("n", "cost", "s")
-STATES = ("running", "killed", "finished", "failed", "cancelled")
+STATES = ("running", "killed", "unknown", "finished", "failed", "cancelled")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 

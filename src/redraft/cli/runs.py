@@ -13,7 +13,9 @@ from redraft.cli.exits import surface
 def runs(
     status: Annotated[
         str | None,
-        typer.Option(metavar="S", help="Only those that are: running, killed, finished, failed, cancelled."),
+        typer.Option(
+            metavar="S", help="Only those that are: running, killed, unknown, finished, failed, cancelled."
+        ),
     ] = None,
     name: Annotated[
         str | None,

@@ -41,6 +41,8 @@ def why_view(run: KeptRun) -> RenderableType:
         parts.append(Text(f"Spent after it{later}: {after_text(spent)}."))
     if record.state in ("killed", "failed", "cancelled"):
         parts += ["", Text(f"redraft resume {record.run_id} goes on with it.", QUIET)]
+    if record.state == "unknown":
+        parts += ["", Text(f"redraft resume {record.run_id} --force goes on with it.", QUIET)]
     return Group(*parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,28 +54,67 @@ class Process:
     @classmethod
     def this(cls) -> Process:
         """Return the process that asks."""
-        return cls(socket.gethostname(), os.getpid(), _own_start())
+        return cls(socket.gethostname(), os.getpid(), own_start())
 
-    def is_gone(self) -> bool:
-        """Say whether it is known that this process has ended; of another machine nothing is known."""
-        return self.host == socket.gethostname() and _start_of(self.pid) != self.started
+    def is_gone(self) -> bool | None:
+        """Say whether it is known that this process has ended; None where this machine can't tell.
+
+        Of a process on another machine nothing is known: it counts as not gone.
+        """
+        if self.host != socket.gethostname():
+            return False
+        if self.pid == os.getpid():
+            return own_start() != self.started
+        if not _is_used(self.pid):
+            return True
+        # Numbers of processes are used again: only the start tells whether it is the same one.
+        started = start_of(self.pid)
+        return started != self.started if started and self.started else None
+
+    @property
+    def state_of_run(self) -> Literal["running", "killed", "unknown"]:
+        """How a run stands that has not ended, and that this process began."""
+        gone = self.is_gone()
+        return "unknown" if gone is None else "killed" if gone else "running"
 
 
-def _start_of(pid: int) -> str:
-    """Return when a process began, in ticks since the machine did; empty where that can't be seen."""
+PROC = Path("/proc")
+PS = "ps"
+
+
+def start_of(pid: int) -> str:
+    """Return when a process began, as this machine writes it; empty where that can't be seen."""
     try:
-        # The program's name is in parentheses and may hold anything; the 20th field after it is the start.
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        if (PROC / "self").exists():
+            # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
+            return (PROC / f"{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+        asked = [PS, "-o", "lstart=", "-p", str(pid)]  # macOS, the BSDs
+        told = subprocess.run(  # noqa: S603 (a fixed command, and a number)
+            asked, capture_output=True, text=True, timeout=5, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+        return " ".join(told.stdout.split())
+    except (OSError, IndexError, subprocess.SubprocessError):
         return ""
 
 
+def _is_used(pid: int) -> bool:
+    """Say whether there is a process with a number now."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
 @cache  # to look it up takes a tenth of a millisecond, and each run that is kept says it
-def _own_start() -> str:
-    return _start_of(os.getpid())
+def own_start() -> str:
+    """Return when this process began."""
+    return start_of(os.getpid())
 
 
-os.register_at_fork(after_in_child=_own_start.cache_clear)
+os.register_at_fork(after_in_child=own_start.cache_clear)
 
 Status = Literal["running", "finished", "failed", "cancelled"]
 ENDED: Mapping[ConvergenceReason, Status] = {
@@ -118,8 +158,11 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """How it stands now: its status, or `killed` for a running one whose process is gone."""
-        return "killed" if self.status == "running" and self.process.is_gone() else self.status
+        """How it stands now: its status, or for a running one what is known of its process.
+
+        That is `killed` where it is gone, and `unknown` where the machine can't tell.
+        """
+        return self.process.state_of_run if self.status == "running" else self.status
 
     @property
     def is_inner(self) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LAST = "last"
 KILLED = "killed"
+UNENDED = ("running", KILLED, "unknown")
+"""The states of a run that has not ended: which one it is, its process tells."""
 PAGE = 50
 
 
@@ -83,13 +85,14 @@ class Runs:
     ) -> list[RunRecord]:
         """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
 
-        `killed` is a status, too: of a `running` one whose process is gone. Runs that ran inside others are
+        `killed` is a status, too: of a `running` one whose process is gone; and `unknown`, where this machine
+        can't tell. Runs that ran inside others are
         left out unless `inner`. `before` is the last run of the page before; raises `ConfigError` where there
         is none.
         """
         where: dict[str, Scalar] = {} if inner else {"inner": False}
         if status is not None:
-            where["status"] = "running" if status == KILLED else status
+            where["status"] = "running" if status in UNENDED else status
         if name is not None:
             where["name"] = name
         if reason is not None:

@@ -38,6 +38,7 @@ class Why:
 STATES = {
     "running": "it is still running",
     "killed": "its process ended before the run did",
+    "unknown": "it is not known whether its process is still there",
     "failed": "a step failed for good",
     "cancelled": "the run was cancelled",
 }
@@ -263,6 +264,9 @@ def _unfinished(run: KeptRun) -> Told:
             f"The process {process.pid} is gone; kept are {went}, which a resumed run does not repeat.",
             numbers,
         )
+    if record.state == "unknown":
+        said = f"This machine can't tell whether the process {process.pid} is at work on it still"
+        return f"{said}: {went} so far.", numbers
     return f"The process {process.pid} on {process.host} is at work on it: {went} so far.", numbers
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from redraft.core.errors import StoreError
 from redraft.core.usage import NOT_REPORTED, NOTHING_USED, TokenUsage
 from redraft.loop.record import Process
-from redraft.loop.runs import KILLED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 Scores: TypeAlias = tuple[float | None, ...]
 OPTIONS = ("revision_strategy", "max_iterations", "quality_threshold", "best_version_selection", "judge")
 """The choices of a pattern by which runs can be told apart."""
+AT_WORK = ("running", "unknown")
+"""The states of runs that may go on: where this machine can't tell, they are watched all the same."""
 TASK_DIGITS = 16
 _shared: dict[Hashable, Any] = {}
 """One of each that many runs have alike: the options, the names of criteria."""
@@ -60,8 +61,8 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """How it stands now: its status, or `killed` for a running one whose process is gone."""
-        return KILLED if self.process is not None and self.process.is_gone() else self.status
+        """How it stands now: its status, or for a running one what is known of its process."""
+        return self.status if self.process is None else self.process.state_of_run
 
     @property
     def cost_usd(self) -> float | None:

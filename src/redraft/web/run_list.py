@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redraft.web.entry import Entry
     from redraft.web.project import Project
 
-STATES = ("running", "killed", "finished", "failed", "cancelled")
+STATES = ("running", "killed", "unknown", "finished", "failed", "cancelled")
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from redraft.core.codec import from_record
 from redraft.core.errors import ConfigError
 from redraft.loop.record import RUN, Process
-from redraft.loop.runs import KILLED, LAST
+from redraft.loop.runs import LAST, UNENDED
 from redraft.workflow.keep import WORKFLOW, WorkflowRecord
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ class KeptWorkflow:
 
     @property
     def state(self) -> str:
-        """How it stands now: its status, or `killed` for a running one whose process is gone."""
-        gone = self.began is not None and self.began.process.is_gone()
-        return KILLED if self.record.status == "running" and gone else self.record.status
+        """How it stands now: its status, or for a running one what is known of its process."""
+        if self.record.status != "running" or self.began is None:
+            return self.record.status
+        return self.began.process.state_of_run
 
 
 async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) -> KeptWorkflow | None:
@@ -61,13 +62,13 @@ async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) ->
 async def kept_workflows(
     store: Store, status: str | None, name: str | None, limit: int, *, after: Record | None = None
 ) -> list[KeptWorkflow]:
-    """Return the newest workflows first, of a status (`killed` is one), of a name.
+    """Return the newest workflows first, of a status (`killed` and `unknown` are some), of a name.
 
     They are those that began before `after`, the record of a workflow or run.
     """
     where: dict[str, Scalar] = {} if name is None else {"name": name}
     if status is not None:
-        where["status"] = "running" if status == KILLED else status
+        where["status"] = "running" if status in UNENDED else status
     # Which of those that have not ended were killed shows only when one looks for their processes.
     most = None if where.get("status") == "running" else limit
     found = await store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)

@@ -19,7 +19,7 @@ from redraft.loop.timeline import timeline
 from redraft.notes.keeping import DONE
 from redraft.notes.reflecting import Learnt
 from redraft.web.beside import OF_A_NOTE
-from redraft.web.entry import entry_of
+from redraft.web.entry import AT_WORK, entry_of
 from redraft.web.excerpt import excerpt
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.run_view import run_view
@@ -76,7 +76,7 @@ async def _mark(asked: Asked) -> str:
     if record is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
     state = entry_of(record).state
-    return "" if state != "running" else await asked.project.moving.how_far(run_id)
+    return "" if state not in AT_WORK else await asked.project.moving.how_far(run_id)
 
 
 def _document(run: KeptRun) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from redraft.loop.record import RunRecord
 from redraft.loop.run_document import row_document
 from redraft.loop.runs import Runs
+from redraft.web.entry import AT_WORK
 from redraft.web.page import Asked, Page
 from redraft.web.run_list import REASONS, STATES, RunList
 from redraft.web.sparkline import Sparkline, sparkline
@@ -97,9 +98,9 @@ async def _mark(asked: Asked) -> str:
         return ""
     entries = await project.ledger.entries(0)
     found = list(islice(wanted.chosen(entries), MOST))
-    at_work = [entry.run_id for entry in found if entry.state == "running"]
+    at_work = [entry.run_id for entry in found if entry.state in AT_WORK]
     workflows = await wanted.workflows(project, WATCHED)
-    at_work += [one.record.run_id for one in workflows if one.state == "running"]
+    at_work += [one.record.run_id for one in workflows if one.state in AT_WORK]
     told = [f"{run_id} {await project.moving.how_far(run_id)}" for run_id in at_work]
     ended = [f"{one.record.run_id} {one.state}" for one in workflows]
     reading = f"{len(entries)} read" if wanted.is_filtered and not project.ledger.is_whole else ""

@@ -8,6 +8,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import ConfigError
+from redraft.web.entry import AT_WORK
 from redraft.web.page import Asked, Page
 from redraft.web.spending import day_of
 from redraft.web.tally import Tally
@@ -91,7 +92,7 @@ async def spend(asked: Asked) -> SpendView:
             by_day.setdefault(day, Tally()).add(sums.whole)
     by_month = bool(by_day) and (max(by_day) - min(by_day)).days >= MOST_DAYS
     unended = [one for one in ledger.spending.unended.values() if day_of(one) >= since]
-    interrupted = sum(one.state != "running" for one in unended)
+    interrupted = sum(one.state not in AT_WORK for one in unended)
     return SpendView(
         period,
         inner,

@@ -8,7 +8,7 @@ from typing import Any
 from redraft.core.errors import ConfigError
 from redraft.core.texts import as_text
 from redraft.loop.record import RUN
-from redraft.web.entry import entry_of
+from redraft.web.entry import AT_WORK, entry_of
 from redraft.web.excerpt import saying_only
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.shown import clipped
@@ -70,10 +70,10 @@ async def _mark(asked: Asked) -> str:
     """Return what tells one state of a workflow from another: its last node, and how far its loops are."""
     kept, project = await _kept(asked), asked.project
     run_id = kept.record.run_id
-    if kept.state != "running":
+    if kept.state not in AT_WORK:
         return ""
     loops = [entry_of(record) for record in await project.store.find(RUN, prefix=f"{run_id}.")]
-    at_work = [entry.run_id for entry in loops if entry.state == "running"]
+    at_work = [entry.run_id for entry in loops if entry.state in AT_WORK]
     told = [f"{one} {await project.moving.how_far(one)}" for one in (run_id, *at_work)]
     return "; ".join([*told, f"{len(loops)} loops"])
 
