@@ -238,9 +238,8 @@ class Journalled:
             record = records.pop(place)
             await self.store.put(replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}"))
             await self.store.delete(STEP, record.key)
-        if (
-            reason == ConvergenceReason.TIME_BUDGET
-        ):  # the time of a call that was cancelled must not cancel it again
+        if reason == ConvergenceReason.TIME_BUDGET:
+            # The time of a call that was cancelled must not cancel it again.
             self._worked = max((record.data["elapsed"] for record in records.values()), default=0.0)
 
     async def forget_all_but(self, kept: Collection[int]) -> None:
