@@ -12,7 +12,7 @@ import pytest
 
 from redraft.core.errors import ConfigError, StoreError
 from redraft.core.sync import run_sync
-from redraft.stores.base import Record
+from redraft.stores.base import FencedStore, Record
 
 
 def note(key="a", **data):
@@ -240,6 +240,53 @@ def test_one_that_can_not_be_stored_keeps_all_of_put_all_from_it(store, bad, pla
         with pytest.raises(StoreError):
             await store.put_all(given)
         assert [(each.key, each.data) for each in await store.find("note")] == [("a", {"x": 0})]
+
+    asyncio.run(main())
+
+
+def test_put_all_if_writes_only_while_a_record_says_so(store):
+    async def main():
+        guard = {"id": "me", "turn": 3}
+        await store.put(Record("lease", "lease", guard | {"until": "noon"}))
+        written = await store.put_all_if("lease", "lease", guard, [note("a", x=1), note("b", x=2)])
+        assert [(one.key, one.revision, dict(one.data)) for one in written] == [
+            ("a", 1, {"x": 1}),
+            ("b", 1, {"x": 2}),
+        ]
+        written = await store.put_all_if("lease", "lease", {"turn": (2, 3)}, [note("b", x=3)])
+        assert [one.revision for one in written] == [2]
+        for kind, key, where in (
+            ("lease", "lease", {"id": "you"}),
+            ("lease", "lease", guard | {"turn": 4}),
+            ("lease", "lease", guard | {"until": None}),
+            ("lease", "other", guard),
+            ("other", "lease", guard),
+        ):
+            assert await store.put_all_if(kind, key, where, [note("a", x=9), note("c", x=9)]) is None
+        assert [(one.key, one.data["x"]) for one in await store.find("note")] == [("a", 1), ("b", 3)]
+        assert isinstance(store, FencedStore)
+
+    asyncio.run(main())
+
+
+def test_a_writer_that_was_replaced_writes_nothing_whoever_is_quicker(store, open_store):
+    async def main():
+        other = open_store()
+
+        async def writes(number):
+            held = {"turn": number}
+            return await store.put_all_if(
+                "lease", "lease", held, [note("a", by=number), note("b", by=number)]
+            )
+
+        for number in range(20):
+            await store.put(Record("lease", "lease", {"turn": number}))
+            wrote, again, _ = await asyncio.gather(
+                writes(number), writes(number), other.put(Record("lease", "lease", {"turn": number + 1}))
+            )
+            found = {one.data["by"] for one in await store.find("note")}
+            assert (wrote is not None or again is not None) == (found == {number})
+            assert await writes(number) is None
 
     asyncio.run(main())
 

@@ -113,3 +113,21 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Write what is still to be written, and let go of files and connections; the next use opens anew."""
         ...
+
+
+@runtime_checkable
+class FencedStore(Store, Protocol):
+    """Write only while another record says who may: a `Store` that keeps a writer out that was replaced.
+
+    The stores of Redraft are such; of a user's own store it is asked for, not required.
+    """
+
+    async def put_all_if(
+        self, kind: str, key: str, where: Where, records: Sequence[Record], /
+    ) -> list[Record] | None:
+        """Store records as `put_all` does if the record of this kind and key has these fields.
+
+        No other process changes that record between the look and the write. Returns None, and has written
+        nothing, where the fields have other values or there is no such record.
+        """
+        ...

@@ -6,10 +6,10 @@ import json
 from operator import attrgetter
 from threading import Lock
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft.stores.near import nearest
-from redraft.stores.question import Question, matches, question
+from redraft.stores.question import Question, matches, question, wanted
 from redraft.stores.row import Row, check_name, microseconds, row_and_copy
 
 if TYPE_CHECKING:
@@ -38,11 +38,19 @@ class MemoryStore:
         """Store records as `put` does, all of them or none; return them as they are stored."""
         rows = [row_and_copy(record) for record in records]
         with self._lock:
-            now = _now()
-            written = [
-                (self._write(row, self._rows.get((row.kind, row.key)), now), copy) for row, copy in rows
-            ]
-        return [row.record(copy) for row, copy in written]
+            return self._write_all(rows)
+
+    async def put_all_if(
+        self, kind: str, key: str, where: Where, records: Sequence[Record], /
+    ) -> list[Record] | None:
+        """Store records as `put_all` does if another record has these fields; else return None."""
+        fields = wanted(where)
+        rows = [row_and_copy(record) for record in records]
+        with self._lock:
+            there = self._rows.get((kind, key))
+            if there is None or not matches(json.loads(there.data), fields):
+                return None
+            return self._write_all(rows)
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
@@ -123,6 +131,10 @@ class MemoryStore:
         )
         self._rows[row.kind, row.key] = stored
         return stored
+
+    def _write_all(self, rows: Sequence[tuple[Row, dict[str, Any]]]) -> list[Record]:
+        now = _now()
+        return [self._write(row, self._rows.get((row.kind, row.key)), now).record(copy) for row, copy in rows]
 
     def _answer(self, asked: Question) -> list[Row]:
         """Return the rows of the kind, prefix and fields, in the order of their keys."""

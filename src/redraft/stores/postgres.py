@@ -7,6 +7,7 @@ from functools import partial
 from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from redraft.core.errors import ConfigError, MissingExtraError, StoreError
@@ -75,6 +76,29 @@ class PostgresStore:
         ]
         stored: list[Row] = await self._do(self._writer, sql.WriteAll(writes))
         return [row.record(copy) for row, (_, _, copy) in zip(stored, new, strict=True)]
+
+    async def put_all_if(
+        self, kind: str, key: str, where: Where, records: Sequence[Record], /
+    ) -> list[Record] | None:
+        """Store records as `put_all` does if another record has these fields; else return None."""
+        check_name("key", key)
+        held = question(kind, where=where)
+        now, turn = time_ns() // 1000, uuid4().hex
+        new = [_new(record, now) for record in records]
+        if not new:
+            return []
+        places = [(self._space.name, row.kind, row.key) for row, _, _ in new]
+        first = places.index(min(places))  # which is written before the others
+        writes = [
+            sql.Write(
+                place,
+                partial(sql.put_if, self._space, held if number == first else None, key, turn, row, fields),
+            )
+            for number, (place, (row, fields, _)) in enumerate(zip(places, new, strict=True))
+        ]
+        stored: list[Row | None] = await self._do(self._writer, sql.WriteAll(writes))
+        kept = [row for row in stored if row is not None]
+        return [row.record(copy) for row, (_, _, copy) in zip(kept, new, strict=True)] if kept else None
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
@@ -173,7 +197,7 @@ class PostgresStore:
             # The thread goes through the steps, and it is their result that comes back.
             return await worker.do(work)
         except StoreError as error:  # which others may have got, too
-            raise StoreError(*error.args) from error
+            raise type(error)(*error.args) from error
 
 
 def _new(record: Record, now: int | None = None) -> tuple[Row, list[str], dict[str, Any]]:

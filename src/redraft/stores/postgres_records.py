@@ -44,6 +44,13 @@ VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, 
     %(updated_at)s, %(fields)b)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
 _PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
+_HOLD = """
+SELECT set_config('redraft.held', concat(current_setting('redraft.held', true), (
+    SELECT %(turn)s::text FROM redraft_records WHERE {} FOR SHARE)), true)"""
+"""Note for this transaction whether a record is as it should be; it stays so until the transaction ends."""
+_PUT_IF = _PUT.replace("VALUES (", "SELECT ").replace(
+    "%(fields)b)", "%(fields)b WHERE strpos(current_setting('redraft.held'), %(turn)s) > 0"
+)
 _PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
 _REPLACE = f"""
 UPDATE redraft_records AS records {_CHANGE}
@@ -110,6 +117,29 @@ def put(space: Space, row: Row, fields: list[str], connection: SpaceConnection) 
     """Store a row in any case."""
     stored = yield from _write(space, connection, _PUT, _values(row, fields))
     return Row(*row[:5], *stored[0])
+
+
+def put_if(
+    space: Space,
+    held: Question | None,
+    key: str,
+    turn: str,
+    row: Row,
+    fields: list[str],
+    connection: SpaceConnection,
+) -> Steps[Row | None]:
+    """Store a row if the record with a key is as a question asks.
+
+    The first row of a `turn` asks, and the others of the same turn go by what it found.
+    """
+    values = _values(row, fields) | {"turn": turn}
+    if held is not None:
+        parts, asked = _of_fields(held)
+        parts = ["space = %(space)s AND kind = %(held_kind)s AND key = %(held_key)s", *parts]
+        asked |= {"held_kind": held.kind, "held_key": key, "turn": turn}
+        _ask(space, connection, _HOLD.format(" AND ".join(parts)), asked)
+    stored = yield from _write(space, connection, _PUT_IF, values)
+    return Row(*row[:5], *stored[0]) if stored else None
 
 
 def put_if_absent(
@@ -249,6 +279,14 @@ def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
     if asked.prefix:
         parts.append("key >= %(first)s AND key < %(beyond)s")
         values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}
+    of_fields, values_of_fields = _of_fields(asked)
+    return " AND ".join([*parts, *of_fields]), values | values_of_fields
+
+
+def _of_fields(asked: Question) -> tuple[list[str], dict[str, Any]]:
+    """Return what a question says of fields as conditions in SQL, and the values that they take."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
     for number, (field, texts) in enumerate(asked.fields.items()):
         any_of = f"fields && %(any{number})s"
         values[f"any{number}"] = [entry(field, text) for text in texts]
@@ -257,4 +295,4 @@ def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
             any_of = f"({any_of} OR NOT EXISTS (SELECT FROM unnest(fields) AS each WHERE {begins}))"
             values[f"begins{number}"] = beginning(field)
         parts.append(any_of)
-    return " AND ".join(parts), values
+    return parts, values

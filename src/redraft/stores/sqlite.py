@@ -55,6 +55,19 @@ class SqliteStore:
         stored = await self._do(self._writer, partial(sql.put_all, self._space, [row for row, _ in rows]))
         return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
 
+    async def put_all_if(
+        self, kind: str, key: str, where: Where, records: Sequence[Record], /
+    ) -> list[Record] | None:
+        """Store records as `put_all` does if another record has these fields; else return None."""
+        check_name("key", key)
+        asked = question(kind, where=where)
+        rows = [row_and_copy(record) for record in records]
+        steps = partial(sql.put_all_if, self._space, asked, key, [row for row, _ in rows])
+        stored = await self._do(self._writer, steps)
+        if stored is None:
+            return None
+        return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
+
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, copy = row_and_copy(record)

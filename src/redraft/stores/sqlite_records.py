@@ -55,6 +55,15 @@ def put_all(space: str, rows: Sequence[Row], connection: Connection) -> list[Row
     return stored
 
 
+def put_all_if(
+    space: str, asked: Question, key: str, rows: Sequence[Row], connection: Connection
+) -> list[Row] | None:
+    """Store rows as `put_all` does if the record with a key is as a question asks."""
+    condition, values = _condition(space, asked)
+    found = connection.execute(f"SELECT 1 FROM records WHERE {condition} AND key = ?", (*values, key))  # noqa: S608 (made of constants)
+    return put_all(space, rows, connection) if found.fetchone() else None
+
+
 def _put(space: str, row: Row, now: int, connection: Connection) -> Row:
     ((revision, created_at),) = connection.execute(_PUT, (space, *row[:5], now, now)).fetchall()
     return Row(*row[:5], revision, created_at, now)
