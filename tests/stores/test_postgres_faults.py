@@ -13,6 +13,7 @@ import pytest
 
 from postgres_server import Place
 from redraft.core.errors import StoreError
+from redraft.stores import postgres_database
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 from store_faults import child
@@ -284,3 +285,20 @@ asyncio.run(main())
         out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "can't be reached" in out
+
+
+def test_who_stands_still_within_a_transaction_keeps_nobody_waiting(place, monkeypatch):
+    monkeypatch.setattr(postgres_database, "STANDS_STILL", 0.2)
+
+    async def main():
+        store = PostgresStore(place.url)
+        await store.put(Record("lease", "lease", {"by": "the first"}))
+        with closing(postgres_database.Database(place.url, 30.0).connect()) as stopped:
+            stopped.execute("BEGIN")
+            stopped.execute("UPDATE redraft_records SET schema_version = 2")
+            async with asyncio.timeout(20):
+                await store.put(Record("lease", "lease", {"by": "the next"}))
+        assert (await store.get("lease", "lease")).data == {"by": "the next"}
+        await store.aclose()
+
+    asyncio.run(main())

@@ -12,6 +12,7 @@ RedraftError
 ├── ReflectionDueError        an earlier task failed, and nobody has reflected on it
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
+│   ├── StoreSettingsError    a database does not exist or gives no rights; it is a ConfigError, too
 │   ├── LeaseError            another process runs this agent
 │   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
 │   └── LessonFileError       a file is no lesson that can be understood: file, line
@@ -170,6 +171,10 @@ class ReflectionDueError(RedraftError):
 
 class StoreError(RedraftError):
     """Say which record could not be kept or read, and why."""
+
+
+class StoreSettingsError(StoreError, ConfigError):
+    """Say what is wrong with the URL of a database or with the rights of its user: to wait does not help."""
 
 
 class LeaseError(StoreError):

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from redraft.core.errors import ConfigError, StoreError
+from redraft.core.errors import ConfigError, StoreSettingsError
 from redraft.stores import postgres_vector
 from redraft.stores.migrate import scripts
 
@@ -22,6 +22,10 @@ _LOCK = 0x52445246
 """The advisory lock of those who change the schema ("RDRF")."""
 _DEFAULTS = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "fallback_application_name": "redraft"}
 """Without them, a server that does not answer is waited for without end."""
+STANDS_STILL = 2.0
+"""Seconds after which the server ends a session whose process has stopped within a transaction.
+
+Else nobody could write what it has locked, such as the lease of an agent, until it goes on."""
 _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
 """Of options, white space ends one, unless a backslash is before it."""
 
@@ -50,11 +54,14 @@ class Database:
     def connect(self) -> SpaceConnection:
         """Return a connection to a database with the newest schema.
 
-        Raises `psycopg.Error`, and `StoreError` for a database that is of no use.
+        Raises `psycopg.Error`, and `StoreSettingsError` for a database that is of no use.
         """
         connection = SpaceConnection.connect(self._conninfo, autocommit=True)
         try:
             self._check_encoding(connection)
+            connection.execute(
+                f"SET idle_in_transaction_session_timeout = '{milliseconds(STANDS_STILL)}'".encode()
+            )
             if self.is_hasty:
                 connection.execute("SET synchronous_commit = off")
             postgres_vector.register(connection)
@@ -68,16 +75,16 @@ class Database:
     def _check_encoding(self, connection: psycopg.Connection) -> None:
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise StoreError(
+            raise StoreSettingsError(
                 f"The PostgreSQL database {self.name} has the encoding {encoding}, which can't hold every "
                 "text: make one with `createdb --encoding UTF8 --template template0`."
             )
 
     def _is_current(self, connection: psycopg.Connection) -> bool:
-        """Say if the schema is the newest; raises `StoreError` for one of a newer Redraft."""
+        """Say if the schema is the newest; raises `StoreSettingsError` for one of a newer Redraft."""
         version, newest = _version(connection), len(scripts("postgres"))
         if version > newest:
-            raise StoreError(
+            raise StoreSettingsError(
                 f"The PostgreSQL database {self.name} has version {version} of the schema, and this Redraft "
                 f"knows {newest}: it was written by a newer one, so upgrade redraft."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import StoreError, StoreSettingsError
 
 if TYPE_CHECKING:
     from psycopg import Error
@@ -25,6 +25,8 @@ _SAYS = {
     "57P02": "has crashed: try again when it is back",
     "57P03": "is starting or stopping: try again in a moment",
 }
+_SETTINGS = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
+"""What only somebody who changes the URL, the database or its rights can mend."""
 _AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
 _TEXTS = {
     "password authentication failed": "28P01",
@@ -47,7 +49,8 @@ def explained(error: Error, name: str) -> StoreError:
         answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
         state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
     says = _SAYS.get(state, "can't be used" if state else _AWAY)
-    return StoreError(f"The PostgreSQL database {name} {says} ({said}).")
+    kind = StoreSettingsError if state in _SETTINGS else StoreError
+    return kind(f"The PostgreSQL database {name} {says} ({said}).")
 
 
 def unknown(error: Error, name: str) -> StoreError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from operator import itemgetter
+from select import POLLIN, POLLOUT, poll
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -13,7 +15,7 @@ from redraft.stores.postgres_database import Database, SpaceConnection, millisec
 from redraft.stores.postgres_faults import explained, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from contextlib import AbstractContextManager
 
     from redraft.stores.postgres_records import Steps, Write, WriteAll
@@ -101,14 +103,17 @@ class Writer(Reader):
     def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
         is_committing = False
         try:
-            with _pipeline(connection):
+            with _pipeline(connection) as pipeline:
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
                 # In one order in all processes: then none waits for one that waits for it.
                 parts = [
                     (place, job, steps) for job in jobs for place, steps in _writes(job).parts(connection)
                 ]
-                run_together([(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))])
+                run_together(
+                    [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
+                    partial(_sync, connection, pipeline),
+                )
                 is_committing = True
                 connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -121,13 +126,13 @@ class Writer(Reader):
 
 
 @contextmanager
-def _pipeline(connection: psycopg.Connection) -> Generator[None]:
+def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
     """Send each statement without waiting for the answer to the one before."""
     failed: psycopg.Error | None = None
     try:
-        with connection.pipeline():
+        with connection.pipeline() as pipeline:
             try:
-                yield
+                yield pipeline
             except psycopg.Error as error:  # raised in there, psycopg would log what follows from it
                 failed = error
     except psycopg.Error as error:
@@ -136,15 +141,32 @@ def _pipeline(connection: psycopg.Connection) -> Generator[None]:
         raise failed
 
 
-def run_together(waiting: Sequence[tuple[Job[Any], Steps[Any]]]) -> None:
+def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
+    """Let the server know that it waits for us now: it ends who stands still with locks in hand."""
+    pgconn = connection.pgconn
+    # psycopg waits for answers only, also where there is more to send than the socket takes at once.
+    while pgconn.flush():
+        socket = poll()
+        socket.register(pgconn.socket, POLLIN | POLLOUT)
+        if any(event & POLLIN for _, event in socket.poll()):
+            pgconn.consume_input()
+    pipeline.sync()
+
+
+def run_together(
+    waiting: Sequence[tuple[Job[Any], Steps[Any]]], sent: Callable[[], None] = lambda: None
+) -> None:
     """Let each job send what it asks, then each read what it got, until all have what they need.
 
-    An error of the database is that of them all; any other is the error of its job.
+    `sent` is called when all is sent, before anything is read. An error of the database is that of them all;
+    any other is the error of its job.
     """
     for job, _ in waiting:
         job.error = None
     while waiting:
         waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
+        if waiting:
+            sent()
 
 
 def _writes(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
