@@ -7,12 +7,15 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import mkdtemp
+from threading import Thread
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -154,3 +157,72 @@ class Place:
 
     def drop(self) -> None:
         self.ask(f"DROP SCHEMA {self.schema} CASCADE", self._server_url)
+
+
+class Distant:
+    """Let a server answer on a port of the loopback, each byte `seconds` late in both directions."""
+
+    def __init__(self, server_url: str, seconds: float) -> None:
+        self._server_url = server_url
+        self._seconds = seconds
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = [self._listener]
+        Thread(target=self._accept, daemon=True).start()
+
+    def url(self, place: Place) -> str:
+        """Return the URL of a place on the server as it is reached from here."""
+        port = self._listener.getsockname()[1]
+        with closing(psycopg.connect(self._server_url)) as connection:
+            info = connection.info
+            login = f"{info.user}:{info.password}" if info.password else info.user
+            url = f"postgresql://{login}@127.0.0.1:{port}/{info.dbname}?sslmode=disable&gssencmode=disable"
+        return with_schema(url, place.schema)
+
+    def close(self) -> None:
+        """Let go of the port and of all connections, as a network does that breaks down."""
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                client, _ = self._listener.accept()
+                server = self._connected()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._open += [client, server]
+                for one, other in ((client, server), (server, client)):
+                    late: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+                    Thread(target=self._read, args=(one, late), daemon=True).start()
+                    Thread(target=self._pass_on, args=(other, late), daemon=True).start()
+
+    def _connected(self) -> socket.socket:
+        with closing(psycopg.connect(self._server_url)) as connection:
+            host, port = connection.info.host, connection.info.port
+        if host.startswith("/"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{port}")
+            return server
+        return socket.create_connection((host, port))
+
+    def _read(self, source: socket.socket, late: SimpleQueue[tuple[float, bytes]]) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            late.put((time.monotonic() + self._seconds, data))
+
+    def _pass_on(self, target: socket.socket, late: SimpleQueue[tuple[float, bytes]]) -> None:
+        while True:
+            due, data = late.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            try:
+                if not data:
+                    target.shutdown(socket.SHUT_RDWR)
+                    return
+                target.sendall(data)
+            except OSError:
+                return
