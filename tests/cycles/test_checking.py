@@ -14,6 +14,9 @@ from redraft.text.schema import Schema
 from redraft.text.spec_file import TEMPLATED
 from redraft.text.yaml import load_yaml
 
+LEARN_AND_UPDATE = LEARN + UPDATE_STATE.partition("substages:\n")[2]
+"""What is learnt is "controlled by your update-state substage", which another excerpt shows."""
+
 
 def read_rates(state): ...
 def hold(batch): ...
@@ -35,7 +38,7 @@ def checked(text):
     return spec
 
 
-@pytest.mark.parametrize("example", [LEARN, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])
+@pytest.mark.parametrize("example", [LEARN_AND_UPDATE, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])
 def test_the_examples_of_the_specification_are_right(example):
     assert checked(whole(example)).stages.reflect.substages
     assert Schema(agent_schema()).check(load_yaml(whole(example))).valid
@@ -63,6 +66,8 @@ EXECUTE = "type: execute\nname: e\nconfig:\n  actions:\n"
 LOG = "  - {type: log, name: note, message: hello}\n"
 UPDATE = "type: update-state\nname: u\nconfig:\n  retention:\n"
 
+UPDATE_ONLY = "type: update-state\nname: u"
+
 FILES = {
     # the file
     "no mapping": ("- a\n", 1, None, None, None, "an agent is a mapping with 'name' and 'stages', got ['a']"),
@@ -80,6 +85,8 @@ FILES = {
     "no stages": ("name: t\n", 1, None, None, "stages", "'stages' is missing"),
     "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
     "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
+    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "the stage 'reflect' stands under 'stages:'"),
+    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "the stage 'sense' stands under 'stages:'"),
     "an unknown stage": ("name: t\nstages:\n  sens: {}\n", 3, "sens", None, None, "did you mean 'sense'"),
     "a stage without substages": ("name: t\nstages:\n  sense: {}\n", 3, "sense", None, "substages", "'substages' is missing"),
     "a stage with none": ("name: t\nstages:\n  sense: {substages: []}\n", 3, "sense", None, "substages", "a list that is not empty"),
@@ -121,6 +128,13 @@ FILES = {
     "an unknown result": (stage("reflect", "type: learn\nname: l\nprompt: '{{ derivedData.executon }}'"), 7, "reflect", "l", "prompt", "'derivedData' has no 'executon'; did you mean 'execution'"),
     "an unknown part of the data": (stage("reflect", "type: learn\nname: l\nprompt: '{{ environmentalData.pay }}'"), 7, "reflect", "l", "prompt", "did you mean 'payload'"),
     "an action where there is none": (stage("reflect", "type: learn\nname: l\nprompt: '{{ action }}'"), 7, "reflect", "l", "prompt", "there is no 'action' to read"),
+    "a key of the number of the cycle": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{cycle.number}}'}"), 9, "actuate", "e", "config.actions.0.message", "'cycle' is the number of the cycle; it has no 'number': write {{cycle}}"),
+    "an unknown key of an action": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{action.param}}'}"), 9, "actuate", "e", "config.actions.0.message", "'action' has no 'param'; did you mean 'params'"),
+    "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
+    "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
+    "a lesson that nobody takes up": (stage("reflect", "type: learn\nname: l\nprompt: x"), 5, "reflect", "l", None, "nothing takes up what is learnt here; put a substage of the type 'update-state' after it"),
+    "a lesson of which nothing is taken up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' takes up none of 'patterns'; did you mean 'newPatterns'"),
+    "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "none of 'insights'"),
     "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "the condition is wrong"),
     "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "there is no 'payload' to read"),
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
@@ -194,7 +208,17 @@ def test_a_mistake_is_named_with_its_place(name):
         ),
         stage("reflect", UPDATE + "    memory.patterns: {maxItems: 5, ttlMs: 5}"),
         stage("reflect", UPDATE + "    memory.patterns: {policy: [max_items, ttl], maxItems: 0, ttlMs: 0}"),
-        stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.own }} {{ agent.name }} {{ cycle }}'"),
+        stage(
+            "reflect",
+            "type: learn\nname: l\nprompt: '{{ memory.own }} {{ agent.name }} {{ cycle }}'",
+            UPDATE_ONLY,
+        ),
+        stage(
+            "reflect",
+            "type: learn\nname: l\nprompt: x",
+            "type: learn\nname: m\nprompt: '{{ derivedData.learnings | json }} {{ memory.insights }}'\noutputSchema: {properties: {insights: {type: array}}}",
+            UPDATE_ONLY,
+        ),
     ],
 )
 def test_what_is_right_passes(text):

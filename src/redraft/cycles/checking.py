@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft.core.errors import AgentFileError, ConfigError
 from redraft.core.nearest import nearest
-from redraft.cycles.parts import MEMORY, STAGES, substages, texts
+from redraft.cycles.next_memory import INSIGHTS
+from redraft.cycles.parts import MEMORY, STAGES, memory_keys, substages, texts
 from redraft.cycles.reading import place_in
 from redraft.cycles.spec import MessageTrigger
 from redraft.cycles.spec_actuate import Evaluate, Execute, FunctionAction
@@ -20,7 +21,7 @@ from redraft.text.schema import Schema
 from redraft.text.templates import TemplateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from redraft.core.protocols import ChatModel
     from redraft.cycles.parts import Text
@@ -34,9 +35,19 @@ SCOPES: Mapping[str, tuple[str, ...] | None] = {
     "derivedData": DERIVED,
     "memory": None,
     "agent": ("name", "description"),
-    "cycle": None,
+    "cycle": (),
+    "action": ("action", "params", "reason", "id", "name", "type"),
 }
-"""What templates see, and the keys that each has, where they are known."""
+"""What templates see, and the keys that each has, where they are known: a cycle is its number."""
+
+DERIVED_KEYS: Mapping[str, tuple[str, ...]] = {
+    "governance": ("violations", "approved", "authority"),
+    "execution": ("actions",),
+}
+"""The keys of what was derived, where nobody but Redraft writes them."""
+
+TAKEN_UP = ("newPatterns", "reinforcedPatterns", "deprecatedPatterns", "confidenceAdjustment")
+"""What `update-state` takes of what `learn` gives, wherever the file says nothing else."""
 
 ENV = "env"
 OUTWARD = frozenset({"url", "headers", "body", "with", "path"})
@@ -99,6 +110,7 @@ class _Check:
                 for key, retention in substage.config.retention.items():
                     self.retention(key, retention, (*way, "config", "retention", key))
         self.order()
+        self.taken_up()
 
     def names(self) -> None:
         if not self.spec.name.isprintable() or not self.spec.name.strip():
@@ -136,7 +148,7 @@ class _Check:
         except TemplateError as error:
             what = "condition" if text.is_condition else "template"
             self.fail(text.way, f"the {what} is wrong: {error}")
-        scopes = [*SCOPES, *_further(text.way, stage)]
+        scopes = [*(name for name in SCOPES if name != "action"), *_further(text.way, stage)]
         for path in sorted(found.paths, key=str):
             name = str(path[0])
             if name not in scopes:
@@ -144,9 +156,19 @@ class _Check:
                 self.fail(text.way, f"there is no {name!r} to read; {hint}")
             if name == ENV and len(path) > 1 and path[1] not in self.spec.env:
                 self.fail(text.way, f"the variable {path[1]!r} is not listed under 'env'")
-            keys = SCOPES.get(name)
-            if keys is not None and len(path) > 1 and path[1] not in keys:
-                self.fail(text.way, f"{name!r} has no {path[1]!r}; {nearest(str(path[1]), keys)}")
+            self.path(text.way, name, SCOPES.get(name), path[1:])
+            if name == "derivedData" and len(path) > 1:
+                self.path(text.way, f"derivedData.{path[1]}", DERIVED_KEYS.get(str(path[1])), path[2:])
+
+    def path(self, way: Way, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]) -> None:
+        """Check that what has known keys, if it has, has the one that comes next."""
+        if keys is None or not further or further[0] in keys:
+            return
+        if name == "cycle":
+            self.fail(
+                way, f"'cycle' is the number of the cycle; it has no {further[0]!r}: write {{{{cycle}}}}"
+            )
+        self.fail(way, f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}")
 
     def prompted(self, substage: Any, way: Way) -> None:
         """Check what asks a model: its schema, its model, and that it is one way of several."""
@@ -249,6 +271,38 @@ class _Check:
                 self.fail(way, "'update-state' writes what was learned, so 'learn' stands before it")
             if isinstance(substage, UpdateState | CaptureMetrics) and first[substage.type] != number:
                 self.fail(way, f"there are two of the type {substage.type!r}; one is enough")
+
+    def taken_up(self) -> None:
+        """Check that something takes up what is learnt: a later prompt or condition, or the memory."""
+        writes = any(isinstance(substage, UpdateState) for _, substage, _ in self.parts)
+        for number, (_, substage, way) in enumerate(self.parts):
+            if not isinstance(substage, Learn) or self.is_read(number):
+                continue
+            if not writes:
+                self.fail(
+                    way,
+                    "nothing takes up what is learnt here; put a substage of the type 'update-state' after "
+                    "it, which writes it into the memory",
+                )
+            given = (substage.output_schema or {}).get("properties")
+            takes = [*TAKEN_UP, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
+            if isinstance(given, dict) and given and not set(takes) & {*cast("dict[str, Any]", given)}:
+                names = list(cast("dict[str, Any]", given))
+                listed = ", ".join(map(repr, names))
+                self.fail(
+                    (*way, "outputSchema", "properties"),
+                    f"'update-state' takes up none of {listed}; {nearest(names[0], takes)}",
+                )
+
+    def is_read(self, number: int) -> bool:
+        """Say whether a substage after one reads what was learnt."""
+        read = ("derivedData", "learnings")
+        return any(
+            path[:2] == read or path == read[:1]
+            for _, substage, way in self.parts[number + 1 :]
+            for text in texts(substage, way)
+            for path in template(text.template).paths
+        )
 
 
 def _further(way: Way, stage: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 from redraft.core.errors import AgentFileError
+from redraft.cycles.parts import STAGES
 from redraft.cycles.spec import AgentSpec
 from redraft.text.spec_file import SpecFile
 from redraft.text.yaml import Way, load_yaml
@@ -73,4 +74,10 @@ def agent_file(path: str | Path) -> AgentFile:
 
 def read(source: AgentFile) -> AgentSpec:
     """Return the spec of an agent file; raises `AgentFileError` for what does not follow the format."""
-    return source.parse(AgentSpec, source.document())
+    document = source.document()
+    for stage in STAGES:
+        if stage in document:
+            source.fail(
+                (stage,), f"the stage {stage!r} stands under 'stages:'; put that line above it, and indent it"
+            )
+    return source.parse(AgentSpec, document)
