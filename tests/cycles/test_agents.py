@@ -297,3 +297,47 @@ def test_what_a_person_says_of_a_plan_that_was_abandoned_decides_on_it_when_it_g
         return result.number, world.levels
 
     assert run(main()) == (1, [4])
+
+
+UNKNOWN = {
+    "a parameter": (
+        {"changes": {"levle": 4}},
+        "The action 'lower' takes no parameter 'levle'; did you mean 'level'",
+    ),
+    "one of several": (
+        {"changes": {"level": 4, "speed": 2}},
+        "takes no parameter 'speed'; known are 'level'",
+    ),
+    "of one action": ({"changes": {"levle": 4}, "action": "lower"}, "did you mean 'level'"),
+    "of one by its id": ({"changes": {"levle": 4}, "action": "1-1"}, "did you mean 'level'"),
+    "an action": ({"changes": {"level": 4}, "action": "lowr"}, "has no action 'lowr'; did you mean 'lower'"),
+}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("given", "said"), UNKNOWN.values(), ids=UNKNOWN)
+def test_feedback_on_what_the_agent_does_not_have_is_refused(given, said, waits):
+    world = World()
+
+    async def main():
+        waiting = asyncio.Event()
+        agent = monitor(
+            world,
+            text=named("asked", SUPERVISED) if waits else named("asked", MONITOR),
+            storage=MemoryStore(),
+            on_event=lambda event: waiting.set() if isinstance(event, CycleWaiting) else None,
+        )
+        async with agent:
+            cycle = asyncio.ensure_future(agent.run_cycle())
+            await (waiting.wait() if waits else cycle)
+            await asyncio.sleep(0.01)
+            view = await agent_view("asked")
+            for leave in (agent.send_feedback, view.send_feedback):
+                with pytest.raises(ConfigError, match=said):
+                    await leave("modify", **given)
+            assert await view.pending() == []
+            await view.send_feedback("modify", changes={"level": 4})
+            await cycle
+
+    run(main())
+    assert [int(level) for level in world.levels] == [4 if waits else 1]

@@ -109,9 +109,24 @@ def test_modify_puts_its_parameters_in_place_of_the_planned_ones():
         {"force": True},
     ]
     cycle, _ = authorized(
-        SUPERVISED, [verdict("modify", "stop", {"after": 3}), verdict("approve", name="f2")]
+        SUPERVISED,
+        [verdict("modify", "pause", {"after": 3}), verdict("approve", name="f2")],
+        more=[{"type": "log", "name": "pause", "message": "for {{ params.after }} s"}],
+        actions=[action("buy", 1, cost=5), action("pause", 2, force=True)],
     )
     assert cycle.state.derived_data["plan"]["actions"][1]["params"] == {"force": True, "after": 3}
+
+
+@pytest.mark.parametrize("about", [None, "buy"])
+def test_a_parameter_that_no_action_has_a_use_for_does_not_run_what_was_planned(about):
+    cycle, _ = authorized(SUPERVISED, [verdict("modify", about, {"cots": 7})])
+    governance = cycle.state.derived_data["governance"]
+    assert "7-1" not in governance["approved"]
+    assert [one["params"] for one in cycle.state.derived_data["plan"]["actions"]] == [
+        {"cost": 5},
+        {"force": True},
+    ]
+    assert "'cots', which no planned action that it is about has a use for" in cycle.failures[0]
 
 
 @pytest.mark.parametrize("constraint", [CHEAP, TOTAL])

@@ -13,7 +13,7 @@ from redraft.cycles.home import prune
 from redraft.cycles.kept_cycle import cycle_of, fit_to_keep
 from redraft.cycles.kept_memory import stored_memory
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import Post, pending
+from redraft.cycles.mail import Post, check_about, pending
 from redraft.cycles.memory_history import differences, memory_at
 from redraft.cycles.places import AgentPlace, all_places, held, place_named
 from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
@@ -126,6 +126,8 @@ class AgentView:
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
+        kept = None if cycle is None else await self._store.get(CYCLE, cycle_key(cycle))
+        check_about(verdict, action, changes, await self.card(), None if kept is None else cycle_of(kept))
         post = Post(self._store, withholding(also=()))
         feedback = await post.feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
         ring(self.name)

@@ -16,7 +16,8 @@ from redraft.cycles.governance import (
     judge,
     judge_plan,
 )
-from redraft.cycles.planned import planned
+from redraft.cycles.parts import ANY, parameters_of
+from redraft.cycles.planned import declared, planned
 from redraft.cycles.rendering import scopes_of
 from redraft.text.condition import holds
 
@@ -122,10 +123,14 @@ def _decided(
 
 def _obey(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:
     changes = dict(verdict.changes or {})
-    if verdict.verdict == "modify" and len(about) > 1:  # each takes the parameters that it has
-        of_each = [{key: changes[key] for key in changes if key in one["params"]} for one in about]
-    else:
-        of_each = [changes]
+    of_each = [{key: changes[key] for key in changes if _takes(one, key, cycle)} for one in about]
+    unknown = sorted(changes.keys() - {key for own in of_each for key in own})
+    if unknown:  # to do what was planned in its place is not what the person wanted
+        cycle.failures.append(
+            f"A verdict modifies {unknown[0]!r}, which no planned action that it is about has a use for: "
+            "none of them is done."
+        )
+        of_each = []
     if verdict.verdict == "reject" or (verdict.verdict == "modify" and not any(of_each)):
         for one in about:
             disapprove(one["id"], cycle)
@@ -135,3 +140,9 @@ def _obey(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> N
         constraints = constraints_of(cycle)
         judge_plan(constraints, cycle)
         judge(about, constraints, cycle)
+
+
+def _takes(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:
+    """Say whether a planned action has a parameter, or reads it if a person gives it."""
+    reads = parameters_of(declared(cycle)[one["action"]])
+    return parameter in one["params"] or parameter in reads or ANY in reads

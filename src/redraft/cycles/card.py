@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from redraft.core.codec import from_record, to_json
+from redraft.cycles.parts import ANY, parameters_of
 from redraft.cycles.spec import IntervalTrigger, MessageTrigger
+from redraft.cycles.spec_actuate import Execute
 from redraft.cycles.spec_sense import MessagesSense
 from redraft.stores.base import Record
 
@@ -17,14 +20,14 @@ if TYPE_CHECKING:
 
 CARD = "agent"
 """The kind of the record in the agent's own space, and its key."""
-ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
     """Hold what an agent is: its file, what begins its cycles, and the topics it listens to (`*`: all).
 
-    `id` is made with its store: another agent of its name, kept elsewhere or later, has another.
+    `actions` are those that it can do, each with the parameters that it reads (`*`: any). `id` is made with
+    its store: another agent of its name, kept elsewhere or later, has another.
     """
 
     name: str = ""
@@ -33,6 +36,7 @@ class AgentCard:
     file: str = ""
     triggers: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def listens_to(self, topic: str) -> bool:
         """Say whether a message with this topic is anything to the agent."""
@@ -53,7 +57,12 @@ class AgentCard:
             f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
             for one in spec.triggers
         )
-        return cls(spec.name, uuid4().hex, spec.description, file, said, tuple(dict.fromkeys(topics)))
+        actuate = spec.stages.actuate.substages if spec.stages.actuate is not None else ()
+        executes = (substage for substage in actuate if isinstance(substage, Execute))
+        actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
+        return cls(
+            spec.name, uuid4().hex, spec.description, file, said, tuple(dict.fromkeys(topics)), actions
+        )
 
 
 async def card_of(store: Store) -> AgentCard:

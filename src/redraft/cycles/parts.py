@@ -74,6 +74,27 @@ def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+ANY = "*"
+"""Stands for every name."""
+
+
+def parameters_of(action: BaseModel) -> tuple[str, ...]:
+    """Return the parameters of a plan that an action reads, sorted; `*` where it reads them as a whole."""
+    found: set[str] = set()
+    for text in texts(action, ()):
+        try:
+            paths = template(text.template).paths
+        except TemplateError:
+            continue
+        for path in paths:
+            inside = path[1:] if path[0] == "action" and path[1:2] == ("params",) else path
+            if path == ("action",):
+                found.add(ANY)
+            elif inside[0] == "params":
+                found.add(str(inside[1]) if len(inside) > 1 else ANY)
+    return tuple(sorted(found))
+
+
 def keys_read(text: str) -> list[str]:
     """Return the memory keys that a template names, sorted; none for one that does not parse."""
     try:

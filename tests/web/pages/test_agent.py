@@ -114,6 +114,12 @@ def test_of_many_items_the_newest_are_shown_and_all_are_in_the_data(project, mon
         ({"verdict": "approve"}, 200, "monitor has it: approve; its next cycle takes it into account."),
         ({"verdict": "reject", "cycle": "1", "message": "no"}, 200, "monitor has it: reject in cycle 1; its"),
         ({"verdict": "modify", "changes": '{"level": 2}', "action": "lower"}, 200, "modify lower; its next"),
+        (
+            {"verdict": "modify", "changes": '{"levle": 2}'},
+            400,
+            "no parameter 'levle'; did you mean 'level'?",
+        ),
+        ({"verdict": "approve", "action": "lowr"}, 400, "no action 'lowr'; did you mean 'lower'?"),
         ({}, 400, "verdict must be one of approve, reject, modify, got ''."),
         ({"verdict": "maybe"}, 400, "got 'maybe'"),
         ({"verdict": "modify"}, 400, 'The parameters must be a JSON object such as {"level": 2}: Expecting'),
