@@ -32,6 +32,7 @@ class ScriptedBus:
 
     async def publish(self, topic, data, key, /):
         self.published.append((topic, data, key))
+        return True
 
     async def verdict(self, cycle, within, known=(), /):
         self.waits.append((cycle, within, list(known)))

@@ -77,7 +77,7 @@ def test_what_is_sent_to_an_agent_arrives_as_it_was_meant():
     async def main():
         async with monitor(text=named("shop"), storage="project") as agent:
             await send_message("shop", "orders", {"mail": mail})
-            await send_feedback("shop", "modify", changes={"mail": mail})
+            await send_feedback("shop", "modify", changes={"level": mail})
             result = await agent.run_cycle()
             return result.state["environmentalData"]["payload"], result.state["memory"]
 

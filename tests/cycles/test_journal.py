@@ -5,6 +5,7 @@ from agents import monitor, run
 from redraft.core.steps import inner_step
 from redraft.cycles.events import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleJournal
+from redraft.cycles.keeping import DirectKeeping
 from redraft.stores.memory import MemoryStore
 
 
@@ -39,8 +40,10 @@ class Gate(MemoryStore):
         return {"cycle": 0, "steps": {}} if row is None else json.loads(row.data)
 
 
-def journal(store, **options):
-    return CycleJournal(store, 1, resumes=False, is_away=lambda: False, **options)
+def journal(store, silence=None):
+    keeping = DirectKeeping(MemoryStore(), "a")
+    keeping.silence = silence
+    return CycleJournal(store, 1, keeping, resumes=False)
 
 
 async def soon():
@@ -91,13 +94,13 @@ def test_a_call_is_written_before_its_step_goes_on():
     asyncio.run(main())
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for_again():
+def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
     async def effect():
         pass
 
     async def main():
         store = Gate()
-        step = journal(store, patience=0.01)
+        step = journal(store, silence=0.01)
         for name in ("actuate/act/first", "actuate/act/second", "actuate/act/third"):
             await step(name, type(None), effect)
         store.is_open.set()
@@ -106,6 +109,26 @@ def test_a_store_that_does_not_answer_is_not_waited_for_again():
         assert store.steps == ["actuate/act/first"]
 
     asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "The agent 'a' goes on, but nothing of it is kept: it has not answered for 0.01 s"
+    ]
+
+
+def test_a_slow_store_is_waited_for_and_nothing_said(caplog):
+    async def effect():
+        pass
+
+    async def main():
+        store = Gate(delay=0.1)
+        step = journal(store, silence=60)
+        names = ["actuate/act/first", "actuate/act/second"]
+        for name in names:
+            await step(name, type(None), effect)
+        await step.settled()
+        assert store.steps == names
+
+    asyncio.run(main())
+    assert caplog.records == []
 
 
 def test_who_hears_of_an_action_may_end_the_process():

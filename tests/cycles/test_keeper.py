@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -10,12 +11,12 @@ import pytest
 
 from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles import keeper as module
-from redraft.cycles.keeper import Keeper, first_number, joined
+from redraft.cycles.keeper import Keeper, Numbers, joined
 from redraft.cycles.kept_cycle import stored_cycle
 from redraft.cycles.kept_memory import memory_record, stored_memory
 from redraft.cycles.lease import LEASE, Lease
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.record import PROVISIONAL, CycleRecord
 from redraft.cycles.spool import Spool
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -41,6 +42,12 @@ class Database(MemoryStore):
     async def put_all(self, records):
         await self._answered()
         stored = await super().put_all(records)
+        self.writes.append([record.key for record in records])
+        return stored
+
+    async def put_all_if(self, kind, key, where, records):
+        await self._answered()
+        stored = await super().put_all_if(kind, key, where, records)
         self.writes.append([record.key for record in records])
         return stored
 
@@ -191,27 +198,32 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
     async def main():
         store = Database()
         await store.put(memory("old", "both", cycle=7))
-        await store.put(Record("cycle", "0000000007", {"number": 7}))
+        await store.put_all(changing(7))
         store.is_away = not silent
         if silent:
             store.answers.clear()
         keeper = Keeper(store, "a", lease=Lease(store, "a"))
         assert await keeper.load() is None
         assert keeper.is_away
-        assert keeper.earlier() is None
-        number = first_number(datetime.now(UTC))
+        assert keeper.met() is None
+        number = keeper.last_number + 1
+        assert number == PROVISIONAL + 1
         await keeper.save(cycle(number, "both", "new"))
         store.is_away = False
         store.answers.set()
         await eventually(lambda: not keeper.is_away)
-        assert await kept(store) == ([7, number], ["old", "both", "new"])
+        assert await kept(store) == ([7, 8], ["old", "both", "new"])
         await keeper.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
-        assert (await kept(store))[1] == ["old", "both", "new", "newer"]
-        earlier = keeper.earlier()
-        assert ids_of(earlier) == ["old", "both"]
-        assert keeper.earlier() is None
-        await keeper.save(cycle(number + 2, "newest"))  # from here on, the agent knows
+        assert await kept(store) == ([7, 8, 9], ["old", "both", "new", "newer"])
+        assert keeper.number_of(number + 1) == 9
+        met = keeper.met()
+        assert ids_of(met.memory) == ["old", "both"]
+        assert met.numbers.of(number + 1) == 9
+        assert keeper.met() is None
+        await keeper.save(cycle(10, "newest"))  # from here on, the agent knows
         assert (await kept(store))[1] == ["newest"]
+        await keeper.save(changing(number + 1, "late"))  # what a cycle of before still says
+        assert (await kept(store))[0] == [7, 8, 9, 10]
         await keeper.aclose()
 
     asyncio.run(main())
@@ -303,13 +315,13 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
         store.is_away = True
         keeper = Keeper(store, "a", spool())
         await keeper.load()
-        await keeper.save(cycle(100, "new"))
+        await keeper.save(cycle(PROVISIONAL + 1, "new"))
         await die(keeper)
         store.is_away = False
         again = Keeper(store, "a", spool())
         found = await again.load()
-        assert ids_of(found) == ["old", "new"]
-        assert again.earlier() is None  # it is in what was loaded
+        assert (ids_of(found), found.cycle) == (["old", "new"], 1)
+        assert again.met() is None  # it is in what was loaded
         await again.aclose()
 
     asyncio.run(main())
@@ -326,16 +338,104 @@ def test_what_cycles_have_changed_goes_on_from_what_is_stored(spool):
         await die(keeper)
         partial = Keeper(store, "a", spool())
         assert await partial.load() is None  # nobody can know what was before the second cycle
-        await partial.save(cycle(100, "100"))
+        await partial.save(cycle(PROVISIONAL + 1, "3"))
         store.is_away = False
         await eventually(lambda: not partial.is_away)
-        assert await kept(store) == ([1, 2, 100], ["1", "2", "100"])
-        assert ids_of(partial.earlier()) == ["1", "2"]
-        await partial.save(changing(101, "101"))
+        assert await kept(store) == ([1, 2, 3], ["1", "2", "3"])
+        assert ids_of(partial.met().memory) == ["1", "2"]
+        await partial.save(changing(4, "4"))
         await partial.aclose()
-        assert await kept(store) == ([1, 2, 100, 101], ["1", "2", "100", "101"])
+        assert await kept(store) == ([1, 2, 3, 4], ["1", "2", "3", "4"])
 
     asyncio.run(main())
+
+
+def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(spool):
+    async def main():
+        store = Database()
+        await store.put_all(cycle(7, "p7-1"))
+        store.is_away = True
+        for number in (1, 2):
+            keeper = Keeper(store, "a", spool())
+            await keeper.load()
+            assert keeper.last_number == PROVISIONAL + number - 1
+            new = f"p{PROVISIONAL + number}-1"
+            await keeper.save(cycle(PROVISIONAL + number, *[new]))
+            await die(keeper)
+        store.is_away = False
+        last = Keeper(store, "a", spool())
+        assert ids_of(await last.load()) == ["p7-1", "p9-1"]
+        assert (await kept(store))[0] == [7, 8, 9]
+        await last.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_away_at_the_start", [False, True])
+def test_what_was_spooled_does_not_replace_what_another_process_has_done_since(spool, is_away_at_the_start):
+    async def main():
+        store = Database()
+        first = Keeper(store, "a", spool(), lease=Lease(store, "a"))
+        await first.load()
+        await first.save(cycle(1, "p1-1"))
+        store.is_away = True
+        for number in (2, 3):
+            await first.save(cycle(number, *(f"p{each}-1" for each in range(1, number + 1))))
+            await first.save(changing(number, f"p{number}-1"))
+        await die(first)
+        first.lease._renewing.cancel()
+        store.is_away = False
+        lease = await store.get(LEASE, LEASE)
+        await store.put(replace(lease, data={**lease.data, "until": "2020-01-01T00:00:00+00:00"}))
+        second = Keeper(store, "a", lease=Lease(store, "a"))  # on a machine without that spool
+        await second.load()
+        await second.save([memory("p1-1", "p2-1", cycle=2), *changing(2, "p2-1")])
+        await second.aclose()
+        store.is_away = is_away_at_the_start
+        third = Keeper(store, "a", spool(), lease=Lease(store, "a"))
+        found = await third.load()
+        if is_away_at_the_start:
+            assert ids_of(found) == ["p1-1", "p2-1", "p3-1"]
+            await third.save(cycle(PROVISIONAL + 1, *ids_of(found), f"p{PROVISIONAL + 1}-1"))
+            store.is_away = False
+            await eventually(lambda: not third.is_away)
+        numbers, found = await kept(store)
+        assert numbers == [1, 2, 3, 4, *([5] if is_away_at_the_start else [])]
+        assert sorted(found) == [f"p{number}-1" for number in numbers]
+        await third.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
+    async def main():
+        store = Database()
+        running = CycleRecord(7, datetime.now(UTC), status="running")
+        await store.put_all([memory("old", cycle=6), stored_cycle(running)])
+        store.is_away = True
+        keeper = Keeper(store, "a")
+        await keeper.load()
+        await keeper.save(cycle(PROVISIONAL + 1, "new"))
+        store.is_away = False
+        await eventually(lambda: not keeper.is_away)
+        found = await store.find("cycle")
+        assert [(one.data["number"], one.data["status"]) for one in found] == [(7, "failed"), (8, "finished")]
+        assert "started again while its database was away" in found[0].data["error"]
+        await keeper.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_names_a_cycle_follows_its_number():
+    numbers = Numbers(7, {2: 8})
+    items = {"a": [{"id": f"v{PROVISIONAL + 2}-1", "cycle": PROVISIONAL + 2, "x": f"{PROVISIONAL + 2}-1"}]}
+    told = {"a": [{"id": "v9-1", "cycle": 9, "x": f"{PROVISIONAL + 2}-1"}]}
+    assert numbers.memory(Memory(items, PROVISIONAL + 2)) == Memory(told, 9)
+    ids = {"p2-3": "p8-3", "2-1": "8-1", "p3-1": "p3-1", "20261122T1-2": "20261122T1-2", "x2-1": "x2-1"}
+    old = Memory({"a": [{"id": each} for each in ids]}, 2)
+    assert numbers.memory(old) == Memory({"a": [{"id": each} for each in ids.values()]}, 8)
+    mail = Record("feedback", "f", {"cycle": PROVISIONAL + 1, "message": "no"})
+    assert numbers.mail(mail).data == {"cycle": 8, "message": "no"}
 
 
 def test_a_spooled_memory_goes_on_with_what_later_cycles_have_changed(spool):

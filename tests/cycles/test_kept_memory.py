@@ -20,9 +20,9 @@ class Counting(MemoryStore):
         super().__init__()
         self.whole = []
 
-    async def put_all(self, records):
+    async def put_all_if(self, kind, key, where, records):
         self.whole += [record.data["cycle"] for record in records if (record.kind, record.key) == MEMORY]
-        return await super().put_all(records)
+        return await super().put_all_if(kind, key, where, records)
 
 
 def alike(one, other):

@@ -6,25 +6,30 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from postgres_server import Distant
+
 PROGRAM = """
-import asyncio, json, sys, time
+import asyncio, json, os, sys, time
 from pathlib import Path
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
+from redraft.cycles import lease
 
+lease.LASTS = float(os.environ.get("LEASE", lease.LASTS))
 done = Path("done.jsonl")
-stop_at = sys.argv[1] if len(sys.argv) > 1 else ""
+stop_at, _, times = (sys.argv[1] if len(sys.argv) > 1 else "").partition(":")
+noted = []
 
 def note(what, **more):
     with done.open("a") as file:
         file.write(json.dumps({"what": what, **more}) + "\\n")
-    if what == stop_at:
+    noted.append(what)
+    if what == stop_at and noted.count(what) == int(times or 1):
         Path("reached").touch()
-        time.sleep(60)
+        time.sleep(60 if len(sys.argv) < 3 else float(sys.argv[2]))
 
 def look():
     note("look")
@@ -48,12 +53,13 @@ agent = CycleAgent.from_file(
     "agent.yaml",
     functions={"look": look, "first": first, "second": second},
     models={"scripted": ScriptedModel(answer)},
-    storage="project",
+    storage=None if "REDRAFT_LONG_TERM_STORAGE" in os.environ else "project",
 )
 
 async def main():
     async with agent:
-        result = await agent.run_cycle()
+        for _ in range(int(os.environ.get("CYCLES", 1))):
+            result = await agent.run_cycle()
         print(json.dumps({"number": result.number, "status": result.status,
                           "tokens": result.metrics.tokens,
                           "patterns": len(agent.memory.of("patterns")),
@@ -98,31 +104,48 @@ def program(tmp_path):
     (tmp_path / "redraft.toml").touch()
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
 
-    def start(*words):
-        return subprocess.Popen(
+    started = []
+
+    def start(*words, **more):
+        process = subprocess.Popen(
             [sys.executable, "program.py", *words],
             cwd=tmp_path,
-            env=environment,
+            env=environment | {name: str(value) for name, value in more.items()},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()  # also one that is stopped
+        process.communicate()
+
+
+def reached(process, folder):
+    """Wait until a program is where it was told to stop."""
+    deadline = time.monotonic() + 60
+    while not (folder / "reached").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def done_in(folder):
+    return [json.loads(line) for line in (folder / "done.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("at", ["first", "second", "learn"])
 def test_a_killed_cycle_goes_on_without_repeating_what_was_finished(program, tmp_path, at):
     killed = program(at)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "reached").exists():
-        assert time.monotonic() < deadline
-        assert killed.poll() is None, killed.communicate()
-        time.sleep(0.01)
+    reached(killed, tmp_path)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     out, err = program().communicate(timeout=30)
-    done = [json.loads(line) for line in Path(tmp_path / "done.jsonl").read_text().splitlines()]
+    done = done_in(tmp_path)
     assert [one["what"] for one in done] == [*ORDER[: ORDER.index(at) + 1], *ORDER[ORDER.index(at) :]], err
     keys = {one["what"]: set() for one in done}
     for one in done:
@@ -134,6 +157,115 @@ def test_a_killed_cycle_goes_on_without_repeating_what_was_finished(program, tmp
     assert (result["patterns"], result["actions"]) == (1, ["first", "second"])
     again = json.loads(program().communicate(timeout=30)[0])
     assert (again["number"], len(again["actions"])) == (2, 4)
+
+
+@pytest.fixture
+def distant(postgres_server, postgres):
+    """The URL of a database that is 12 ms away."""
+    link = Distant(postgres_server, 0.012)
+    yield link.url(postgres)
+    link.close()
+
+
+@pytest.mark.parametrize("at", ["learn", "second:2"])
+def test_on_a_distant_database_a_killed_cycle_repeats_no_more_than_what_was_under_way(
+    program, tmp_path, distant, at
+):
+    where = {"REDRAFT_LONG_TERM_STORAGE": distant, "CYCLES": 2}
+    killed = program(at, **where)
+    reached(killed, tmp_path)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    out, err = program(**where).communicate(timeout=60)
+    number = json.loads(out)["number"]
+    done = [one["what"] for one in done_in(tmp_path)]
+    under_way = at.partition(":")[0]
+    # What is looked at may be looked at again; of all else only what was under way.
+    assert [done.count(what) for what in ORDER[1:]] == [number + (what == under_way) for what in ORDER[1:]]
+    keys = [(one["what"], one["key"]) for one in done_in(tmp_path) if "key" in one]
+    assert (len(set(keys)), err) == (2 * number, "")
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_a_holder_that_wakes_up_does_nothing_in_the_place_of_the_one_that_took_over(
+    program, tmp_path, postgres, request, is_distant
+):
+    url = request.getfixturevalue("distant") if is_distant else postgres.url
+    where = {"REDRAFT_LONG_TERM_STORAGE": url, "LEASE": 1}
+    paused = program("first:2", "3", CYCLES=4, **where)
+    reached(paused, tmp_path)
+    paused.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)  # its lease is over
+    out, err = program(CYCLES=3, **where).communicate(timeout=60)
+    assert (json.loads(out)["number"], err) == (4, "")
+    before = postgres.ask("SELECT kind, key, data FROM redraft_agent_records WHERE kind <> 'lease'")
+    done = done_in(tmp_path)
+    paused.send_signal(signal.SIGCONT)
+    out, err = paused.communicate(timeout=60)
+    assert out == ""
+    assert "LeaseError" in err
+    assert done_in(tmp_path) == done
+    after = postgres.ask("SELECT kind, key, data FROM redraft_agent_records WHERE kind <> 'lease'")
+    assert sorted(after) == sorted(before)
+
+
+RELOADS = """
+import asyncio, os, sys
+from redraft.core.errors import LeaseError
+from redraft.cycles import CycleAgent, lease
+
+lease.LASTS = 1.0
+
+def look():
+    return {"rate": 9}
+
+def act(idempotency_key):
+    print("act", idempotency_key, flush=True)
+
+agent = CycleAgent.from_file(
+    "agent.yaml", functions={"look": look, "first": act, "second": act}, storage="project"
+)
+
+async def main():
+    for line in sys.stdin:
+        try:
+            result = await agent.run_cycle()
+            print("cycle", result.number, len(agent.memory.of("recentActions")), flush=True)
+        except LeaseError as error:
+            print("refused", error, flush=True)
+        if line.strip() == "ends":
+            await agent.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_who_woke_up_between_two_cycles_goes_on_with_what_the_other_has_done(program, tmp_path):
+    (tmp_path / "agent.yaml").write_text(WITHOUT_MODEL)
+    (tmp_path / "program.py").write_text(RELOADS)
+
+    def cycle(process, word="goes on"):
+        process.stdin.write(f"{word}\n")
+        process.stdin.flush()
+        lines = []
+        while not lines or lines[-1].startswith("act"):
+            lines.append(process.stdout.readline())
+        return lines[-1].split(maxsplit=1)[0], lines[-1].strip(), len(lines) - 1
+
+    first, second = program(), program()
+    assert cycle(first)[1:] == ("cycle 1 2", 2)
+    first.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)  # its lease is over
+    assert cycle(second)[1:] == ("cycle 2 4", 2)
+    first.send_signal(signal.SIGCONT)
+    what, said, actions = cycle(first)
+    assert (what, actions) == ("refused", 0)
+    assert f"({second.pid} on " in said
+    assert cycle(second, "ends")[1:] == ("cycle 3 6", 2)
+    assert cycle(first)[1:] == ("cycle 4 8", 2)
+    for process in (first, second):
+        _, err = process.communicate(timeout=30)
+        assert err == ""
 
 
 KILLS = 25

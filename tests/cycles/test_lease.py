@@ -83,7 +83,7 @@ OTHERS = {
 def test_whose_lease_it_is(changes, is_held):
     async def main():
         store, first = MemoryStore(), lease(MemoryStore())
-        data = first._data() | changes
+        data = first._data(1) | changes
         if "until" in changes:
             data["until"] = (datetime.now(UTC) + timedelta(seconds=changes["until"])).isoformat()
         await store.put(Record(LEASE, LEASE, data))
@@ -138,6 +138,8 @@ def test_an_outage_leaves_it_as_it_was():
             await lease(store).take()
         store.is_away = True
         await first.give_back()
+        store.is_away = False
+        await lease(store).take()  # in the process that let go of it, nobody has it
 
     asyncio.run(main())
 
@@ -156,6 +158,82 @@ def test_who_was_thought_gone_learns_that_it_lost_it():
         with pytest.raises(LeaseError):
             await lease(store).take()
         await second.give_back()
+
+    asyncio.run(main())
+
+
+async def stood_still(first, store):
+    """Let a holder stand still until its lease is over, and another one take it, run, and end."""
+    first._renewing.cancel()
+    await asyncio.sleep(0.25)
+    second = lease(store)
+    await second.take()
+    assert second.generation == first.generation + 1
+    await second.write([Record("memory", "memory", {"by": "second"})])
+    await second.give_back()
+
+
+@pytest.mark.parametrize("fences", [True, False])
+@pytest.mark.parametrize("does", ["check", "take", "write"])
+def test_who_stood_still_does_and_writes_nothing_more(fences, does):
+    async def main():
+        store = MemoryStore() if fences else Unfenced()
+        first = lease(store, lasts=0.2)
+        await first.take()
+        await first.check()
+        await first.write([Record("memory", "memory", {"by": "first"})])
+        await stood_still(first, store)
+        doing = (
+            first.write([Record("memory", "memory", {"by": "first"})])
+            if does == "write"
+            else getattr(first, does)()
+        )
+        with pytest.raises(LeaseError, match="was run by another process while this one did not renew"):
+            await doing
+        for again in (first.check(), first.take(), first.write([])):
+            with pytest.raises(LeaseError):
+                await again
+        assert (await store.get("memory", "memory")).data == {"by": "second"}
+        third = lease(store)
+        await third.take()
+        assert third.generation == 3
+        await third.give_back()
+
+    asyncio.run(main())
+
+
+class Unfenced:
+    """A user's own store: the verbs of the protocol, and no more."""
+
+    def __init__(self):
+        self._store = MemoryStore()
+        for verb in ("put", "put_all", "put_if_absent", "replace", "get", "find", "delete", "near", "aclose"):
+            setattr(self, verb, getattr(self._store, verb))
+
+
+def test_a_lease_that_somebody_deleted_is_made_anew():
+    async def main():
+        store = MemoryStore()
+        first = lease(store)
+        await first.take()
+        await store.delete(LEASE, LEASE)
+        await first.write([Record("memory", "memory", {})])
+        with pytest.raises(LeaseError):
+            await lease(store).take()
+        await first.give_back()
+
+    asyncio.run(main())
+
+
+def test_in_an_outage_an_effect_waits_for_no_lease_and_is_not_refused():
+    async def main():
+        store = Away()
+        first = lease(store, lasts=0.2)
+        await first.take()
+        store.is_away = True
+        await asyncio.sleep(0.3)
+        await first.check()
+        await first.give_back()
 
     asyncio.run(main())
 

@@ -4,18 +4,21 @@ import asyncio
 import logging
 import signal
 from collections import Counter
+from datetime import UTC, datetime
 from statistics import median, quantiles
 from time import perf_counter
 
 import pytest
 
 from postgres_server import Place
+from redraft.core.errors import ConfigError
 from redraft.cycles.agent import CycleAgent
+from redraft.cycles.kept_cycle import stored_cycle
 from redraft.cycles.kept_memory import memory_record, stored_memory
 from redraft.cycles.long_term import LongTermStorage, storage_of
-from redraft.cycles.memory import Memory
-from redraft.cycles.spec import AgentSpec
-from redraft.stores.base import Record
+from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.record import PROVISIONAL, CycleRecord
+from redraft.cycles.spec import AgentSpec, MemoryLimits
 
 AGENTS, CYCLES = 20, 200
 KEPT = 30
@@ -58,7 +61,14 @@ class Agent:
         self.items = [*self.items, item][-KEPT:]
         records = [
             memory_record(Memory({"patterns": self.items}, self.number)),
-            Record("cycle", f"{self.number:010d}", {"number": self.number, "changes": [item]}),
+            stored_cycle(
+                CycleRecord(
+                    self.number,
+                    datetime.now(UTC),
+                    status="finished",
+                    changes=(MemoryChange("patterns", item["id"], None, item),),
+                )
+            ),
         ]
         started = perf_counter()
         await self.keeper.save(records)
@@ -76,7 +86,8 @@ async def all_is_there(storage, agents, cycles=CYCLES):
         store = storage.store_for(agent.name)
         found = await store.find("cycle", newest_first=True)
         assert [record.data["number"] for record in found] == [*range(cycles, 0, -1)]
-        assert [record.data["changes"][0]["cycle"] for record in found] == [*range(cycles, 0, -1)]
+        changed = [record.data["changes"][0]["after"]["cycle"] for record in found]
+        assert changed == [*range(cycles, 0, -1)]
         assert await stored_memory(store) == Memory({"patterns": agent.items}, cycles)
 
 
@@ -263,19 +274,170 @@ def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, 
             await asyncio.gather(*(agent.open() for agent in agents))
             assert all(agent.keeper.is_away for agent in agents)
             for agent in agents:
-                agent.number = 1000
-            await asyncio.gather(*(agent.cycles(1010) for agent in agents))
+                agent.number = agent.keeper.last_number
+            await asyncio.gather(*(agent.cycles(PROVISIONAL + 10) for agent in agents))
         finally:
             _ = server.resume() if hangs else server.start()
         await are_back(agents)
         await asyncio.gather(*(agent.keeper.settled() for agent in agents))
         for earlier, agent in zip(before, agents, strict=True):
             found = await stored_memory(storage.store_for(agent.name))
-            assert found.of("patterns") == [*earlier.items, *agent.items]
+            later = [item | {"cycle": item["cycle"] - PROVISIONAL + 3} for item in agent.items]
+            assert found.of("patterns") == [*earlier.items, *later]
             cycles = await storage.store_for(agent.name).find("cycle")
-            assert [record.data["number"] for record in cycles] == [1, 2, 3, *range(1001, 1011)]
+            assert [record.data["number"] for record in cycles] == [*range(1, 14)]
         await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
         await storage.aclose()
 
     asyncio.run(main())
     each_said(caplog, 1)
+
+
+def test_starting_in_an_outage_erases_no_history(server, place, caplog):
+    async def main():
+        storage = LongTermStorage(place.url)
+
+        def agent():
+            made = cycle_agent("monitor", storage)
+            return CycleAgent(
+                made.spec.model_copy(update={"memory": MemoryLimits(cycles=8)}),
+                functions=made._functions,
+                storage=storage,
+            )
+
+        async with agent() as first:
+            for _ in range(6):
+                await first.run_cycle()
+        for outage in range(2):
+            server.stop()
+            async with agent() as second:
+                for _ in range(2):
+                    await second.run_cycle()
+                server.start()
+                await is_back(second)
+                result = await second.run_cycle()
+                assert result.number == 9 + 3 * outage
+        async with agent() as last:
+            assert (await last.run_cycle()).number == 13
+            store = storage.store_for("monitor")
+            cycles = [record.data["number"] for record in await store.find("cycle")]
+            assert cycles[-8:] == [*range(6, 14)]
+            actions = last.memory.of("recentActions")
+            assert [item["cycle"] for item in actions] == [*range(1, 14)]
+            assert [item["id"] for item in actions] == [f"{number}-1" for number in range(1, 14)]
+            done = [
+                one["execution"]["actions"][0]
+                for one in (r.data["derived_data"] for r in await store.find("cycle"))
+            ]
+            assert len({one["idempotencyKey"] for one in done}) == len(done)
+        await storage.aclose()
+
+    asyncio.run(main())
+
+
+WRONG = {
+    "no such database": (lambda place: place.url.replace("/postgres?", "/nobody?"), "does not exist"),
+    "no rights": (lambda place: place.url.replace("postgres@", f"{place.schema}@"), "may create tables"),
+    "no such user": (lambda place: place.url.replace("postgres@", "nobody_here@"), "refuses this user"),
+}
+
+
+@pytest.mark.parametrize(("url", "said"), WRONG.values(), ids=WRONG)
+def test_a_database_that_can_not_be_used_is_no_outage(server, place, caplog, url, said):
+    async def main():
+        storage = LongTermStorage(url(place))
+        agent = cycle_agent("monitor", storage)
+        try:
+            with pytest.raises(ConfigError, match=said):
+                await agent.run_cycle()
+        finally:
+            await agent.aclose()
+            await storage.aclose()
+
+    place.ask(f"CREATE ROLE {place.schema} LOGIN")
+    asyncio.run(main())
+    place.ask(f"DROP ROLE {place.schema}")
+    assert by_agent(caplog, logging.WARNING, "goes on without its database") == {}
+
+
+WARNS = {
+    "name": "warner",
+    "stages": {
+        "actuate": {
+            "substages": [
+                {
+                    "type": "execute",
+                    "name": "act",
+                    "config": {
+                        "actions": [{"type": "alert", "name": "warn", "message": "cycle {{ cycle }}"}]
+                    },
+                }
+            ]
+        },
+        "reflect": {
+            "substages": [
+                {"type": "update-state", "name": "keep"},
+                {"type": "capture-metrics", "name": "count", "config": {"trackAlertCount": True}},
+            ]
+        },
+    },
+}
+HEARS = {
+    "name": "listener",
+    "triggers": [{"type": "message", "topic": "alerts"}],
+    "stages": {
+        "sense": {"substages": [{"type": "agent-messages", "name": "heard", "config": {"topic": "alerts"}}]}
+    },
+}
+
+
+async def is_back(agent):
+    async with asyncio.timeout(20):
+        while (await agent.opened()).home.keeping.is_away:  # noqa: ASYNC110 (a poll, as a person would)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_alerts_and_feedback_of_an_outage_wait_for_its_end(server, place, tmp_path, ends_before):
+    def told(listener):
+        cycle = listener.state["environmentalData"]["payload"]["heard"]
+        return [(one["data"]["message"], one["data"]["cycle"]) for one in cycle]
+
+    async def main():
+        storage = LongTermStorage(place.url, spool=tmp_path)
+
+        def warner():
+            return CycleAgent(AgentSpec.model_validate(WARNS), storage=storage)
+
+        async with CycleAgent(AgentSpec.model_validate(HEARS), storage=storage) as listener:
+            await listener.run_cycle()
+        agent = warner()
+        assert (await agent.run_cycle()).metrics.alerts == 1
+        server.stop()
+        result = await agent.run_cycle()
+        assert (result.status, result.metrics.alerts, result.metrics.failures) == ("finished", 0, ())
+        [outcome] = result.state["derivedData"]["execution"]["actions"]
+        assert outcome["result"]["queued"] is True
+        said = await agent.send_feedback("reject", "not at night", cycle=result.number)
+        result = await agent.run_cycle()
+        assert [item["message"] for item in result.state["memory"]["feedbackHistory"]] == ["not at night"]
+        if ends_before:
+            await agent.aclose()
+            agent = warner()
+        server.start()
+        await is_back(agent)
+        await agent.opened()
+        store = storage.store_for("warner")
+        async with asyncio.timeout(20):
+            while await store.find("outbox") or not await store.get("cycle", "0000000003"):  # noqa: ASYNC110 (likewise)
+                await asyncio.sleep(0.05)
+        result = await agent.run_cycle()
+        assert (result.number, result.metrics.alerts) == (4, 1)
+        assert [item["id"] for item in result.state["memory"]["feedbackHistory"]] == [said.id]
+        assert await store.find("feedback", where={"status": "pending"}) == []
+        await agent.aclose()
+        async with CycleAgent(AgentSpec.model_validate(HEARS), storage=storage) as listener:
+            assert told(await listener.run_cycle()) == [(f"cycle {n}", n) for n in (1, 2, 3, 4)]
+        await storage.aclose()
+
+    asyncio.run(main())

@@ -34,12 +34,12 @@ def opened(tmp_path):
 
 def test_what_is_added_is_read_by_the_next_the_last_of_each(opened):
     first = opened()
-    assert first.read() == ({}, False)
+    assert first.read() == ({}, False, 0)
     first.add([note("a", x="\ud800"), note("b")], is_partial=False)
     first.add([note("a", x=2)], is_partial=False)
     assert stat.S_IMODE(first.path.stat().st_mode) == 0o600
     first.close()
-    assert opened().read() == (by_key(note("a", x=2), note("b")), False)
+    assert opened().read() == (by_key(note("a", x=2), note("b")), False, 0)
 
 
 def test_what_has_no_json_form_is_passed_over(opened):
@@ -48,7 +48,7 @@ def test_what_has_no_json_form_is_passed_over(opened):
     first.add([note("a", x={1})], is_partial=False)
     first.add([note("b")], is_partial=False)
     first.close()
-    assert opened().read() == (by_key(note("b")), False)
+    assert opened().read() == (by_key(note("b")), False, 0)
 
 
 def test_it_says_if_the_memory_was_begun_anew(opened):
@@ -60,6 +60,15 @@ def test_it_says_if_the_memory_was_begun_anew(opened):
     assert opened().read()[1]
 
 
+def test_it_says_in_which_generation_of_the_lease_it_was_made(opened):
+    first = opened()
+    first.read()
+    first.add([note("a")], is_partial=False, generation=3)
+    first.add([note("b")], is_partial=True)  # when nobody could know
+    first.close()
+    assert opened().read()[2] == 3
+
+
 def test_what_was_cleared_is_gone(opened):
     first = opened()
     first.read()
@@ -67,7 +76,7 @@ def test_what_was_cleared_is_gone(opened):
     first.clear()
     first.add([note("b")], is_partial=False)
     first.close()
-    assert opened().read() == (by_key(note("b")), False)
+    assert opened().read() == (by_key(note("b")), False, 0)
 
 
 @pytest.mark.parametrize("torn", [b'\n{"is_partial": fal', b"\n{}", b'\n{"records": 1}', b"\n\xff"])
@@ -79,7 +88,7 @@ def test_a_torn_line_is_left_out_with_a_warning(opened, caplog, torn):
     with first.path.open("ab") as file:
         file.write(torn)
     second = opened()
-    assert second.read() == (by_key(note("a")), False)
+    assert second.read() == (by_key(note("a")), False, 0)
     assert "line 3 can't be read" in caplog.text
     second.add([note("b")], is_partial=False)
     second.close()
@@ -107,7 +116,7 @@ def test_written_anew_it_holds_that_alone(opened, monkeypatch):
     with pytest.raises(LeaseError):
         opened().read()
     first.close()
-    assert opened().read() == (by_key(note("a", x=1), note("b")), True)
+    assert opened().read() == (by_key(note("a", x=1), note("b")), True, 0)
 
 
 def test_a_folder_that_can_not_be_used_is_named(tmp_path):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from redraft.core.errors import ChangedRunError, StoreError
+from redraft.core.errors import ChangedRunError, LeaseError, StoreError
 from redraft.core.settings import load_settings
 from redraft.core.sync import run_sync
 from redraft.cycles.bell import ring
@@ -19,6 +19,7 @@ from redraft.cycles.cycle import Cycle, Means
 from redraft.cycles.door import Door
 from redraft.cycles.events import CycleFinished, CycleStarted, CycleWaiting
 from redraft.cycles.forever import go_round
+from redraft.cycles.mail import check_about
 from redraft.cycles.memory import FEEDBACK, Memory
 from redraft.cycles.opening import Opened, opened
 from redraft.cycles.parts import memory_keys
@@ -141,8 +142,9 @@ class CycleAgent:
         """Carry out one cycle, or go on with the one that was killed; return how it went.
 
         `trigger` is what is noted as its reason. A substage that fails is in the result and not raised.
-        Raises `LeaseError` where another process runs this agent, and `StoreError` where its memory can't be
-        read for another reason than an outage of the database.
+        Raises `LeaseError` where another process runs this agent, also where that one took over while this
+        one stood still: it does and writes nothing more then, and its next cycle begins with the memory read
+        anew. Raises `StoreError` where the memory can't be read for another reason than an outage.
         """
         async with self._door.turn() as at:
             await at.home.begin()
@@ -195,14 +197,18 @@ class CycleAgent:
 
         `cycle` is what it is about; without one it is the cycle that waits for a decision, else none in
         particular. `action` means one of its actions, by name or id. A `modify` has `changes`: parameters in
-        place of the planned ones. Raises `ConfigError` for what is no feedback.
+        place of the planned ones. While the database is away it waits in this process, where cycles see it.
+        Raises `ConfigError` for what is no feedback, such as an action or a parameter that is not known.
         """
         at = await self.opened()
         if cycle is None and self._record is not None and self._record.is_undecided:
             cycle = self._record.number
+        of_cycle = self._record if self._record is not None and self._record.number == cycle else None
+        check_about(verdict, action, changes, at.home.card, of_cycle)
         feedback = await at.post.feedback(
             verdict, message, cycle=cycle, action=action, changes=changes, by=by
         )
+        at.bus.sent(feedback)
         ring(self.name)
         return feedback
 
@@ -235,11 +241,13 @@ class CycleAgent:
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._begun(at, record)
         record.derived_data = cycle.state.derived_data  # so that who looks meanwhile sees how far it is
-        running = Running(cycle, self._emit, lambda: self._seen(at, cycle), at.home.settled)
+        running = Running(
+            cycle, self._emit, lambda: self._seen(at, cycle), at.home.settled, at.home.raise_if_lost
+        )
         later = asyncio.get_running_loop().call_later(SHOWN_LATER, self._note, at, record)
         try:
             await running.run()
-        except ChangedRunError:
+        except (ChangedRunError, LeaseError):
             raise
         except BaseException:  # cancelled, or the process is to end
             record.status = "abandoned"

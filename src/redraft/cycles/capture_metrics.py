@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.cycles.execute import QUEUED
 from redraft.cycles.record import CycleMetrics
 from redraft.cycles.spec_reflect import CaptureMetrics, MetricsConfig
 
@@ -19,7 +20,8 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
     """Return the metrics of a cycle: what `config` tracks, and always what failed or was skipped.
 
     To be taken when Reflect has ended, wherever capture-metrics stands in it. Anomalies are those of
-    `derivedData.analysis`, alerts the actions of this type that were done.
+    `derivedData.analysis`, alerts the actions of this type that were done; one that waits for the database
+    to be back is not sent.
     """
     flags = config or MetricsConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     derived = cycle.state.derived_data
@@ -62,4 +64,6 @@ def _is_alert(action: Any) -> bool:
     if not isinstance(action, Mapping):
         return False
     fields = cast("Mapping[str, Any]", action)
-    return fields.get("type") == "alert" and fields.get("status") == "succeeded"
+    result: Any = fields.get("result")
+    is_queued = isinstance(result, Mapping) and cast("Mapping[str, Any]", result).get(QUEUED) is True
+    return fields.get("type") == "alert" and fields.get("status") == "succeeded" and not is_queued

@@ -24,8 +24,8 @@ class Bus(Protocol):
         """Return the newest messages that no cycle has taken yet, oldest first."""
         ...
 
-    async def publish(self, topic: str, data: Any, key: str, /) -> None:
-        """Publish something, once for each `key`."""
+    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
+        """Publish something, once for each `key`; say if it is sent, and not to be sent later."""
         ...
 
     async def verdict(

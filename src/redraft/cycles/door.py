@@ -33,10 +33,19 @@ class Door:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[Opened]:
-        """Have the agent alone, as far as cycles go."""
+        """Have the agent alone, as far as cycles go.
+
+        Where another process has run it meanwhile, it is opened anew: what was known of it is old.
+        """
         self._come_in()
         async with self._turn:
-            yield await self.open()
+            at = await self.open()
+            if await at.home.is_lost():
+                async with self._opening:
+                    self.now = None
+                    await at.aclose()
+                at = await self.open()
+            yield at
 
     async def open(self) -> Opened:
         """Return what the agent works with; raises `LeaseError` where another process runs it."""
@@ -44,9 +53,10 @@ class Door:
         async with self._opening:
             if self.now is None:
                 self.now = self.latest = await self._opened()
-                self._closing = asyncio.create_task(
-                    self._closed_with_loop(), name=f"redraft-door-{self._agent}"
-                )
+                if self._closing is None or self._closing.done():
+                    self._closing = asyncio.create_task(
+                        self._closed_with_loop(), name=f"redraft-door-{self._agent}"
+                    )
             return self.now
 
     async def close(self) -> None:

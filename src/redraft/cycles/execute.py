@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ALERTS = "alerts"
 """The topic on the bus under which alerts are published."""
 KEY_HEADER = "Idempotency-Key"
+QUEUED = "queued"
+"""In the result of an alert that is sent when the database is back."""
 LONGEST_LINE = 2_000
 LONGEST_RESULT = 20_000
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
@@ -129,7 +131,8 @@ async def _done(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle)
     logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
     if isinstance(action, AlertAction):
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
-        await cycle.means.bus.publish(ALERTS, cycle.means.redacted(alert), key)
+        if not await cycle.means.bus.publish(ALERTS, cycle.means.redacted(alert), key):
+            return {**data, QUEUED: True}
     return data
 
 

@@ -42,8 +42,12 @@ async def go_round(agent: CycleAgent, cycles: int | None, grace: float, *, at_on
             "its file an `interval` or `message` trigger."
         )
     count = 0
-    at = await agent.opened()
-    triggers = Triggers(agent.name, agent.spec.triggers, at.bus.newest_message)
+    await agent.opened()
+
+    async def newest_message(topic: str | None) -> str | None:
+        return await (await agent.opened()).bus.newest_message(topic)
+
+    triggers = Triggers(agent.name, agent.spec.triggers, newest_message)
     with _told_to_end() as ending:
         while (cycles is None or count < cycles) and not ending.soon.is_set():
             trigger = MANUAL if at_once else await _unless(ending.soon, triggers.next())

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.errors import LeaseError, StoreError
-from redraft.core.steps import direct
 from redraft.cycles.card import card_of
-from redraft.cycles.journal import CycleJournal
-from redraft.cycles.keeper import first_number, joined
+from redraft.cycles.journal import CycleJournal, check_lease, unjournalled
 from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, stored_cycle
 from redraft.cycles.kept_memory import EACH, make_whole, memory_record
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record, thin_out
@@ -21,7 +19,6 @@ from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from redraft.core.protocols import Step
     from redraft.cycles.card import AgentCard
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from redraft.cycles.keeping import Keeping
     from redraft.cycles.places import AgentPlace
     from redraft.cycles.record import CycleRecord
-    from redraft.stores.base import Record
+    from redraft.stores.base import Record, Store
 
 AT_ONCE = 100
 
@@ -37,8 +34,7 @@ AT_ONCE = 100
 class AgentHome:
     """Hold an agent's memory and keep it: `place` is where, and `keeping` how it is written there.
 
-    `withheld` gives plain data without the secrets in it. `patience` is how many seconds the journal waits
-    for a store that does not answer.
+    `withheld` gives plain data without the secrets in it.
     """
 
     def __init__(
@@ -49,7 +45,6 @@ class AgentHome:
         *,
         cycles: int,
         withheld: Callable[[Any], Any],
-        patience: float | None = None,
     ) -> None:
         self.place = place
         self.keeping = keeping
@@ -59,59 +54,81 @@ class AgentHome:
         self.card = card
         self._cycles = cycles
         self._withheld = withheld
-        self._patience = patience
         self._journal: CycleJournal | None = None
         self._is_new = True
+        self._is_introduced = False
         self._whole_at: int | None = None
         self._to_delete: list[tuple[str, str]] = []
         self._sweeping: asyncio.Task[None] | None = None
 
-    async def open(self, now: datetime) -> None:
+    async def open(self) -> None:
         """Take the lease, and read what there is: the memory, and the last cycle.
 
-        Raises `LeaseError` where another process runs the agent, and `StoreError` where nothing can be read
-        for another reason than an outage of the database.
+        Raises `LeaseError` where another process runs the agent, `ConfigError` for a database that can't be
+        used as it is, and `StoreError` where nothing can be read for another reason than an outage.
         """
         store = self.place.store
         memory = await self.keeping.load()
         self.memory = held(store) if memory is None else memory
         if self.keeping.is_away:
-            self.number = first_number(now) - 1
-            await self.keeping.save([self.card.record])
+            self.number = self.keeping.last_number
             return
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
             last = cycle_of(newest[0])
             self.unfinished = last if self.place.lasts and last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
-        before = await card_of(store)
-        self.card = replace(self.card, id=before.id or self.card.id)
-        await store.put(self.card.record)
-        await register(self.place)
+        await self._introduce()
         if self.place.lasts:
             await prune(self.place, self._cycles)
 
     async def begin(self) -> None:
-        """Get ready for a cycle; raises `LeaseError` where another process has come to run the agent."""
+        """Get ready for a cycle: go on from what an outage has hidden until now."""
+        if (met := self.keeping.met()) is not None:
+            self.memory, self._whole_at = met.goes_on(self.memory), None
+            self.number = met.numbers.of(self.number)
+            if self.unfinished is not None:
+                self.unfinished = met.numbers.cycle(self.unfinished)
+        if not self._is_introduced and not self.keeping.is_away:
+            try:
+                await self._introduce()
+            except LeaseError:
+                raise
+            except StoreError as error:
+                logger.info("What %r is can't be written down yet: %s", self.place.agent, error)
+
+    async def _introduce(self) -> None:
+        """Leave the card of the agent, and have it found by others."""
+        before = await card_of(self.place.store)
+        self.card = replace(self.card, id=before.id or self.card.id)
+        if (lease := self.keeping.lease) is not None:
+            await lease.write([self.card.record])
+        else:
+            await self.place.store.put(self.card.record)
+        await register(self.place)
+        self._is_introduced = True
+
+    async def is_lost(self) -> bool:
+        """Say whether another process has come to run the agent, so that what is known here is old."""
+        try:
+            await check_lease(self.keeping)
+        except LeaseError:
+            return True
+        return False
+
+    def raise_if_lost(self) -> None:
+        """Raise `LeaseError` where it is known that another process has come to run the agent."""
         lease = self.keeping.lease
         if lease is not None and lease.lost is not None:
             raise LeaseError(*lease.lost.args) from lease.lost
-        if (earlier := self.keeping.earlier()) is not None:
-            self.memory, self._whole_at = joined(earlier, self.memory), None
 
     def step(self, number: int) -> Step:
         """Return what carries out the effects of a cycle: a journal, where it would outlive the process."""
         if not self.place.lasts or self.keeping.is_away:
             self._journal = None
-            return direct
+            return unjournalled(self.keeping)
         # Only what an earlier process left can be there already.
-        self._journal = CycleJournal(
-            self.place.store,
-            number,
-            resumes=self._is_new,
-            is_away=lambda: self.keeping.is_away,
-            patience=self._patience,
-        )
+        self._journal = CycleJournal(self.place.store, number, self.keeping, resumes=self._is_new)
         self._is_new = False
         return self._journal
 
@@ -156,6 +173,8 @@ class AgentHome:
 
     async def aclose(self) -> None:
         """Write what is to be written, and let go of the store if it is the agent's own."""
+        if self._journal is not None:
+            self._journal.close()
         await self._sweep()
         await self.keeping.aclose()
         if self.place.kind == "project":
@@ -200,7 +219,7 @@ class AgentHome:
 
     async def _deleted(self, *, mail: bool = False) -> None:
         await self.keeping.settled()  # what is taken must have been written as taken first
-        if self.keeping.is_away:
+        if self.keeping.is_away or await self.is_lost():
             return
         gone, self._to_delete = self._to_delete, []
         try:
@@ -217,19 +236,31 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
     Return how many records of each kind there were.
     """
     store, counts = place.store, {"cycles": 0, "mail": 0}
-    newest = await store.find(CYCLE, newest_first=True, limit=1)
-    last = cycle_of(newest[0]) if newest else None
-    if last is not None:
-        bound = cycle_key(max(0, last.number - cycles))
-        await make_whole(store, last.number - cycles)
-        while keys := [
-            record.key for record in await store.find(CYCLE, limit=AT_ONCE) if record.key <= bound
-        ]:
-            counts["cycles"] += len(keys)
-            await asyncio.gather(*(store.delete(CYCLE, key) for key in keys))
+    last_kept = await _last_kept(store, cycles)
+    if last_kept is not None:
+        older = await store.find(CYCLE, newest_first=True, after=last_kept, limit=1)
+        await make_whole(store, cycle_of(older[0]).number if older else 0)
+        while old := await store.find(CYCLE, newest_first=True, after=last_kept, limit=AT_ONCE):
+            counts["cycles"] += len(old)
+            await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
         while found := await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE):
             counts["mail"] += len(found)
             await asyncio.gather(*(store.delete(kind, record.key) for record in found))
     counts["mail"] += await thin_out(store)
     return counts
+
+
+async def _last_kept(store: Store, cycles: int) -> Record | None:
+    """Return the oldest record of the newest so many cycles; None if there are no more than these."""
+    newest = await store.find(CYCLE, newest_first=True, limit=1)
+    oldest = await store.find(CYCLE, limit=1)
+    if not newest or cycle_of(newest[0]).number - cycle_of(oldest[0]).number < cycles:
+        return None  # the numbers leave no room for more
+    left, last = cycles, None
+    while left:
+        page = await store.find(CYCLE, newest_first=True, after=last, limit=min(left, AT_ONCE))
+        if not page:
+            return None
+        left, last = left - len(page), page[-1]
+    return last

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import LeaseError, StoreError
+from redraft.core.steps import direct
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
@@ -13,6 +15,8 @@ from redraft.stores.postgres import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from redraft.core.protocols import Step
+    from redraft.cycles.keeping import Keeping
     from redraft.stores.base import Store
 
 P = ParamSpec("P")
@@ -22,6 +26,8 @@ JOURNAL = "journal"
 """The kind of the record of a journal, and its key: each cycle writes over that of the one before."""
 QUICK = 0.02
 """Seconds: within so many a quick look or thought is written."""
+LOOKS_UP = 0.05
+"""Seconds between two looks whether a store that is slow is known to be away by now."""
 
 
 class CycleJournal(Journalled):
@@ -30,26 +36,29 @@ class CycleJournal(Journalled):
     What cost money, took time or changed the world, a model call or an action, is written before the next
     step begins or anybody hears of it (`settled`), with all before it. To look at the world, or to think for
     less time than a write takes, is written within 20 ms, with what comes next or alone: a cycle that was
-    killed before then does it again. Where the store is out of reach (`is_away`, or nothing comes of a write
-    within `patience` seconds) the cycle goes on without a journal; who keeps the memory says so.
+    killed before then does it again. Nothing is written before the end of the cycle before is, whose steps
+    it replaces, and no effect begins when another process has come to run the agent: that is a `LeaseError`.
+
+    A journal waits, however far the store is. Only where it is out of reach, which `keeping` knows or learns
+    here (a write failed, or nothing came of it for as long as its `silence`), the cycle goes on without one.
     """
 
     def __init__(
         self,
         store: Store,
         number: int,
+        keeping: Keeping,
         *,
         resumes: bool,
-        is_away: Callable[[], bool],
-        patience: float | None = None,
     ) -> None:
         # A journal is there for a process that is killed, and has to wait for no disk but a file's.
         steps = store.hasty() if isinstance(store, PostgresStore) else store
         super().__init__(steps, f"cycle-{number}", resumes=resumes)
         self._number = number
-        self._is_away = is_away
-        self._patience = patience
-        self._is_broken = False
+        self._keeping = keeping
+        self._is_broken = self._is_clear = False
+        self._turn = asyncio.Lock()
+        self._stored = 0
         self._steps: dict[str, dict[str, Any]] = {}
         self._soon: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
@@ -60,7 +69,22 @@ class CycleJournal(Journalled):
     ) -> R:
         """Return what this step came to before, or carry it out when what came before is written."""
         await self.settled()
+        await check_lease(self._keeping)
         return await super().__call__(name, returns, fn, *args, **kwargs)
+
+    async def within(
+        self,
+        place: str,
+        name: str,
+        returns: type[R],
+        fn: Callable[P, Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Do the same for a step within a step."""
+        await check_lease(self._keeping)
+        return await super().within(place, name, returns, fn, *args, **kwargs)
 
     async def settled(self) -> None:
         """Wait until what has to be written before anything else is done is written."""
@@ -95,7 +119,7 @@ class CycleJournal(Journalled):
 
     async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
         record = Record(STEP, f"{self.run_id}/{place}", data)
-        if self._is_broken or self._is_away():
+        if self._is_broken or self._keeping.is_away:
             return record, True
         self._steps[place] = data
         if "/" in place:  # a model call: what goes on in its step is not ours
@@ -107,28 +131,72 @@ class CycleJournal(Journalled):
         return record, True
 
     async def _waited_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
-        _, late = await asyncio.wait(writing, timeout=self._patience)
+        """Wait until steps are written, or the store is known to be away."""
+        loop, silence = asyncio.get_running_loop(), self._keeping.silence
+        late: set[asyncio.Task[Any]] = {*writing}
+        ends = inf if silence is None else loop.time() + silence
+        while late and not self._keeping.is_away:
+            if loop.time() >= ends:
+                self._keeping.goes_away(f"it has not answered for {silence:g} s")
+                break
+            # Who keeps the memory may learn first that nobody answers.
+            _, late = await asyncio.wait(late, timeout=LOOKS_UP)
         self._is_broken = self._is_broken or bool(late)
 
     def _write(self) -> asyncio.Task[Any] | None:
         self._stop_waiting()
-        if not self._steps or self._is_broken or self._is_away():
+        if not self._steps or self._is_broken or self._keeping.is_away:
             return None
-        record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": dict(self._steps)})
-        writing = asyncio.ensure_future(self.store.put(record))
+        writing = asyncio.ensure_future(self._put())
         self._writing.add(writing)
         writing.add_done_callback(self._ended)
         return writing
+
+    async def _put(self) -> None:
+        """Write all steps that have ended by now, one write after the other."""
+        async with self._turn:
+            if not self._is_clear:
+                await self._keeping.settled()
+                self._is_clear = True
+            if len(self._steps) == self._stored or self._is_broken or self._keeping.is_away:
+                return
+            steps = dict(self._steps)
+            record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
+            if self._keeping.lease is not None:
+                await self._keeping.lease.write([record], self.store)
+            else:
+                await self.store.put(record)
+            self._stored = len(steps)
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
+            if not isinstance(error, LeaseError):  # which the next step says
+                self._keeping.goes_away(str(error))
 
     def _stop_waiting(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
+
+
+async def check_lease(keeping: Keeping) -> None:
+    """Make sure, before an effect, that no other process has come to run the agent; raises `LeaseError`."""
+    if keeping.lease is not None:
+        await keeping.lease.check()
+
+
+def unjournalled(keeping: Keeping) -> Step:
+    """Return a step that records nothing, and begins no effect where another process runs the agent."""
+
+    async def step(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        await check_lease(keeping)
+        return await direct(name, returns, fn, *args, **kwargs)
+
+    return step
 
 
 def _is_repeatable(data: dict[str, Any]) -> bool:

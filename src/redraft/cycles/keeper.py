@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.errors import LeaseError, StoreError
-from redraft.cycles.kept_cycle import cycle_of
+from redraft.core.errors import ConfigError, LeaseError, StoreError
+from redraft.cycles.kept_cycle import cycle_of, stored_cycle
 from redraft.cycles.kept_memory import MEMORY, memory_of, memory_record, stored_memory
+from redraft.cycles.mail import FEEDBACK, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.memory_history import memory_after
-from redraft.cycles.record import CYCLE, cycle_key
+from redraft.cycles.record import CYCLE, PROVISIONAL, UNFINISHED
 from redraft.redact.log import logger
 from redraft.stores.row import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from datetime import datetime
 
     from redraft.cycles.lease import Lease
+    from redraft.cycles.memory import Item
+    from redraft.cycles.record import CycleRecord
     from redraft.cycles.spool import Batch, Spool
     from redraft.stores.base import Record, Store
 
@@ -33,14 +38,10 @@ FIRST_WAIT = 3.0
 """Seconds that the first cycle waits for its memory."""
 SHORTEST, LONGEST = 0.05, 1.0
 """Seconds between two tries, at first and at most."""
-
-
-def first_number(moment: datetime) -> int:
-    """Return the number of the first cycle where nobody can say what the last one was: beyond all counted.
-
-    It is the time in seconds, so that no earlier cycle is written over, and no key of an action comes twice.
-    """
-    return int(moment.timestamp())
+LEFT = "its process ended, and the agent was started again while its database was away"
+"""The error of a cycle that nobody could go on with."""
+_NUMBERED = re.compile(r"([pv]?)(\d{1,10})(-\d+)")
+"""The id of an action, a pattern or a violation: it begins with the number of its cycle."""
 
 
 def joined(earlier: Memory, later: Memory) -> Memory:
@@ -52,29 +53,108 @@ def joined(earlier: Memory, later: Memory) -> Memory:
     return Memory(items, max(earlier.cycle, later.cycle))
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Give cycles their place after those that are stored, where they were made without knowing these.
+
+    Provisional numbers follow `last`; `moved` are others that another process has given, too. What has the
+    number of a cycle in its id or under `cycle` follows it.
+    """
+
+    last: int
+    moved: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def of(self, number: int) -> int:
+        """Return the number of a cycle in the store."""
+        if number > PROVISIONAL:
+            return number - PROVISIONAL + self.last
+        return self.moved.get(number, number)
+
+    def cycle(self, cycle: CycleRecord) -> CycleRecord:
+        """Return a cycle under its number in the store."""
+        changes = tuple(
+            replace(one, id=self._id(one.id), before=self._item(one.before), after=self._item(one.after))
+            for one in cycle.changes
+        )
+        return replace(cycle, number=self.of(cycle.number), changes=changes)
+
+    def memory(self, memory: Memory) -> Memory:
+        """Return a memory whose items name cycles by their numbers in the store."""
+        items = {key: [self._item(item) or item for item in found] for key, found in memory.items.items()}
+        return Memory(items, self.of(memory.cycle))
+
+    def mail(self, record: Record) -> Record:
+        """Return the record of feedback, or of what is to be sent, with the cycle's number in the store."""
+        return replace(record, data=self._mailed(record.data))
+
+    def _mailed(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        told = dict(data)
+        if isinstance(cycle := data.get("cycle"), int):
+            told["cycle"] = self.of(cycle)
+        if isinstance(inner := data.get("data"), Mapping):
+            told["data"] = self._mailed(cast("Mapping[str, Any]", inner))
+        return told
+
+    def _item(self, item: Item | None) -> Item | None:
+        if item is None:
+            return None
+        known = {"id": self._id(item.get("id"))}
+        if isinstance(cycle := item.get("cycle"), int):
+            known["cycle"] = self.of(cycle)
+        return {**item, **known}
+
+    def _id(self, given: Any) -> Any:
+        found = _NUMBERED.fullmatch(given) if isinstance(given, str) else None
+        return given if found is None else f"{found[1]}{self.of(int(found[2]))}{found[3]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Hold what an agent that began without its database finds there: its `memory`, if that was not known."""
+
+    memory: Memory | None
+    numbers: Numbers
+
+    def goes_on(self, memory: Memory) -> Memory:
+        """Return a memory of this process as it goes on from what was there."""
+        renumbered = self.numbers.memory(memory)
+        return renumbered if self.memory is None else joined(self.memory, renumbered)
+
+    def record(self, record: Record) -> Record:
+        """Return a record that was made without knowing what was there."""
+        if (record.kind, record.key) == MEMORY:
+            return memory_record(self.goes_on(memory_of(record)))
+        if record.kind == CYCLE:
+            return stored_cycle(self.numbers.cycle(cycle_of(record)))
+        return self.numbers.mail(record) if record.kind in (FEEDBACK, OUTBOX) else record
+
+
 class Keeper:
     """Write what an agent keeps, in order, each save as one; an outage of the database costs it nothing.
 
     `load` comes first. A `save` waits 15 ms at most, and goes on behind what it does not wait for. While the
     database is away all is held here, what a later save says again only once, and in the `spool` if there is
-    one; when it is back the `lease` is renewed before anything is written. A memory that could not be read at
-    the start is joined to the one that began without it: see `earlier`. The log has one warning for each
-    outage, and one line when it is over. For one event loop.
+    one; when it is back the `lease` is renewed before anything is written. What began without knowing what
+    is stored gets its place after it: see `met`. The log has one warning for each outage, and one line when
+    it is over. For one event loop.
     """
 
     def __init__(
         self, store: Store, agent: str, spool: Spool | None = None, *, lease: Lease | None = None
     ) -> None:
         self.lease = lease
+        self.silence: float | None = SILENCE
         self._store = store
         self._agent = agent
         self._spool = spool
         self._pending: Batch = {}
         self._writing: Batch = {}
         self._saved = self._written = 0
-        self._is_away = self._is_partial = False
-        self._earlier: Memory | None = None
+        self._is_away = self._is_partial = self._is_unmet = False
+        self._met: Met | None = None
+        self._is_told = True
         self._spooled: Batch = {}
+        self._spooled_by = 0
         self._refused: LeaseError | None = None
         self._writer: asyncio.Task[None] | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -89,24 +169,31 @@ class Keeper:
         """Take the lease, write what an earlier process could not, and return the memory.
 
         Where the database is away, it is what the spool says of the memory, else None: then there may be one
-        that nobody can read now, and cycles must be numbered from `first_number`. Raises `LeaseError`, and
-        `StoreError` for a spool that can't be used.
+        that nobody can read now. Raises `LeaseError`, `ConfigError` for a database that does not exist or
+        that the user has no rights to, and `StoreError` for a spool that can't be used.
         """
         if self._spool is not None:
-            self._pending, self._is_partial = self._spool.read()
+            self._pending, self._is_partial, self._spooled_by = self._spool.read()
             self._spooled = dict(self._pending)
+        self._is_unmet = bool(self._pending)
         try:
             return await asyncio.wait_for(self._read(), FIRST_WAIT)
-        except LeaseError:
+        except (LeaseError, ConfigError):
+            await self._let_go()
             raise
         except TimeoutError:
-            self._goes_away(f"it has not answered for {FIRST_WAIT:g} s")
+            self.goes_away(f"it has not answered for {FIRST_WAIT:g} s")
         except StoreError as error:
-            self._goes_away(str(error))
+            self.goes_away(str(error))
         whole = self._pending.get(MEMORY)
-        self._is_partial = self._is_partial or whole is None
+        self._is_partial, self._is_unmet = self._is_partial or whole is None, True
         self._begin()
         return None if whole is None else _gone_on(memory_of(whole), self._pending)
+
+    @property
+    def last_number(self) -> int:
+        """The number after which those of this process come while the database is away from its start."""
+        return max([PROVISIONAL, *(cycle_of(record).number for record in _cycles_in(self._pending))])
 
     async def save(self, records: Sequence[Record], /) -> None:
         """Write records as one, after all that came before; those that can't be written now are later.
@@ -115,6 +202,8 @@ class Keeper:
         process has become the one that runs this agent.
         """
         self._check_lease()
+        if self._met is not None:
+            records = [self._met.record(record) for record in records]
         is_behind = bool(self._pending) or self._written < self._saved or self._is_away
         self._pending |= {(record.kind, record.key): record for record in records}
         if is_behind:
@@ -129,15 +218,20 @@ class Keeper:
             self._hold_back(records)
         self._check_lease()
 
-    def earlier(self) -> Memory | None:
-        """Return, once, the stored memory that could not be read at the start and is known now.
+    def met(self) -> Met | None:
+        """Return, once, what could not be read at the start and is known now.
 
-        The agent goes on with `joined(earlier, its own)`; what was saved until now is joined already.
+        The agent goes on from there, in numbers and in memory; what was saved until now does already.
         """
-        found, self._earlier = self._earlier, None
-        if found is not None:
-            _join(found, self._pending)
+        if self._met is None or self._is_told:
+            return None
+        self._is_told, found = True, self._met
+        self._met = Met(None, Numbers(found.numbers.last))  # for what a cycle of before still saves
         return found
+
+    def number_of(self, cycle: int) -> int:
+        """Return the number under which a cycle is kept."""
+        return cycle if self._met is None else self._met.numbers.of(cycle)
 
     async def settled(self) -> None:
         """Wait until all that was saved is written, or can't be."""
@@ -153,13 +247,16 @@ class Keeper:
         if (writer := self._writer) is not None:
             writer.cancel()
             await asyncio.wait([writer])
-        if self._pending:
+        if self._pending and self._refused is None:
             where = "is lost" if self._spool is None else f"is in {self._spool.path} for the next start"
             logger.warning(
                 "The agent %r ends while its database is away: what is not written by now %s.",
                 self._agent,
                 where,
             )
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         if self.lease is not None:
             await self.lease.give_back()
         if self._spool is not None:
@@ -169,8 +266,14 @@ class Keeper:
         if self.lease is not None:
             await self.lease.take()
         if self._pending:
-            await self._write(self._pending)
-            self._pending, self._earlier = {}, None
+            spooled, is_partial = dict(self._pending), self._is_partial
+            batch, self._pending = self._pending, {}
+            try:
+                await self._write(batch)
+            except BaseException:  # what the spool says is still to be written, as it stands there
+                self._pending, self._is_partial, self._is_unmet, self._met = spooled, is_partial, True, None
+                raise
+            self._met = None
             self._done(self._saved, wrote=True)
         return await stored_memory(self._store)
 
@@ -192,7 +295,7 @@ class Keeper:
                     break
                 if self._left_out():
                     continue
-                self._goes_away(str(error))
+                self.goes_away(str(error))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), wait)
                 self._hurry.clear()
@@ -208,16 +311,87 @@ class Keeper:
     async def _write(self, batch: Batch) -> None:
         if self._is_away and self.lease is not None:
             await self.lease.take()
-        if self._is_partial:
-            stored = await stored_memory(self._store)
-            self._earlier = None if stored is None else _gone_on(stored, self._spooled)
-            self._is_partial = False
-        if self._earlier is not None:
-            _join(self._earlier, batch)
+        if self._is_unmet:
+            await self._meet(batch)
         if batch:
-            await self._store.put_all(list(batch.values()))
+            await self._put(list(batch.values()))
         elif self._is_away:
             await self._store.get(*MEMORY)  # to see whether it answers
+
+    async def _put(self, records: Sequence[Record]) -> None:
+        if self.lease is not None:
+            await self.lease.write(records)
+        else:
+            await self._store.put_all(records)
+
+    async def _meet(self, batch: Batch) -> None:
+        """Give what was made without knowing what is stored its place after it.
+
+        That are the cycles of a process that began while the database was away, and those in the spool of
+        one in whose place another has run the agent since.
+        """
+        stored = await stored_memory(self._store)
+        newest = await self._store.find(CYCLE, newest_first=True, limit=1)
+        last = max((cycle_of(record).number for record in newest), default=0)
+        spooled = [
+            cycle for record in _cycles_in(self._spooled) if (cycle := cycle_of(record)).number <= PROVISIONAL
+        ]
+        moved: dict[int, int] = {}
+        is_replaced = self.lease is not None and 0 < self._spooled_by != self.lease.generation - 1
+        for cycle in spooled:
+            if not is_replaced:
+                last = max(last, cycle.number)
+                continue
+            there = await self._store.get(CYCLE, cycle.key)
+            if there is not None and cycle_of(there).started_at == cycle.started_at:
+                batch.pop((CYCLE, cycle.key), None)  # that one has it, and has gone on with it
+                self._spooled.pop((CYCLE, cycle.key))
+            else:
+                moved[cycle.number] = last = last + 1
+        numbers = Numbers(last, moved)
+        earlier: Memory | None = None
+        if stored is not None and (self._is_partial or is_replaced):
+            earlier = memory_after(
+                stored,
+                [
+                    cycle
+                    for record in _cycles_in(self._spooled)
+                    if (cycle := numbers.cycle(cycle_of(record))).number > stored.cycle
+                ],
+            )
+        whole = batch.get(MEMORY)
+        if (
+            earlier is not None
+            and is_replaced
+            and whole is not None
+            and memory_of(whole).cycle <= PROVISIONAL
+        ):
+            batch[MEMORY] = memory_record(
+                Memory(cycle=memory_of(whole).cycle)
+            )  # what it changed is in `earlier`
+        went_on = batch is self._writing or any(
+            cycle_of(one).number > PROVISIONAL for one in _cycles_in(batch)
+        )
+        for record in newest if went_on else ():
+            cycle = cycle_of(record)
+            if cycle.status in UNFINISHED and (CYCLE, record.key) not in batch:
+                # Nobody goes on with it any more: the agent began with the next one.
+                batch[CYCLE, record.key] = stored_cycle(replace(cycle, status="failed", error=LEFT))
+        self._met, self._is_told = Met(earlier, numbers), False
+        for held in (batch, self._pending):
+            renumbered = [self._met.record(record) for record in held.values()]
+            held.clear()
+            held |= {(record.kind, record.key): record for record in renumbered}
+        self._is_unmet = self._is_partial = False
+        if self._spool is not None and batch is self._writing:
+            self._spool.replace(
+                (batch | self._pending).values(), is_partial=False, generation=self._generation
+            )
+
+    @property
+    def _generation(self) -> int:
+        """The generation of the lease in which what is held was made; 0 where nobody had it."""
+        return self._spooled_by if self._is_unmet or self.lease is None else self.lease.generation
 
     async def _watched(self, writing: Coroutine[Any, Any, None]) -> None:
         """Wait for what is written, and notice when no answer comes; what was sent is not taken back."""
@@ -225,7 +399,7 @@ class Keeper:
 
         def look() -> None:
             if not is_over:
-                self._goes_away(f"it has not answered for {SILENCE:g} s")
+                self.goes_away(f"it has not answered for {self.silence:g} s")
 
         # Where this process itself stood still, an answer that has come goes first.
         silence = loop.call_later(SILENCE, loop.call_soon, look)
@@ -258,7 +432,8 @@ class Keeper:
             logger.info("The database of the agent %r is back, and what was not written is.", self._agent)
         self._tell()
 
-    def _goes_away(self, why: str) -> None:
+    def goes_away(self, why: str) -> None:
+        """Take the database to be out of reach until it answers again; the log has a warning, once."""
         if not self._is_away:
             self._is_away = True
             logger.warning(
@@ -267,13 +442,14 @@ class Keeper:
                 why,
             )
             self._tell()
+            self._begin()
 
     def _hold_back(self, records: Iterable[Record]) -> None:
         if self._spool is not None:
-            self._spool.add(records, is_partial=self._is_partial)
+            self._spool.add(records, is_partial=self._is_partial, generation=self._generation)
             if self._spool.is_large():
                 held = self._writing | self._pending
-                self._spool.replace(held.values(), is_partial=self._is_partial)
+                self._spool.replace(held.values(), is_partial=self._is_partial, generation=self._generation)
 
     def _check_lease(self) -> None:
         refused = self._refused or (self.lease.lost if self.lease is not None else None)
@@ -311,14 +487,12 @@ def _wake(news: asyncio.Future[None]) -> None:
         news.set_result(None)
 
 
+def _cycles_in(batch: Batch) -> list[Record]:
+    """Return the records of cycles in a batch, in their order."""
+    return [batch[place] for place in sorted(batch) if place[0] == CYCLE]
+
+
 def _gone_on(memory: Memory, batch: Batch) -> Memory:
     """Return a memory as it is after the later cycles of a batch."""
-    last = CYCLE, cycle_key(memory.cycle)
-    later = [place for place in sorted(batch) if place[0] == CYCLE and place > last]
-    return memory_after(memory, [cycle_of(batch[place]) for place in later])
-
-
-def _join(earlier: Memory, batch: Batch) -> None:
-    """Let the memory in a batch go on from an earlier one; to do so again changes nothing."""
-    if (memory := batch.get(MEMORY)) is not None:
-        batch[MEMORY] = memory_record(joined(earlier, memory_of(memory)))
+    later = [cycle for record in _cycles_in(batch) if (cycle := cycle_of(record)).number > memory.cycle]
+    return memory_after(memory, later)

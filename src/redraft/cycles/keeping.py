@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles.kept_memory import stored_memory
 from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.cycles.keeper import Met
     from redraft.cycles.lease import Lease
     from redraft.cycles.memory import Memory
     from redraft.stores.base import Record, Store
@@ -21,18 +23,33 @@ class Keeping(Protocol):
     """Write the records of an agent that has the `lease`; a store out of reach costs no cycle."""
 
     lease: Lease | None
+    silence: float | None
+    """Seconds after which a store that does not answer is taken to be away; None: as long as it takes."""
 
     async def load(self) -> Memory | None:
         """Take the lease, and return the memory, if there is one; raises `LeaseError`."""
         ...
 
-    def earlier(self) -> Memory | None:
-        """Return, once, a memory that could not be read at the start and is known now."""
+    @property
+    def last_number(self) -> int:
+        """The number after which the cycles of this process come while nobody can read the last one."""
+        ...
+
+    def met(self) -> Met | None:
+        """Return, once, what could not be read at the start and is known now."""
+        ...
+
+    def number_of(self, cycle: int, /) -> int:
+        """Return the number under which a cycle is kept."""
         ...
 
     @property
     def is_away(self) -> bool:
         """Whether the store is known to be out of reach."""
+        ...
+
+    def goes_away(self, why: str, /) -> None:
+        """Take the store to be out of reach until it answers again, and warn."""
         ...
 
     async def save(self, records: Sequence[Record], /) -> None:
@@ -53,6 +70,7 @@ class DirectKeeping:
 
     def __init__(self, store: Store, agent: str, lease: Lease | None = None) -> None:
         self.lease = lease
+        self.silence: float | None = None
         self._store = store
         self._agent = agent
         self._waiting: list[Sequence[Record]] = []
@@ -65,9 +83,24 @@ class DirectKeeping:
             await self.lease.take()
         return await stored_memory(self._store)
 
-    def earlier(self) -> Memory | None:
+    @property
+    def last_number(self) -> int:
+        """The number before the first one: what can't be read at the start raises."""
+        return 0
+
+    def met(self) -> Met | None:
         """Return None: what can't be read at the start raises."""
         return None
+
+    def number_of(self, cycle: int, /) -> int:
+        """Return the number of a cycle as it is."""
+        return cycle
+
+    def goes_away(self, why: str, /) -> None:
+        """Warn that nothing is kept; what comes next tries again."""
+        if not self._is_away:
+            self._is_away = True
+            logger.warning("The agent %r goes on, but nothing of it is kept: %s", self._agent, why)
 
     @property
     def is_away(self) -> bool:
@@ -81,9 +114,11 @@ class DirectKeeping:
             was_away = self._is_away
             try:
                 await self._write()
+            except LeaseError:
+                self._waiting.clear()
+                raise
             except StoreError as error:
-                if not was_away:
-                    logger.warning("The agent %r goes on, but nothing of it is kept: %s", self._agent, error)
+                self.goes_away(str(error))
             else:
                 if was_away:
                     logger.info("What the agent %r did meanwhile is kept now.", self._agent)
@@ -91,10 +126,8 @@ class DirectKeeping:
     async def settled(self) -> None:
         """Try once more what could not be written."""
         async with self._turn:
-            try:
+            with suppress(StoreError):  # it was said when it began
                 await self._write()
-            except StoreError:  # it was said when it began
-                return
 
     async def aclose(self) -> None:
         """Try once more what could not be written, and give the lease back."""
@@ -104,10 +137,9 @@ class DirectKeeping:
 
     async def _write(self) -> None:
         while self._waiting:
-            try:
+            if self.lease is not None:
+                await self.lease.write(self._waiting[0])
+            else:
                 await self._store.put_all(self._waiting[0])
-            except StoreError:
-                self._is_away = True
-                raise
             self._waiting.pop(0)
         self._is_away = False

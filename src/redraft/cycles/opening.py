@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redraft.core.errors import LeaseError
 from redraft.cycles.bus import AgentBus
 from redraft.cycles.card import AgentCard
 from redraft.cycles.home import AgentHome
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from redraft.cycles.agent import CycleAgent
     from redraft.cycles.bus import Waiting
     from redraft.cycles.places import AgentPlace
+    from redraft.stores.base import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,20 @@ async def opened(
         AgentCard.of(agent.spec, agent.file),
         cycles=agent.spec.memory.cycles,
         withheld=withheld,
-        patience=patience,
     )
-    await home.open(clock())
-    post = Post(place.store, withholding(also=()), clock)
-    bus = AgentBus(
-        place,
-        agent.network,
-        post,
-        is_away=lambda: keeping.is_away,
-        waiting=waiting,
-        patience=patience,
-    )
+    try:
+        await home.open()
+    except BaseException:
+        await keeping.aclose()  # else the lease would keep the next try out
+        raise
+
+    async def keep(record: Record) -> None:
+        try:
+            await keeping.save([record])
+        except LeaseError:  # anybody may leave mail for an agent
+            await place.store.put(record)
+
+    post = Post(place.store, withheld, clock, keep)
+    bus = AgentBus(place, agent.network, post, keeping, waiting=waiting, patience=patience)
+    await bus.open()
     return Opened(home, bus, post)

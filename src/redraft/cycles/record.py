@@ -68,6 +68,10 @@ class CycleRecord:
         return cycle_key(self.number)
 
 
+PROVISIONAL = 5_000_000_000
+"""Cycles that begin while nobody can read the number of the last one are numbered from here, for the time
+being; when it can be read, they get the numbers that follow it."""
+
 UNFINISHED = ("running", "waiting", "abandoned")
 """The statuses of a cycle that goes on when the agent is started again."""
 

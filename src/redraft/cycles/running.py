@@ -48,18 +48,20 @@ class Running:
 
     A substage of Sense, Reason or Actuate that raises is noted, and what is left of these stages is skipped;
     Reflect runs always, for a failure is what there is to learn from. `before_reflect` brings in what people
-    said meanwhile, `before_telling` has written what must not be done again once somebody hears of it.
+    said meanwhile, `before_telling` has written what must not be done again once somebody hears of it, and
+    `check_lease` raises where another process has come to run the agent: then nothing more is done here.
     """
 
     cycle: Cycle
     emit: Callable[[CycleEvent], None]
     before_reflect: Callable[[], Awaitable[None]]
     before_telling: Callable[[], Awaitable[None]]
+    check_lease: Callable[[], None]
     stages: dict[str, float] = field(default_factory=dict[str, float])
     error: str = ""
 
     async def run(self) -> None:
-        """Go through the stages; raises only what says that the cycle is not the one that began."""
+        """Go through the stages; raises only what says that the cycle is not this process's to carry out."""
         stages = self.cycle.spec.stages
         if stages.sense is not None:
             await self._stage("sense", [("sense", sense, stages.sense)])
@@ -88,6 +90,7 @@ class Running:
         except ChangedRunError:
             raise
         except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
+            self.check_lease()
             trouble = said(error)
             failure = f"{_place(stage, name)}: {trouble}"
             self.cycle.failures.append(failure)

@@ -35,14 +35,16 @@ class Spool:
         self._file: int | None = None
         self._bound = LARGEST
 
-    def read(self) -> tuple[Batch, bool]:
-        """Return what is to be written, and whether the memory in it was made without knowing the stored one.
+    def read(self) -> tuple[Batch, bool, int]:
+        """Return what is to be written, whether it is partial, and the generation that made it.
 
-        A line that is torn, the last one of a process that was killed, is left out with a warning.
+        It is partial where the memory in it was made without knowing the stored one; the generation is 0
+        where nobody held the lease. A line that is torn, the last one of a process that was killed, is left
+        out with a warning.
         """
         lines = self._open_and_read().split(b"\n")
         batch: Batch = {}
-        is_partial = False
+        is_partial, generation = False, 0
         for number, line in enumerate(lines, 1):
             if not line:
                 continue
@@ -50,32 +52,33 @@ class Spool:
                 saved = json.loads(line)
                 batch |= {(fields[0], fields[1]): Record(*fields) for fields in saved["records"]}
                 is_partial = is_partial or saved["is_partial"]
+                generation = max(generation, saved.get("generation", 0))  # none in one of an earlier version
             except (ValueError, TypeError, KeyError, IndexError):
                 logger.warning(
                     "%s, line %d can't be read and is left out: it was torn when its process ended.",
                     self.path,
                     number,
                 )
-        return batch, is_partial
+        return batch, is_partial, generation
 
-    def add(self, records: Iterable[Record], *, is_partial: bool) -> None:
+    def add(self, records: Iterable[Record], *, is_partial: bool, generation: int = 0) -> None:
         """Write records down behind what is there."""
         if self._file is not None:
             with suppress(TypeError, ValueError):  # what has no JSON form the store refuses, too, and says so
-                self._write(_line(records, is_partial=is_partial))
+                self._write(_line(records, is_partial, generation))
 
     def is_large(self) -> bool:
         """Say whether it is worth writing anew."""
         return self._file is not None and os.fstat(self._file).st_size > self._bound
 
-    def replace(self, records: Iterable[Record], *, is_partial: bool) -> None:
+    def replace(self, records: Iterable[Record], *, is_partial: bool, generation: int = 0) -> None:
         """Let the file hold these records and nothing else, whenever the process ends."""
         if self._file is None:
             return
         before, new = self._file, self.path.with_name(f"{self.path.name}.new")
         self._file = _locked(new)
         os.ftruncate(self._file, 0)
-        self.add(records, is_partial=is_partial)
+        self.add(records, is_partial=is_partial, generation=generation)
         new.replace(self.path)
         os.close(before)
         self._bound = max(LARGEST, 2 * os.fstat(self._file).st_size)
@@ -128,9 +131,11 @@ def _locked(path: Path) -> int:
     return file
 
 
-def _line(records: Iterable[Record], *, is_partial: bool) -> bytes:
+def _line(records: Iterable[Record], is_partial: bool, generation: int) -> bytes:
     fields: list[list[Any]] = [
         [each.kind, each.key, dict(each.data), each.schema_version, each.vector] for each in records
     ]
     # The end of a line comes first, so that one which was torn takes no other with it.
-    return b"\n" + json.dumps({"is_partial": is_partial, "records": fields}).encode()
+    return (
+        b"\n" + json.dumps({"is_partial": is_partial, "generation": generation, "records": fields}).encode()
+    )
