@@ -72,7 +72,7 @@ async def opened(
         except LeaseError:  # anybody may leave mail for an agent
             await place.store.put(record)
 
-    post = Post(place.store, withheld, clock, keep)
+    post = Post(place.store, withholding(also=()), clock, keep)
     bus = AgentBus(place, agent.network, post, keeping, waiting=waiting, patience=patience)
     await bus.open()
     return Opened(home, bus, post)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 REMEMBERED, LONGEST = 4_096, 400
 """Of so many texts, no longer than so many characters, it is remembered what becomes of them."""
 _OURS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
-"""A time of day, or the number of a cycle or action (also a provisional one): new in each cycle, and nothing to look into."""
+"""A time of day, or the number of a cycle or action, a provisional one of an outage too: new in each cycle,
+and nothing to look into."""
 
 
 def withholding(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
