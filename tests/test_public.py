@@ -22,6 +22,7 @@ NAMES = [
     "ConvergenceReason",
     "CycleAgent",
     "CycleResult",
+    "DamagedRecordError",
     "Decision",
     "Draft",
     "Ensemble",

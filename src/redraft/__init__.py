@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redraft.core.errors import AgentFileError as AgentFileError
     from redraft.core.errors import ChangedRunError as ChangedRunError
     from redraft.core.errors import ConfigError as ConfigError
+    from redraft.core.errors import DamagedRecordError as DamagedRecordError
     from redraft.core.errors import EnsembleError as EnsembleError
     from redraft.core.errors import EscalationError as EscalationError
     from redraft.core.errors import LeaseError as LeaseError
@@ -123,6 +124,7 @@ _PLACES = {
         "AgentFileError",
         "ChangedRunError",
         "ConfigError",
+        "DamagedRecordError",
         "EnsembleError",
         "EscalationError",
         "LeaseError",

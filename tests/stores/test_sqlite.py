@@ -202,14 +202,12 @@ def test_what_is_not_ours_is_named_and_left_as_it_is(path, store, make, message)
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: data[: len(data) // 2], "is damaged"),
+        (lambda data: data[: len(data) // 2], "is damaged as a file, not in single records.* .recover"),
         (lambda data: data[:4096] + os.urandom(len(data) - 4096), "is damaged"),
         (lambda data: data[:100] + b"\xff" * 3996 + data[4096:], "is damaged"),
         (lambda data: b"\0" * 100 + data[100:], "is no SQLite database"),
-        (lambda data: data.replace(b'"text":"xxx', b'"text":xxxx'), "damaged"),
-        (lambda data: data.replace(b'"text":"xxx', b'"text":"\xff\xff\xff'), "is damaged"),
     ],
-    ids=["cut", "overwritten", "first page", "header", "json", "utf-8"],
+    ids=["cut", "overwritten", "first page", "header"],
 )
 def test_a_damaged_file_is_named_and_left_as_it_is(path, store, damage, message):
     async def main():

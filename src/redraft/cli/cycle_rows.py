@@ -24,6 +24,7 @@ STATES = {
     "failed": BAD,
     "abandoned": BAD,
     "killed": BAD,
+    "damaged": BAD,
     "waiting": "yellow",
     "running": "cyan",
     "new": QUIET,

@@ -152,7 +152,7 @@ def outcome(record: RunRecord) -> Text:
 
 def state_text(state: str) -> Text:
     """Render how a run or workflow stands."""
-    return Text(state, BAD if state in ("failed", "killed") else "")
+    return Text(state, BAD if state in ("failed", "killed", "damaged") else "")
 
 
 def first_to_best(record: RunRecord) -> str:

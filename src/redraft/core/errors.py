@@ -13,6 +13,7 @@ RedraftError
 ├── ReflectionFailedError     a run ended in an error and `on_failure="raise"` asked for it
 ├── StoreError                a record could not be kept or read
 │   ├── StoreSettingsError    a database does not exist or gives no rights; it is a ConfigError, too
+│   ├── DamagedRecordError    a stored record is not as it was written
 │   ├── LeaseError            another process runs this agent
 │   ├── ChangedRunError       a run can't be resumed: the program or its task is not the one that began it
 │   └── LessonFileError       a file is no lesson that can be understood: file, line
@@ -175,6 +176,10 @@ class StoreError(RedraftError):
 
 class StoreSettingsError(StoreError, ConfigError):
     """Say what is wrong with the URL of a database or with the rights of its user: to wait does not help."""
+
+
+class DamagedRecordError(StoreError):
+    """Name a record that is not as it was written, and say what to do; no other is affected."""
 
 
 class LeaseError(StoreError):

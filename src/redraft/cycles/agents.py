@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, DamagedRecordError
 from redraft.cycles.bell import ring
 from redraft.cycles.card import AgentCard, card_of
 from redraft.cycles.feedback import Feedback
 from redraft.cycles.home import prune
-from redraft.cycles.kept_cycle import cycle_of, fit_to_keep
+from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, listed_cycle
 from redraft.cycles.kept_memory import stored_memory
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import Post, check_about, pending
@@ -18,6 +18,7 @@ from redraft.cycles.memory_history import differences, memory_at
 from redraft.cycles.places import AgentPlace, all_places, held, place_named
 from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
 from redraft.cycles.withheld import withholding
+from redraft.stores.base import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,12 +67,15 @@ class AgentView:
         return await card_of(self._store)
 
     async def cycles(self, *, before: int | None = None, limit: int = PAGE) -> list[CycleRecord]:
-        """Return the newest cycles first; `before` is the number of the last one of the page before."""
+        """Return the newest cycles first; `before` is the number of the last one of the page before.
+
+        One whose record is damaged is among them, with the status `damaged`.
+        """
         after = None
-        if before is not None and (after := await self._store.get(CYCLE, cycle_key(before))) is None:
+        if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
             raise ConfigError(f"The agent {self.name!r} has no cycle {before} here, so none before it.")
         found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
-        cycles = [cycle_of(record) for record in found]
+        cycles = [listed_cycle(record) for record in found]
         if self.place.lasts:
             return cycles
         return [fit_to_keep(cycle, self._withheld) for cycle in cycles]
@@ -110,7 +114,11 @@ class AgentView:
         if status in UNDER_WAY and self.place.lasts and not await self._is_run():
             status = "killed"
         waiting = await self.pending()
-        return AgentSummary(self.name, await self.card(), self.place.kind, status, last, len(waiting))
+        try:
+            card = await self.card()
+        except DamagedRecordError as error:  # the other agents of the list are not affected
+            card = AgentCard(self.name, description=str(error))
+        return AgentSummary(self.name, card, self.place.kind, status, last, len(waiting))
 
     async def send_feedback(
         self,
@@ -161,6 +169,9 @@ class AgentView:
         before: int | None = None
         while len(found) < LOOKED_BACK:
             page = await self.cycles(before=before)
+            for one in page:
+                if one.status == "damaged" and one.number > cycle:  # what it changed is not known
+                    raise DamagedRecordError(one.error)
             found += [one for one in page if one.number > cycle]
             if len(page) < PAGE or page[-1].number <= cycle:
                 break

@@ -18,7 +18,7 @@ from redraft.cycles.mail import FEEDBACK, OUTBOX, PENDING, Post, mail_id, pendin
 from redraft.cycles.message import AgentMessage
 from redraft.cycles.places import all_places
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -176,7 +176,7 @@ class AgentBus:
             await self._keeping.settled()
             if not self._keeping.is_away:
                 try:
-                    if not (found := await store.find(OUTBOX, limit=MOST)):
+                    if not (found := intact(await store.find(OUTBOX, limit=MOST))):
                         return
                     for record in found:
                         await check_lease(self._keeping)
@@ -228,7 +228,7 @@ class AgentBus:
                 return one
         try:
             where: Where = {"status": PENDING, "cycle": (cycle, self._keeping.number_of(cycle))}
-            found = await self._place.store.find(FEEDBACK, where=where, limit=len(known) + 1)
+            found = intact(await self._place.store.find(FEEDBACK, where=where))
         except StoreError:  # away: whoever would decide can't reach us either, and it may come back in time
             return None
         new = (record for record in found if record.key not in known)

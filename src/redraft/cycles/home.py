@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles.card import card_of
 from redraft.cycles.journal import CycleJournal, check_lease, unjournalled
-from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, stored_cycle
+from redraft.cycles.kept_cycle import fit_to_keep, listed_cycle, stored_cycle
 from redraft.cycles.kept_memory import EACH, make_whole, memory_record
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, mail_record, thin_out
 from redraft.cycles.memory import Memory
 from redraft.cycles.places import held, hold, register
 from redraft.cycles.record import CYCLE, UNFINISHED, cycle_key
 from redraft.redact.log import logger
+from redraft.stores.base import intact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ class AgentHome:
             return
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
-            last = cycle_of(newest[0])
+            last = listed_cycle(newest[0])
             self.unfinished = last if self.place.lasts and last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
         await self._introduce()
@@ -239,12 +240,12 @@ async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
     last_kept = await _last_kept(store, cycles)
     if last_kept is not None:
         older = await store.find(CYCLE, newest_first=True, after=last_kept, limit=1)
-        await make_whole(store, cycle_of(older[0]).number if older else 0)
+        await make_whole(store, listed_cycle(older[0]).number if older else 0)
         while old := await store.find(CYCLE, newest_first=True, after=last_kept, limit=AT_ONCE):
             counts["cycles"] += len(old)
             await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
-        while found := await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE):
+        while found := intact(await store.find(kind, where={"status": TAKEN}, limit=AT_ONCE)):
             counts["mail"] += len(found)
             await asyncio.gather(*(store.delete(kind, record.key) for record in found))
     counts["mail"] += await thin_out(store)
@@ -255,7 +256,7 @@ async def _last_kept(store: Store, cycles: int) -> Record | None:
     """Return the oldest record of the newest so many cycles; None if there are no more than these."""
     newest = await store.find(CYCLE, newest_first=True, limit=1)
     oldest = await store.find(CYCLE, limit=1)
-    if not newest or cycle_of(newest[0]).number - cycle_of(oldest[0]).number < cycles:
+    if not newest or listed_cycle(newest[0]).number - listed_cycle(oldest[0]).number < cycles:
         return None  # the numbers leave no room for more
     left, last = cycles, None
     while left:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.errors import ConfigError, LeaseError, StoreError
-from redraft.cycles.kept_cycle import cycle_of, stored_cycle
+from redraft.core.errors import ConfigError, DamagedRecordError, LeaseError, StoreError
+from redraft.cycles.kept_cycle import cycle_of, listed_cycle, stored_cycle
 from redraft.cycles.kept_memory import MEMORY, memory_of, memory_record, stored_memory
 from redraft.cycles.mail import FEEDBACK, OUTBOX
 from redraft.cycles.memory import Memory
@@ -178,7 +178,7 @@ class Keeper:
         self._is_unmet = bool(self._pending)
         try:
             return await asyncio.wait_for(self._read(), FIRST_WAIT)
-        except (LeaseError, ConfigError):
+        except (LeaseError, ConfigError, DamagedRecordError):
             await self._let_go()
             raise
         except TimeoutError:
@@ -332,7 +332,7 @@ class Keeper:
         """
         stored = await stored_memory(self._store)
         newest = await self._store.find(CYCLE, newest_first=True, limit=1)
-        last = max((cycle_of(record).number for record in newest), default=0)
+        last = max((listed_cycle(record).number for record in newest), default=0)
         spooled = [
             cycle for record in _cycles_in(self._spooled) if (cycle := cycle_of(record)).number <= PROVISIONAL
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import from_record, to_record
@@ -25,8 +26,17 @@ def stored_cycle(cycle: CycleRecord) -> Record:
 
 
 def cycle_of(record: Record) -> CycleRecord:
-    """Return the cycle that a record keeps."""
+    """Return the cycle that a record keeps; raises `StoreError` for one that is damaged."""
     return from_record(CycleRecord, record.data)
+
+
+def listed_cycle(record: Record) -> CycleRecord:
+    """Return the cycle that a record keeps, for a list; one that is damaged has that as its status."""
+    if not record.damage:
+        return cycle_of(record)
+    began = record.created_at or datetime.now(UTC)
+    number = int(record.key) if record.key.isdecimal() else 0
+    return CycleRecord(number, began, status="damaged", error=record.damage)
 
 
 def fit_to_keep(cycle: CycleRecord, withheld: Callable[[Any], Any]) -> CycleRecord:

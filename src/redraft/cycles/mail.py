@@ -17,7 +17,7 @@ from redraft.cycles.feedback import Feedback
 from redraft.cycles.message import AgentMessage
 from redraft.cycles.parts import ANY
 from redraft.cycles.stamp import stamp_of
-from redraft.stores.base import Record, Store
+from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ async def pending(store: Store, kind: type[T], most: int, *, topic: str | None =
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
     found = await store.find(name, where=where, newest_first=True, limit=most)
-    return [from_record(kind, record.data) for record in reversed(found)]
+    return [from_record(kind, record.data) for record in reversed(intact(found))]
 
 
 async def thin_out(store: Store) -> int:
@@ -74,7 +74,9 @@ async def thin_out(store: Store) -> int:
                 break
             last = page[-1]
         else:
-            while old := await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE):
+            while old := intact(
+                await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE)
+            ):
                 await asyncio.gather(*(store.delete(kind, record.key) for record in old))
                 count += len(old)
     return count

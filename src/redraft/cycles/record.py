@@ -13,7 +13,7 @@ from redraft.cycles.memory import MemoryChange
 CYCLE = "cycle"
 """The kind of the records of cycles; the key is the number, ten digits long."""
 
-CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "abandoned"]
+CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "abandoned", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,9 @@ class CycleRecord:
 
     `waiting` is one that waits for a person, until `waits_until` at the latest (None: as long as it takes). A
     `running`, `waiting` or `abandoned` one whose process is gone is resumed under its number, and waits no
-    longer than that. `derived_data` is redacted, and of a cycle under way what it has come to so far;
-    `stages` says how long each took, in milliseconds.
+    longer than that. Of a `damaged` one no more than its number is known, and `error` says what to do.
+    `derived_data` is redacted, and of a cycle under way what it has come to so far; `stages` says how long
+    each took, in milliseconds.
     """
 
     number: int

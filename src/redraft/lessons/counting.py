@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.effect import Effect, effect_of, last_look
-from redraft.stores.base import Record
+from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,10 +127,10 @@ class Counting:
         """Return the latest runs of a task type, the earliest first."""
         where = {"agent": self._agent, "task_type": task_type}
         found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
-        return sorted((from_record(ScoredRun, record.data) for record in found), key=attrgetter("at"))
+        return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))
 
     async def _uses(self, prefix: str) -> list[Use]:
-        return [from_record(Use, record.data) for record in await self._store.find(USE, prefix=prefix)]
+        return [from_record(Use, one.data) for one in intact(await self._store.find(USE, prefix=prefix))]
 
 
 def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:

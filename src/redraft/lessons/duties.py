@@ -13,7 +13,7 @@ from redraft.lessons.clean import Cleaner
 from redraft.lessons.content import LessonKind
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.writing_prompt import MOST_SHOWN, MOST_TRANSCRIPT
-from redraft.stores.base import Record
+from redraft.stores.base import Record, intact
 from redraft.text.middle import without_middle
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Duties:
     async def due(self) -> list[Duty]:
         """Return what is due, but for that which somebody is at."""
         found = await self._store.find(DUTY, prefix=f"{self._agent}/")
-        duties = [from_record(Duty, record.data) for record in found]
+        duties = [from_record(Duty, record.data) for record in intact(found)]
         now = self._now().timestamp()
         return [duty for duty in duties if duty.held_until <= now]
 
@@ -133,7 +133,7 @@ class Duties:
 async def all_due(store: Store) -> list[Duty]:
     """Return what is due of all agents, the oldest first, and what somebody is at, too."""
     found = await store.find(DUTY, newest_first=True)
-    return [from_record(Duty, record.data) for record in reversed(found)]
+    return [from_record(Duty, record.data) for record in reversed(intact(found))]
 
 
 def due_error(duties: list[Duty]) -> ReflectionDueError:

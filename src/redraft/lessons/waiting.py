@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.codec import from_record, to_record
 from redraft.lessons.mars import Replay
-from redraft.stores.base import Record
+from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
     from redraft.core.task import Task
@@ -43,11 +43,11 @@ class WaitingRoom:
     async def of_task(self, task: Task) -> list[str]:
         """Return the ids of the lessons that this very task taught and that still wait, the newest first."""
         found = await self._store.find(WAITING, prefix=self._prefix(task), newest_first=True)
-        return [from_record(Waiting, one.data).lesson for one in found]
+        return [from_record(Waiting, one.data).lesson for one in intact(found)]
 
     async def leave(self, lesson: str) -> Waiting | None:
         """Return what waited with a lesson, for the last time; to one caller only."""
-        found = await self._store.find(WAITING, where={"lesson": lesson}, limit=1)
+        found = intact(await self._store.find(WAITING, where={"lesson": lesson}))
         if not found or not await self._store.delete(WAITING, found[0].key):
             return None
         return from_record(Waiting, found[0].data)

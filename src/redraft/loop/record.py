@@ -7,7 +7,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from redraft.core.criterion import QualityCriterion
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.stores.base import Record
 
 RUN = "run"
 """The kind of the records of runs."""
@@ -116,7 +117,7 @@ def own_start() -> str:
 
 os.register_at_fork(after_in_child=own_start.cache_clear)
 
-Status = Literal["running", "finished", "failed", "cancelled"]
+Status = Literal["running", "finished", "failed", "cancelled", "damaged"]
 ENDED: Mapping[ConvergenceReason, Status] = {
     ConvergenceReason.ERROR: "failed",
     ConvergenceReason.CANCELLED: "cancelled",
@@ -128,7 +129,8 @@ class RunRecord:
     """Hold a run as it is kept.
 
     `status` is `running` until the run ended: `finished` by a rule, `failed` by an error, `cancelled`. A
-    `running` one whose process is gone was killed. `versions` are those that are kept, `best` and `final`
+    `running` one whose process is gone was killed. Of a `damaged` one nothing else is known, and `error`
+    says what to do. `versions` are those that are kept, `best` and `final`
     iterations among them; `revisions` counts all that were made. `options` are the choices of the pattern
     that a reader needs to see why it stopped. `parent` is the run inside which this one ran, `draft` what it
     was given to start from. Specification 2.7.
@@ -217,6 +219,13 @@ class RunRecord:
         self.advice = result.advice
         self.reflections = result.reflections
         self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+
+
+def damaged_run(record: Record) -> RunRecord:
+    """Return what a list shows of a run whose record is damaged: its id, when it began, and the damage."""
+    began = record.created_at or datetime.now(UTC)
+    what, nobody = Task("(a damaged record)"), Process("", 0, "")
+    return RunRecord(record.key, what, Origin(), {}, began, nobody, "damaged", error=record.damage)
 
 
 SHOWN_OPTIONS = (

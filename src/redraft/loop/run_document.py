@@ -34,6 +34,7 @@ def row_document(record: RunRecord) -> dict[str, Any]:
         "usage": record.usage,
         "execution_time": record.execution_time,
         "parent": record.parent,
+        "error": record.error,
     }
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from redraft.core.codec import from_json, from_record, untagged
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, DamagedRecordError
 from redraft.core.evaluation import ReflectionEvaluation
 from redraft.core.usage import NOTHING_USED, TokenUsage
 from redraft.core.version import Draft, ReflectionVersion
 from redraft.loop.journal import STEP, VOID
-from redraft.loop.record import RUN, RunRecord
+from redraft.loop.record import RUN, RunRecord, damaged_run
 from redraft.loop.select import select
 from redraft.loop.tell import ROLES
+from redraft.stores.base import intact, listed
 from redraft.stores.place import project_store
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ LAST = "last"
 KILLED = "killed"
 UNENDED = ("running", KILLED, "unknown")
 """The states of a run that has not ended: which one it is, its process tells."""
+DAMAGED = "(damaged)"
+"""The name of a step whose record is damaged; its error says more."""
 PAGE = 50
 
 
@@ -86,7 +89,7 @@ class Runs:
         """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
 
         `killed` is a status, too: of a `running` one whose process is gone; and `unknown`, where this machine
-        can't tell. Runs that ran inside others are
+        can't tell. One whose record is damaged is among them, as `damaged`. Runs that ran inside others are
         left out unless `inner`. `before` is the last run of the page before; raises `ConfigError` where there
         is none.
         """
@@ -100,12 +103,13 @@ class Runs:
         # Which of those that have not ended were killed shows only when one looks for their processes.
         unended = where.get("status") == "running"
         most = None if unended else limit
-        after = None if before is None else await self._store.get(RUN, before)
+        after = None if before is None else await listed(self._store, RUN, before)
         if before is not None and after is None:
             raise ConfigError(f"There is no run {before!r} here, before which others could be.")
         found = await self._store.find(RUN, where=where, newest_first=True, after=after, limit=most)
-        runs = [await self.read(record) for record in found]
-        return [run for run in runs if status in (None, run.state)][:limit]
+        runs = [await self.listed(record) for record in found]
+        # What is damaged may have been like that.
+        return [run for run in runs if status in (None, run.state) or run.status == "damaged"][:limit]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
         """Return a run by its id, by the beginning of one, or the `last` one that began.
@@ -113,7 +117,8 @@ class Runs:
         Raises `ConfigError` where there is none, or several begin alike.
         """
         if run_id == LAST:
-            found = await self._store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
+            found = await self._store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE)
+            found = intact(found)[:1]
         elif record := await self._store.get(RUN, run_id):
             found = [record]
         else:  # nothing is the beginning of all: an empty variable of a shell means none of them
@@ -138,6 +143,10 @@ class Runs:
         records = await self._store.find(STEP, prefix=prefix) + await self._store.find(VOID, prefix=prefix)
         return sorted(map(_step, records), key=lambda step: (step.at, not step.is_inner, step.place))
 
+    async def listed(self, record: Record) -> RunRecord:
+        """Read a run of its record for a list; one that is damaged has that as its status."""
+        return damaged_run(record) if record.damage else await self.read(record)
+
     async def read(self, record: Record) -> RunRecord:
         """Read a run of its record; one that has not ended has the versions that its journal has so far."""
         # The classes of outputs are the program's that ran: who only looks does not have them.
@@ -153,6 +162,8 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
     usage: dict[str, TokenUsage] = {}
     draft = None if run.draft is None else Draft(run.draft, NOTHING_USED, strategy="given")
     for step in steps:
+        if step.name == DAMAGED and not step.is_inner:
+            break  # what came after is of a version that is not known
         if step.is_inner or step.void or step.error is not None or step.name not in ROLES:
             continue
         run.execution_time = step.elapsed
@@ -186,9 +197,14 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
 
 
 def _step(record: Record) -> KeptStep:
+    place = record.key.partition("/")[2].partition("~")[0]
+    if record.damage:
+        error = {"type": DamagedRecordError.__name__, "message": record.damage}
+        at = record.created_at or datetime.now(UTC)
+        return KeptStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
     data = untagged(record.data)
     return KeptStep(
-        record.key.partition("/")[2].partition("~")[0],
+        place,
         data["name"],
         data["began"],
         data["elapsed"],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from redraft.core.codec import from_record, to_record
 from redraft.core.errors import ConfigError
@@ -17,7 +17,7 @@ from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback
 from redraft.notes.standing import checked_version, rolled_back, switched, why_of, with_revision
 from redraft.notes.trial import LATEST_USES, may_replace, verdict
 from redraft.notes.turns import turns_of
-from redraft.stores.base import Record
+from redraft.stores.base import Record, intact, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +92,10 @@ class NoteStore:
         noted = None if latest is None else await self._stored_standing(identity)
         before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
         # By their numbers: to sort those of a task with 100,000 by their times takes a store long.
-        after = await self._store.get(NOTE, _note_key(identity, before)) if before else None
+        after = await listed(self._store, NOTE, _note_key(identity, before)) if before else None
         records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", after=after)
-        notes = sorted((from_record(Note, record.data) for record in records), key=attrgetter("version"))
+        notes = [from_record(Note, record.data) for record in intact(records)]
+        notes.sort(key=attrgetter("version"))
         return notes if latest is None else notes[-latest:]
 
     async def append(
@@ -147,7 +148,7 @@ class NoteStore:
         records = await self._store.find(
             NOTE_USE, prefix=f"{_key(identity)}/", where=where, newest_first=True, limit=latest
         )
-        return sorted((from_record(NoteUse, record.data) for record in records), key=attrgetter("at"))
+        return sorted((from_record(NoteUse, one.data) for one in intact(records)), key=attrgetter("at"))
 
     async def noted(self, identity: str, /) -> NotedTask | None:
         """Tell how the notes on a task stand; None where there are none."""
@@ -155,10 +156,13 @@ class NoteStore:
         return None if noted is None else _shown(noted)
 
     async def tasks(self) -> list[NotedTask]:
-        """Return all tasks that have notes, those with the latest change first."""
+        """Return all tasks that have notes, those with the latest change first.
+
+        One whose record is damaged has that as its name, and what to do as its description.
+        """
         records = await self._store.find(NOTED_TASK)
         records.sort(key=attrgetter("updated_at"), reverse=True)
-        return [_shown(from_record(NotedTask, record.data)) for record in records]
+        return [_listed(record) for record in records]
 
     async def page(self, most: int, /, *, before: str = "") -> list[NotedTask]:
         """Return at most so many of the tasks that have notes, the one that was noted last first.
@@ -166,11 +170,11 @@ class NoteStore:
         `before` is the identity of the last one of the page before. Raises `ConfigError` where there are no
         notes on that.
         """
-        last = await self._store.get(NOTED_TASK, _key(before)) if before else None
+        last = await listed(self._store, NOTED_TASK, _key(before)) if before else None
         if before and last is None:
             raise ConfigError(f"There are no notes on the task {before!r}.")
         records = await self._store.find(NOTED_TASK, newest_first=True, after=last, limit=most)
-        return [_shown(from_record(NotedTask, record.data)) for record in records]
+        return [_listed(record) for record in records]
 
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
         """Put an older version in force, or none, as a person does; tell how the notes stand then.
@@ -239,7 +243,7 @@ class NoteStore:
         version = 0 if standing is None else standing.run_count
         if run_id:
             prefix = f"{_key(identity)}/"
-            if found := await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id}, limit=1):
+            if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id})):
                 return from_record(Note, found[0].data)
         while True:
             version += 1
@@ -314,6 +318,14 @@ def _note(
 def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
     """Estimate what a note costs in a prompt, before any input is filled in."""
     return tokens_of(note_block(reflection, task or Task(""), {}))
+
+
+def _listed(record: Record) -> NotedTask:
+    if record.damage:
+        return NotedTask(
+            unquote(record.key, errors="surrogatepass"), record.damage, name="(a damaged record)"
+        )
+    return _shown(from_record(NotedTask, record.data))
 
 
 def _shown(noted: NotedTask) -> NotedTask:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from functools import lru_cache
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+
+from redraft.core.errors import DamagedRecordError
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -26,6 +29,9 @@ class Record:
     of unit length, as float32. The store fills in the rest, whatever a record to be stored says: `revision`
     counts the writes of this record from 1 (0: not stored yet), `created_at` is when it was first stored and
     `updated_at` when it was last, in UTC to the microsecond.
+
+    A record that a store finds damaged is listed all the same, so that it hides no other: `damage` says what
+    is wrong, and whoever looks at its `data` gets a `DamagedRecordError`.
     """
 
     kind: str
@@ -37,6 +43,52 @@ class Record:
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
+    @property
+    def damage(self) -> str:
+        """What is wrong with the record as it is stored; empty for one that is whole."""
+        return self.data.damage if isinstance(self.data, DamagedData) else ""
+
+
+class DamagedData(dict[str, Any]):
+    """Stand for data that can't be trusted: whoever looks at them gets a `DamagedRecordError`."""
+
+    __slots__ = ("damage",)
+
+    def __init__(self, damage: str) -> None:
+        super().__init__()
+        self.damage = damage
+
+    def _raise(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise DamagedRecordError(self.damage)
+
+    __getitem__ = __contains__ = __iter__ = __len__ = __eq__ = __or__ = __ror__ = _raise  # pyright: ignore[reportAssignmentType] (each raises)
+    get = keys = values = items = copy = _raise  # pyright: ignore[reportAssignmentType] (likewise)
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (as that of any dict)
+
+    def __repr__(self) -> str:
+        return f"<{self.damage}>"
+
+
+def intact(records: Sequence[Record]) -> list[Record]:
+    """Return the records that are not damaged; a warning in the log names each of the others once."""
+    for record in records:
+        if record.damage:
+            _warn(record.damage)
+    return [record for record in records if not record.damage]
+
+
+async def listed(store: Store, kind: str, key: str) -> Record | None:
+    """Return the record with a key, be it damaged: for a list to go on after it."""
+    found = await store.find(kind, prefix=key, limit=1)
+    return found[0] if found and found[0].key == key else None
+
+
+@lru_cache(maxsize=1000)
+def _warn(damage: str) -> None:
+    from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
+
+    logger.warning("%s Until then it is left out.", damage)
+
 
 @runtime_checkable
 class Store(Protocol):
@@ -47,7 +99,8 @@ class Store(Protocol):
     and never shows those of another. What it returns is the caller's: to change it changes nothing stored.
 
     Every method raises `StoreError` for a record that can't be stored, naming what of it, and when the store
-    can't be read or written, with the reason and what to do; it works again when the reason is gone.
+    can't be read or written, with the reason and what to do; it works again when the reason is gone. A record
+    that is damaged raises `DamagedRecordError` where it alone is asked for; among others, it has `damage`.
     """
 
     async def put(self, record: Record, /) -> Record:

@@ -8,6 +8,7 @@ from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
+from redraft.stores.base import intact
 from redraft.stores.near import nearest
 from redraft.stores.question import Question, matches, question, wanted
 from redraft.stores.row import Row, check_name, microseconds, row_and_copy
@@ -57,7 +58,7 @@ class MemoryStore:
         row, copy = row_and_copy(record)
         with self._lock:
             stored = self._rows.get((row.kind, row.key))
-            return (stored.record(), False) if stored else (self._write(row, None).record(copy), True)
+            return (stored.intact(), False) if stored else (self._write(row, None).record(copy), True)
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
@@ -75,7 +76,7 @@ class MemoryStore:
         check_name("kind", kind)
         check_name("key", key)
         stored = self._rows.get((kind, key))
-        return None if stored is None else stored.record()
+        return None if stored is None else stored.intact()
 
     async def find(
         self,
@@ -115,9 +116,10 @@ class MemoryStore:
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        rows = {row.key: row for row in self._answer(question(kind, where=where, limit=limit))}
-        vectors = [(row.key, row.vector) for row in rows.values() if row.vector is not None]
-        return [(rows[key].record(), similarity) for key, similarity in nearest(vectors, vector, limit)]
+        answer = self._answer(question(kind, where=where, limit=limit))
+        records = {record.key: record for record in intact([row.record() for row in answer])}
+        vectors = [(row.key, row.vector) for row in answer if row.vector is not None and row.key in records]
+        return [(records[key], similarity) for key, similarity in nearest(vectors, vector, limit)]
 
     async def aclose(self) -> None:
         """Let nothing go: there are no files, and the records stay until this object is gone."""
@@ -142,7 +144,7 @@ class MemoryStore:
             rows = [row for row in self._rows.values() if row.kind == asked.kind]
         rows = [row for row in rows if row.key.startswith(asked.prefix)]
         if asked.fields:
-            rows = [row for row in rows if matches(json.loads(row.data), asked.fields)]
+            rows = [row for row in rows if row.record().damage or matches(json.loads(row.data), asked.fields)]
         return sorted(rows, key=attrgetter("key"))
 
 

@@ -105,7 +105,7 @@ class PostgresStore:
         row, fields, copy = _new(record)
         steps = partial(sql.put_if_absent, self._space, row, fields)
         stored, is_new = await self._write(row.kind, row.key, steps)
-        return stored.record(copy if is_new else None), is_new
+        return stored.record(copy) if is_new else stored.intact(), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""

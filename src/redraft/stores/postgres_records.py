@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from redraft.stores.base import intact
 from redraft.stores.near import nearest, packed_question
 from redraft.stores.postgres_fields import beginning, entry
 from redraft.stores.question import after_all_with
@@ -37,11 +38,11 @@ _ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
 _STORED = "RETURNING revision, created_at, updated_at"
 _CHANGE = """
 SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
-    revision = records.revision + 1, updated_at = %(updated_at)s"""
+    checksum = %(checksum)s, revision = records.revision + 1, updated_at = %(updated_at)s"""
 _INSERT = f"""
 INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
-VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, 1, %(created_at)s,
-    %(updated_at)s, %(fields)b)
+VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, %(checksum)s, 1,
+    %(created_at)s, %(updated_at)s, %(fields)b)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
 _PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
 _HOLD = """
@@ -116,7 +117,7 @@ class WriteAll(NamedTuple, Generic[T]):
 def put(space: Space, row: Row, fields: list[str], connection: SpaceConnection) -> Steps[Row]:
     """Store a row in any case."""
     stored = yield from _write(space, connection, _PUT, _values(row, fields))
-    return Row(*row[:5], *stored[0])
+    return Row(*row[:6], *stored[0])
 
 
 def put_if(
@@ -148,7 +149,7 @@ def put_if_absent(
     """Store a row unless there is one; return the one that is stored, and whether it is this."""
     while True:
         if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(row, fields))):
-            return Row(*row[:5], *stored[0]), True
+            return Row(*row[:6], *stored[0]), True
         if found := (yield from _one(space, row.kind, row.key, connection)):
             return found[0], False
         # Another process has deleted it in between.
@@ -160,13 +161,13 @@ def replace(
     """Store a row if the stored one has its revision and, unless 0, its time of creation."""
     values = _values(row, fields) | {"created_before": created_before}
     stored = yield from _write(space, connection, _REPLACE, values)
-    return Row(*row[:5], *stored[0]) if stored else None
+    return Row(*row[:6], *stored[0]) if stored else None
 
 
 def get(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[Record | None]:
     """Return the record with a key."""
     found = yield from _one(space, kind, key, connection)
-    return found[0].record() if found else None
+    return found[0].intact() if found else None
 
 
 def delete(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[bool]:
@@ -212,9 +213,10 @@ def near(
         rows = yield from _rows(
             space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
         )
-        records = {row.key: row.record() for row in rows if row.vector == vectors[row.key]}
-        if len(records) == len(found):  # else another task has changed one of them in between
-            return [(records[key], similarity) for key, similarity in found]
+        rows = [row for row in rows if row.vector == vectors[row.key]]
+        if len(rows) == len(found):  # else another task has changed one of them in between
+            records = {record.key: record for record in intact([row.record() for row in rows])}
+            return [(records[key], similarity) for key, similarity in found if key in records]
 
 
 def _candidates(schema: str, condition: str) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from zlib import crc32
 
 from pydantic_core import from_json, to_json
 
-from redraft.core.errors import StoreError
+from redraft.core.errors import DamagedRecordError, StoreError
 from redraft.core.made import maker
-from redraft.stores.base import Record
+from redraft.stores.base import DamagedData, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +33,8 @@ _DECODER = json.JSONDecoder()
 class Row(NamedTuple):
     """Hold a record's fields as databases take them, in the order of their columns.
 
-    `data` is JSON text, `vector` little-endian float32, the times are microseconds since 1970 in UTC.
+    `data` is JSON text, `vector` little-endian float32, the times are microseconds since 1970 in UTC. Text
+    that is not UTF-8 comes with lone surrogates in place of the bytes that are wrong.
     """
 
     kind: str
@@ -40,27 +42,65 @@ class Row(NamedTuple):
     data: str
     schema_version: int
     vector: bytes | None
+    checksum: int = 0
     revision: int = 0
     created_at: int = 0
     updated_at: int = 0
 
     def record(self, data: Mapping[str, Any] | None = None) -> Record:
-        """Return the record, all of it new; raises `StoreError` if its data are damaged.
+        """Return the record, all of it new; one that does not match its checksum has `damage`.
 
         `data` is what they are as JSON, where that has been read already and is nobody else's.
         """
+        created = updated = _EPOCH
+        vector = None
         try:
+            created = updated = _EPOCH + timedelta(microseconds=self.created_at)
+            if self.updated_at != self.created_at:
+                updated = _EPOCH + timedelta(microseconds=self.updated_at)
             if data is None:
-                data = cast("dict[str, Any]", json.loads(self.data))
+                data = self._read()
             vector = None if self.vector is None else unpacked(self.vector)
-        except (ValueError, RecursionError, struct.error) as error:
-            raise StoreError(f"The record {self.kind!r} {self.key!r} is damaged: {error}.") from error
-        created = updated = _EPOCH + timedelta(microseconds=self.created_at)
-        if self.updated_at != self.created_at:
-            updated = _EPOCH + timedelta(microseconds=self.updated_at)
+        except (TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
+            what = str(error).rstrip(".")
+            data = DamagedData(
+                f"The record {self.kind!r} {self.key!r} is damaged: {what}. Restore it from a backup, or "
+                f"remove it with `store.delete({self.kind!r}, {self.key!r})`."
+            )
         return _record(
             self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated
         )
+
+    def _read(self) -> dict[str, Any]:
+        if not is_whole(self.checksum, *self[:3], self.schema_version, self.vector):
+            raise ValueError("it does not match its checksum")
+        return json.loads(self.data)
+
+    def intact(self) -> Record:
+        """Return the record; raises `DamagedRecordError` for one that is damaged."""
+        record = self.record()
+        if record.damage:
+            raise DamagedRecordError(record.damage)
+        return record
+
+
+def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int, vector: bytes | None) -> int:
+    """Return the CRC-32 of what a record holds: it differs wherever up to 32 bits in a row have changed."""
+    # A name has no NUL, so nothing can move from one to the next.
+    return crc32(vector or b"", crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version))))
+
+
+def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any, vector: Any) -> bool:
+    """Say whether a record is as it was written; its texts may come as bytes."""
+    try:
+        named, given = (_bytes(kind), _bytes(key)), _bytes(data)
+        return found == checksum(*named, given, schema_version, vector)
+    except (TypeError, AttributeError):  # a number where a text was, say
+        return False
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
 
 
 def microseconds(time: datetime) -> int:
@@ -81,7 +121,9 @@ def row_and_copy(record: Record) -> tuple[Row, dict[str, Any]]:
         _check_version(record.schema_version)
         text, copy = _text_and_copy(_named_fields(record.data))
         vector = None if record.vector is None else packed(record.vector)
-        return Row(record.kind, record.key, text, record.schema_version, vector), copy
+        named = record.kind.encode(), record.key.encode()
+        crc = checksum(*named, text.encode(), record.schema_version, vector)
+        return Row(record.kind, record.key, text, record.schema_version, vector, crc), copy
     except (TypeError, ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         reason = "data is nested too deeply, or holds itself" if deep else error

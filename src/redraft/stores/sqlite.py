@@ -72,7 +72,7 @@ class SqliteStore:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, copy = row_and_copy(record)
         stored, is_new = await self._do(self._writer, partial(sql.put_if_absent, self._space, row))
-        return stored.record(copy if is_new else None), is_new
+        return stored.record(copy) if is_new else stored.intact(), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""

@@ -10,7 +10,10 @@ from redraft.core.errors import StoreError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_DAMAGED = "is damaged, and was left as it is: move it away to begin anew"
+_DAMAGED = (
+    "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
+    "still be read with `sqlite3 FILE .recover`"
+)
 _SAYS = {
     "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
     "SQLITE_CORRUPT": _DAMAGED,
@@ -21,7 +24,6 @@ _SAYS = {
     "SQLITE_CANTOPEN": "can't be opened: see who may write to the file and to its folder",
     "SQLITE_TOOBIG": "can't hold so much in one record (SQLite's limit is 1 GB)",
 }
-_DAMAGED_TEXTS = ("malformed JSON", "Could not decode to UTF-8")
 
 
 def name_of(error: Exception) -> str:
@@ -32,7 +34,7 @@ def name_of(error: Exception) -> str:
 def explained(error: Exception, path: Path, wait: float) -> StoreError:
     """Return the `StoreError` that says what an error of the database, the system or the lock means."""
     if isinstance(error, StoreError):
-        return StoreError(*error.args)
+        return type(error)(*error.args)
     if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
         return StoreError(f"{path} is a folder: give the store the path of a file.")
     if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
@@ -41,6 +43,5 @@ def explained(error: Exception, path: Path, wait: float) -> StoreError:
         )
     if isinstance(error, OSError):
         return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
-    damaged = any(text in str(error) for text in _DAMAGED_TEXTS)
-    says = _DAMAGED if damaged else _SAYS.get(name_of(error), "can't be used")
+    says = _SAYS.get(name_of(error), "can't be used")
     return StoreError(f"{path} {says} ({error}).")

@@ -11,6 +11,7 @@ from redraft.core.errors import StoreError
 from redraft.stores.lock import FileLock
 from redraft.stores.migrate import scripts
 from redraft.stores.private import make_file, make_folder
+from redraft.stores.sqlite_records import prepare
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -91,6 +92,7 @@ class SqliteFile:
         try:
             self._inode = _inode(self._path)
             connection.executescript(_SETTINGS)
+            prepare(connection)
             if not self._is_current(connection):
                 with self.locked():
                     self._migrate(connection)

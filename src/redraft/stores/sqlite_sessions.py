@@ -10,6 +10,7 @@ from redraft.core.errors import StoreError
 from redraft.stores.migrate import scripts
 from redraft.stores.sqlite_faults import name_of
 from redraft.stores.sqlite_file import SqliteFile
+from redraft.stores.sqlite_records import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ class Reader:
         if not self._file.exists():
             with closing(sqlite3.connect(":memory:")) as nothing:
                 nothing.executescript("".join(scripts("sqlite")))
+                prepare(nothing)
                 for job in jobs:
                     job.run(nothing)
             return

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from redraft.core.errors import StoreError
-from redraft.stores.base import Record, Store
+from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,7 +89,8 @@ class Chronicle:
             self._newest_at = at if self._newest_at is None else max(self._newest_at, at)
             if self._since is None or at >= self._since:
                 self._recent[record.key] = at
-            self.tell(record)
+            if intact([record]):
+                self.tell(record)
 
 
 def _age(record: Record) -> tuple[datetime, str]:

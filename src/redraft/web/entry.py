@@ -72,9 +72,15 @@ class Entry:
 
 
 def entry_of(record: Record) -> Entry:
-    """Make an entry of the record of a run, as it is stored; raises `StoreError` where that is damaged."""
+    """Make an entry of the record of a run, as it is stored; raises `StoreError` where it is of another form.
+
+    Of one that is damaged, the entry says no more than that.
+    """
+    began = record.created_at or datetime.now(UTC)
     try:
-        return _entry(record.key, record.created_at or datetime.now(UTC), record.data)
+        if record.damage:
+            return _entry(record.key, began, {"status": "damaged", "task": {"description": ""}})
+        return _entry(record.key, began, record.data)
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"The record of the run {record.key!r} is damaged: {error!r}.") from error
 

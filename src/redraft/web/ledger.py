@@ -11,7 +11,7 @@ from time import monotonic
 
 from redraft.loop.record import RUN
 from redraft.loop.runs import KILLED
-from redraft.stores.base import Record, Store
+from redraft.stores.base import Record, Store, listed
 from redraft.web.entry import Entry, entry_of
 from redraft.web.spending import Spending
 
@@ -101,7 +101,7 @@ class Ledger:
         changed = False
         for entry in list(self.spending.unended.values()):
             if also_killed or entry.state != KILLED:
-                record = await self.store.get(RUN, entry.run_id)
+                record = await listed(self.store, RUN, entry.run_id)
                 if record is None:
                     self._forget(entry)
                 changed |= record is None or self._note(record)

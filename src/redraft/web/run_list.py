@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.core.result import ConvergenceReason
 from redraft.loop.record import RUN
-from redraft.stores.base import Record
+from redraft.stores.base import Record, listed
 from redraft.web.page import Asked, NotFoundError
 from redraft.workflow.keep import WORKFLOW
 from redraft.workflow.kept_workflow import KeptWorkflow, kept_workflows
@@ -77,7 +77,7 @@ class RunList:
         if not self.before:
             return None
         store = project.store
-        last = await store.get(RUN, self.before) or await store.get(WORKFLOW, self.before)
+        last = await listed(store, RUN, self.before) or await listed(store, WORKFLOW, self.before)
         if last is None:
             raise NotFoundError(f"There is no run {self.before!r} here, before which others could be.")
         return last
@@ -88,7 +88,7 @@ class RunList:
             where = {} if self.inner else {"inner": False}
             return await project.store.find(RUN, where=where, newest_first=True, after=last, limit=limit)
         entries = islice(self.chosen(await project.ledger.entries(), last), limit)
-        found = [await project.store.get(RUN, entry.run_id) for entry in entries]
+        found = [await listed(project.store, RUN, entry.run_id) for entry in entries]
         return [record for record in found if record is not None]
 
     def _admits(self, entry: Entry) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redraft.loop.record import RUN
+from redraft.stores.base import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +22,9 @@ async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]
     """
     found: dict[str, str] = {}
     for run_id in run_ids:
-        record = await project.store.get(RUN, run_id)
+        record = await listed(project.store, RUN, run_id)
         if record is not None:
-            found[run_id] = record.data["task"]["description"]
+            damaged = "(a damaged record)"
+            found[run_id] = damaged if record.damage else record.data["task"]["description"]
     shown = await project.shown(list(found.values()))
     return {run_id: words[:LONGEST] for run_id, words in zip(found, shown, strict=True)}

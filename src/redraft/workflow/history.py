@@ -103,7 +103,7 @@ async def workflow_history(store: Store, kept: KeptWorkflow) -> WorkflowHistory:
     """Read the nodes of a kept workflow."""
     runs, run_id = Runs(store), kept.record.run_id
     steps = [step for step in await runs.steps(run_id) if not step.is_inner and not step.void]
-    inside = [await runs.get(record.key) for record in await store.find(RUN, prefix=f"{run_id}.")]
+    inside = [await runs.listed(record) for record in await store.find(RUN, prefix=f"{run_id}.")]
     left = sorted(inside, key=lambda run: run.started_at)
     nodes: list[NodeRun] = []
     for step in steps:
@@ -117,7 +117,7 @@ async def workflow_history(store: Store, kept: KeptWorkflow) -> WorkflowHistory:
 
 async def workflow_row(store: Store, kept: KeptWorkflow) -> WorkflowRow:
     """Say how a workflow went; the nodes of one that finished need not be read for that."""
-    if kept.record.status == "finished":
+    if kept.record.status in ("finished", "damaged"):
         return _finished(kept)
     return (await workflow_history(store, kept)).row
 

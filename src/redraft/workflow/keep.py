@@ -41,7 +41,7 @@ class WorkflowRecord:
     file: str
     given: Mapping[str, Any]
     started_at: datetime
-    status: Literal["running", "finished", "failed", "cancelled"] = "running"
+    status: Literal["running", "finished", "failed", "cancelled", "damaged"] = "running"
     finished_at: datetime | None = None
     state: dict[str, Any] | None = None
     nodes: tuple[str, ...] = ()

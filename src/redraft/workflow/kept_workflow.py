@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from redraft.core.codec import from_record
 from redraft.core.errors import ConfigError
 from redraft.loop.record import RUN, Process
-from redraft.loop.runs import LAST, UNENDED
+from redraft.loop.runs import LAST, PAGE, UNENDED
+from redraft.stores.base import intact
 from redraft.workflow.keep import WORKFLOW, WorkflowRecord
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ async def kept_workflows(
 ) -> list[KeptWorkflow]:
     """Return the newest workflows first, of a status (`killed` and `unknown` are some), of a name.
 
-    They are those that began before `after`, the record of a workflow or run.
+    They are those that began before `after`, the record of a workflow or run. One whose record is damaged is
+    among them, with the status `damaged`.
     """
     where: dict[str, Scalar] = {} if name is None else {"name": name}
     if status is not None:
@@ -72,8 +74,13 @@ async def kept_workflows(
     # Which of those that have not ended were killed shows only when one looks for their processes.
     most = None if where.get("status") == "running" else limit
     found = await store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
-    kept = [await _read(store, record) for record in found]
-    return [one for one in kept if status in (None, one.state)][:limit]
+    kept = [_damaged(record) if record.damage else await _read(store, record) for record in found]
+    return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
+
+
+def _damaged(found: Record) -> KeptWorkflow:
+    record = WorkflowRecord(found.key, "", "", {}, _age(found), "damaged", error=found.damage)
+    return KeptWorkflow(record, None, _age(found))
 
 
 async def _read(store: Store, found: Record) -> KeptWorkflow:
@@ -84,8 +91,8 @@ async def _read(store: Store, found: Record) -> KeptWorkflow:
 
 async def _last(store: Store) -> Record | None:
     """Return the workflow that began last, unless a run outside of it began later."""
-    workflows = await store.find(WORKFLOW, newest_first=True, limit=1)
-    runs = await store.find(RUN, where={"inner": False}, newest_first=True, limit=1)
+    workflows = intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))[:1]
+    runs = intact(await store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE))[:1]
     if not workflows or not runs or _is_inside(runs[0], workflows[0]):
         return workflows[0] if workflows else None
     return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None

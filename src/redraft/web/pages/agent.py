@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
+from redraft.core.errors import ConfigError, DamagedRecordError
 from redraft.cycles.cycle_document import (
     change_document,
     cycle_document,
@@ -13,6 +13,7 @@ from redraft.cycles.cycle_document import (
     metrics_document,
     summary_document,
 )
+from redraft.cycles.memory import Memory
 from redraft.web.agent_feedback import AgentFeedback, number_of
 from redraft.web.agent_read import AgentRead, MemoryDiff
 from redraft.web.agent_sheet import agent_sheet
@@ -22,7 +23,7 @@ from redraft.web.page import Asked, NotFoundError, Page
 
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentView
-    from redraft.cycles.memory import Item, Memory
+    from redraft.cycles.memory import Item
     from redraft.cycles.record import CycleRecord
     from redraft.web.project import Project
 
@@ -42,7 +43,11 @@ async def agent(asked: Asked) -> AgentRead:
     the end of a cycle `to` that of another; without these the newest.
     """
     view = await _viewed(asked.project, asked.path["name"])
-    summary, memory = await view.summary(), await view.memory()
+    summary = await view.summary()
+    try:
+        memory, damage = await view.memory(), ""
+    except DamagedRecordError as error:  # the cycles can be shown all the same
+        memory, damage = Memory(), str(error)
     cycles = await view.cycles(before=number_of("before", asked.query.get("before", "")), limit=MOST + 1)
     chosen = await _chosen(view, asked) or summary.last
     read = AgentRead(
@@ -53,7 +58,7 @@ async def agent(asked: Asked) -> AgentRead:
         tuple(await view.pending()),
         memory if asked.whole else _newest(memory),
         {key: len(items) for key, items in memory.items.items()},
-        await _diff(view, asked, memory, chosen),
+        MemoryDiff(0, 0, unknown=damage) if damage else await _diff(view, asked, memory, chosen),
     )
     return await asked.project.shown(read, whole=asked.whole)
 
@@ -93,7 +98,7 @@ async def _diff(
     is_chosen = (older, newer) == (chosen.number - 1, chosen.number)
     try:
         changes = chosen.changes if is_chosen else await view.diff(older, newer)
-    except ConfigError as error:
+    except (ConfigError, DamagedRecordError) as error:
         return MemoryDiff(older, newer, unknown=str(error))
     between = [chosen] if is_chosen else await _between(view, older, newer)
     retired = tuple(name for one in between for name in deprecated(one))

@@ -78,7 +78,7 @@ async def _row(asked: Asked, found: Record | KeptWorkflow) -> RunRow | WorkflowR
     project = asked.project
     if isinstance(found, KeptWorkflow):
         return await project.shown(await workflow_row(project.store, found))
-    record = await Runs(project.store).read(found)
+    record = await Runs(project.store).listed(found)
     task, origin = await project.shown((record.task, record.origin))
     curve = sparkline([version.evaluation.overall_score for version in record.versions])
     return RunRow(replace(record, task=task, origin=origin), curve, record.options.get("budget_usd"))

@@ -1,0 +1,225 @@
+"""A damaged record is named wherever records are listed, by commands and pages, and hides no other."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from cli_commands import document, put, redraft
+from dashboards import pages
+from kept import START, record
+from kept_agents import visited, went_round
+from redraft import (
+    Agent,
+    DamagedRecordError,
+    Journalled,
+    ModelError,
+    ReflectionPattern,
+    Retry,
+    SqliteStore,
+    StoreError,
+    reflect,
+)
+from redraft.core.sync import run_sync
+from redraft.core.task import Task
+from redraft.cycles.agents import agent_view, known_agents
+from redraft.loop.runs import Runs
+from redraft.models.scripted import ScriptedModel
+from redraft.notes.identity import TaskIdentity
+from redraft.notes.note import NoteUse
+from redraft.notes.project_notes import project_notes
+from redraft.notes.reflection import TaskReflection
+from redraft.stores.place import project_store
+from versions import history
+from workflows_kept import kept as kept_workflows
+
+
+def flip(folder, kind, key, old, new):
+    """Change letters in the data of records whose keys begin so."""
+    with closing(sqlite3.connect(folder / ".redraft" / "redraft.db")) as connection:
+        changed = connection.execute(
+            "UPDATE records SET data = replace(data, ?, ?) WHERE kind = ? AND key LIKE ? AND data LIKE ?",
+            (old, new, kind, f"{key}%", f"%{old}%"),
+        )
+        assert changed.rowcount >= 1
+        connection.commit()
+
+
+FLIPS = [("finished", "finishee"), ('"inner"', '"inneq"'), ("0.42", "0.43"), ('"task":', '"task";')]
+
+
+@pytest.fixture
+def three_runs(project):
+    for letter in "abc":
+        put(record(history(0.42, 0.9), "quality_met", run_id=f"run-{letter}", started_at=START))
+    return project
+
+
+@pytest.mark.parametrize(("old", "new"), FLIPS)
+def test_runs(three_runs, old, new):
+    flip(three_runs, "run", "run-b", old, new)
+    listed = {one["run_id"]: one for one in document(redraft("runs", "--json"))["runs"]}
+    assert {run: one["status"] for run, one in listed.items()} == {
+        "run-a": "finished",
+        "run-b": "damaged",
+        "run-c": "finished",
+    }
+    assert "'run' 'run-b' is damaged: it does not match its checksum" in listed["run-b"]["error"]
+    shown = redraft("runs").stdout
+    assert "damaged" in shown
+    assert shown.count("quality_met") == 2
+    for command in (
+        ("show", "run-a"),
+        ("show", "last"),
+        ("why", "run-c"),
+        ("export", "run-a", "--html", "a.html", "--force"),
+    ):
+        assert redraft(*command).exit_code == 0, command
+    broken = redraft("show", "run-b")
+    assert broken.exit_code == 2
+    assert "'run' 'run-b' is damaged" in broken.stderr
+    assert "move" not in broken.stderr.replace("remove", "")
+
+
+def test_runs_on_the_dashboard(three_runs):
+    flip(three_runs, "run", "run-b", "finished", "finishee")
+    client = pages(SqliteStore(three_runs / ".redraft" / "redraft.db", project_store()._space))
+    for path in ("/runs", "/spend", "/runs/run-a", "/runs?status=finished"):
+        assert client.get(path).status_code == 200, path
+    assert "✗ damaged" in client.get("/runs").text
+    assert [one["status"] for one in client.get("/runs.json").json()["runs"]].count("damaged") == 1
+    assert "&#39;run-b&#39; is damaged" in client.get("/runs/run-b").text
+
+
+def test_a_page_after_a_damaged_record(three_runs):
+    flip(three_runs, "run", "run-b", "finished", "finishee")
+    found = run_sync(Runs().find(limit=2))
+    rest = run_sync(Runs().find(before=found[-1].run_id))
+    assert sorted(run.run_id for run in (*found, *rest)) == ["run-a", "run-b", "run-c"]
+
+
+def test_a_damaged_step_is_not_replayed_and_the_run_is_shown(project):
+    store = project_store()
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=["clarity"], retry=Retry(attempts=1))
+    models = []
+
+    def again(*replies):
+        models.append(ScriptedModel(replies))
+        return Agent(models[-1], pattern=pattern, keep=store).run_sync("W.", run_id="mine")
+
+    assert again("a draft", ModelError("down")).convergence_reason == "error"
+    flip(project, "step", "mine/", "a draft", "b draft")
+    with pytest.raises(DamagedRecordError, match=r"'step' 'mine/0.*' is damaged"):
+        again("another draft")
+    assert models[-1].requests == []  # nor is it paid for again without a word
+    steps = run_sync(Runs(store).steps("mine"))
+    assert {step.name for step in steps} >= {"(damaged)", "evaluate"}
+    shown = redraft("show", "mine", "--prompts")
+    assert shown.exit_code == 0
+    assert "is damaged" in shown.stdout
+
+
+def test_of_a_run_at_work_with_a_damaged_step_what_came_before_is_shown(project):
+    store = project_store()
+    drafts = iter(["a draft", "b draft", "c draft"])
+    step = Journalled(store, "mine")
+    run_sync(reflect("W.", generate=lambda _: next(drafts), evaluate=lambda _: (0.4, "dull"), step=step))
+    put(record((), run_id="mine"))  # as it was before it ended
+    flip(project, "step", "mine/", "b draft", "B draft")
+    [run] = run_sync(Runs(store).find())
+    assert (run.status, [version.output for version in run.versions]) == ("running", ["a draft"])
+    assert redraft("show", "mine").exit_code == 0
+
+
+def test_workflows(project):
+    kept_workflows("one", "two", "three", store=project_store())
+    flip(project, "workflow", "two", '"status":"finished"', '"status":"finishee"')
+    listed = {one["run_id"]: one["status"] for one in document(redraft("runs", "--json"))["runs"]}
+    workflows = {run_id: status for run_id, status in listed.items() if "." not in run_id}
+    assert workflows == {"one": "finished", "two": "damaged", "three": "finished"}
+    assert redraft("show", "one").exit_code == 0
+    assert redraft("show", "last").exit_code == 0
+    assert "'workflow' 'two' is damaged" in redraft("show", "two").stderr
+    client = pages(project_store())
+    assert "✗ damaged" in client.get("/runs").text
+    assert client.get("/workflows/three").status_code == 200
+
+
+def test_a_loop_of_a_workflow(project):
+    kept_workflows("one", store=project_store())
+    flip(project, "run", "one.", "quality_met", "quality_mes")
+    shown = redraft("show", "one")
+    assert shown.exit_code == 0
+    assert "shaky" in shown.stdout
+    assert pages(project_store()).get("/workflows/one").status_code == 200
+
+
+TASKS = [Task(f"Write report {number}.") for number in range(3)]
+
+
+def test_notes(project):
+    async def fill():
+        async with project_notes() as notes:
+            for task in TASKS:
+                await notes.used(TaskIdentity.of(task), NoteUse("before", None, "none", 0.3))
+                for number in range(3):
+                    said = TaskReflection.of_first_run(f"With {number} sources.", "Three sections.")
+                    await notes.append(task, said, run_id=f"run-{number}")
+
+    asyncio.run(fill())
+    broken = TaskIdentity.of(TASKS[1])
+    flip(project, "noted_task", broken, "Write report", "Write repost")
+    listed = document(redraft("notes", "--json"))["tasks"]
+    assert sorted(one["name"] for one in listed) == ["", "", "(a damaged record)"]
+    assert "(a damaged record)" in redraft("notes").stdout
+    assert redraft("notes", "show", TaskIdentity.of(TASKS[0])).exit_code == 0
+    assert "is damaged" in redraft("notes", "show", broken).stderr
+    client = pages(project_store())
+    assert "(a damaged record)" in client.get("/tasks").text
+    assert client.get(f"/tasks/{TaskIdentity.of(TASKS[0])}").status_code == 200
+    whole = TaskIdentity.of(TASKS[2])
+    flip(project, "note", whole, "With 1", "With 9")  # one revision of three
+    flip(project, "note_use", whole, "before", "befose")
+    assert len(run_sync(project_notes().revisions(whole))) == 2
+    assert run_sync(project_notes().uses(whole)) == []
+    assert redraft("notes", "show", whole).exit_code == 0
+
+
+def test_cycles(project):
+    async def main():
+        await went_round(4, "first")
+        await went_round(4, "second")
+
+    asyncio.run(main())
+    flip(project, "cycle", "0000000002", '"status":"finished"', '"status":"finishee"')
+    for name in ("first", "second"):
+        cycles = run_sync(run_sync(agent_view(name)).cycles())
+        assert [(one.number, one.status) for one in cycles] == [
+            (4, "finished"),
+            (3, "finished"),
+            (2, "damaged"),
+            (1, "finished"),
+        ]
+        assert "'cycle' '0000000002' is damaged" in cycles[2].error
+    for command in ("status", "metrics"):
+        assert redraft("cycle", command, "first").exit_code == 0, command
+    assert "'cycle' '0000000002' is damaged" in redraft("cycle", "memory", "first").stderr  # it is not known
+    assert "damaged" in redraft("cycle", "status", "first").stdout
+    with pytest.raises(StoreError, match="damaged"):  # what it has changed is not known
+        run_sync(run_sync(agent_view("first")).memory_at(1))
+
+    async def look():
+        async with visited() as client:
+            return [await client.get(path) for path in ("/agents", "/agents/first", "/agents/first.json")]
+
+    assert [page.status_code for page in asyncio.run(look())] == [200, 200, 200]
+    flip(project, "agent", "", '"name":"first"', '"name":"fisst"')
+    assert [one.name for one in run_sync(known_agents())] == ["first", "second"]
+
+
+def test_damaged_memory_is_no_outage(project):
+    asyncio.run(went_round(2, "first"))
+    flip(project, "memory", "", "cycle", "cykle")
+    with pytest.raises(DamagedRecordError, match="'memory' 'memory' is damaged"):
+        asyncio.run(went_round(1, "first"))

@@ -1,0 +1,214 @@
+"""One record that is damaged is seen, named, and hides no other: in every store."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from redraft import MemoryStore, PostgresStore, Record, SqliteStore, StoreError
+from redraft.stores import base
+from redraft.stores.base import DamagedData, intact
+
+DATA = {"status": "finished", "inner": False, "n": 12, "said": "drei Äpfel 🍎", "list": [1, {"a": None}]}
+KEYS = ["a", "b", "c"]
+
+
+class Sqlite:
+    def __init__(self, tmp_path):
+        self.path = tmp_path / "redraft.db"
+        self.store = SqliteStore(self.path)
+
+    def damage(self, column, value):
+        with sqlite3.connect(self.path) as connection:
+            connection.execute(f"UPDATE records SET {column} = ? WHERE key = 'b'", (value,))  # noqa: S608 (a test's own)
+        connection.close()
+
+    def text(self):
+        with sqlite3.connect(self.path) as connection:
+            ((text,),) = connection.execute("SELECT data FROM records WHERE key = 'b'")
+        connection.close()
+        return text
+
+
+class Postgres:
+    def __init__(self, postgres):
+        self.postgres = postgres
+        self.store = PostgresStore(postgres.url)
+
+    def damage(self, column, value):
+        given = value if isinstance(value, int) else f"$given${value}$given$"
+        self.postgres.ask(f"UPDATE redraft_records SET {column} = {given} WHERE key = 'b'")  # noqa: S608 (a test's own)
+
+    def text(self):
+        return self.postgres.ask("SELECT data FROM redraft_records WHERE key = 'b'")[0][0]
+
+
+class Memory:
+    def __init__(self):
+        self.store = MemoryStore()
+
+    def damage(self, column, value):
+        rows = self.store._rows
+        rows["note", "b"] = rows["note", "b"]._replace(**{column: value})
+
+    def text(self):
+        return self.store._rows["note", "b"].data
+
+
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
+def kept(request, tmp_path):
+    """A store that can be damaged; with three records, each with a vector."""
+    if request.param == "sqlite":
+        place = Sqlite(tmp_path)
+    elif request.param == "postgres":
+        place = Postgres(request.getfixturevalue("postgres"))
+    else:
+        place = Memory()
+    asyncio.run(fill(place.store))
+    return place
+
+
+async def fill(store):
+    for number, key in enumerate(KEYS):
+        await store.put(Record("note", key, DATA | {"key": key}, vector=(1.0, float(number))))
+    await store.aclose()
+
+
+async def seen(store):
+    """Look at the three records in every way; return what is said of the one in the middle."""
+    for asked in ({}, {"newest_first": True}, {"where": {"status": "finished", "inner": False}}):
+        found = await store.find("note", **asked)
+        by_key = {record.key: record for record in found}
+        assert [key for key in sorted(by_key) if not by_key[key].damage] == ["a", "c"], asked
+        assert by_key["a"].data == DATA | {"key": "a"}
+    [broken] = [record for record in found if record.damage]
+    with pytest.raises(StoreError) as caught:
+        broken.data["status"]
+    assert str(caught.value) == broken.damage
+    near = await store.near("note", (1.0, 1.0))
+    assert {record.key for record, _ in near} <= {"a", "c"}
+    assert (await store.get("note", "c")).data["n"] == 12
+    await store.aclose()
+    return broken
+
+
+def flipped(text):
+    """The text with each of its letters changed in turn, by the lowest bit."""
+    for place, letter in enumerate(text):
+        yield text[:place] + chr(ord(letter) ^ 1) + text[place + 1 :]
+
+
+def test_each_flipped_letter_of_a_record_is_seen(kept):
+    async def main():
+        whole = kept.text()
+        for damaged in flipped(whole):
+            kept.damage("data", damaged)
+            broken = await seen(kept.store)
+            assert broken.key == "b"
+            with pytest.raises(StoreError, match="'note' 'b' is damaged: it does not match its checksum"):
+                await kept.store.get("note", "b")
+            with pytest.raises(StoreError, match=r"remove it with `store\.delete\('note', 'b'\)`"):
+                await kept.store.put_if_absent(Record("note", "b", {}))
+        kept.damage("data", whole)
+        assert (await kept.store.get("note", "b")).data["said"] == DATA["said"]
+        await kept.store.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("data", '{"status": '),
+        ("data", ""),
+        ("data", "[]"),
+        ("schema_version", 2),
+        ("checksum", 0),
+        ("created_at", 2**62),
+        ("updated_at", -(2**62)),
+    ],
+)
+def test_whatever_is_damaged_is_seen(kept, column, value):
+    kept.damage(column, value)
+    assert "'note' 'b' is damaged" in asyncio.run(seen(kept.store)).damage
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("data", b"\xff\xfe"),  # no text
+        ("data", 7),
+        ("vector", b"\0\0\x80\x3f\0\0\x80\x40"),
+        ("vector", b"\0\0\x80"),
+        ("vector", "text"),
+        ("vector", None),
+        ("kind", b"note"),
+    ],
+)
+def test_so_is_what_only_sqlite_can_hold(tmp_path, column, value):
+    kept = Sqlite(tmp_path)
+    asyncio.run(fill(kept.store))
+    kept.damage(column, value)
+    if column != "kind":
+        assert "'note' 'b' is damaged" in asyncio.run(seen(kept.store)).damage
+    else:  # it is in no list of notes, as one that was deleted
+        assert [one.key for one in asyncio.run(kept.store.find("note"))] == ["a", "c"]
+
+
+def test_bytes_that_are_no_text_hide_no_other_record(tmp_path):
+    kept = Sqlite(tmp_path)
+    asyncio.run(fill(kept.store))
+    content = kept.path.read_bytes()
+    at = content.rindex(b"drei", 0, content.index(b'"key":"b"'))
+    kept.path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    broken = [one for one in asyncio.run(kept.store.find("note")) if one.damage]
+    assert len(broken) == 1
+    assert "'note' 'b' is damaged" in broken[0].damage
+
+
+def test_a_damaged_record_can_be_overwritten_and_deleted(kept):
+    async def main():
+        kept.damage("data", "{}")
+        assert (await kept.store.put(Record("note", "b", {"n": 1}))).revision == 2
+        assert (await kept.store.get("note", "b")).data == {"n": 1}
+        kept.damage("data", "{}")
+        assert await kept.store.delete("note", "b")
+        assert await kept.store.get("note", "b") is None
+        await kept.store.aclose()
+
+    asyncio.run(main())
+
+
+def test_those_that_are_whole_are_told_apart_and_the_others_named_once(kept, caplog):
+    base._warn.cache_clear()
+    kept.damage("data", "{}")
+    for _ in range(3):
+        assert [record.key for record in intact(asyncio.run(kept.store.find("note")))] == ["a", "c"]
+    [warning] = caplog.records
+    assert "'note' 'b' is damaged" in warning.getMessage()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        dict,
+        list,
+        len,
+        bool,
+        lambda data: data["a"],
+        lambda data: data.get("a"),
+        lambda data: "a" in data,
+        lambda data: {**data},
+        lambda data: data | {},
+        lambda data: {} | data,
+        lambda data: data == {},
+        lambda data: [*data.items()],
+        lambda data: [*data.keys()],
+        lambda data: [*data.values()],
+        lambda data: data.copy(),
+    ],
+)
+def test_nobody_takes_damaged_data_for_none_at_all(look):
+    with pytest.raises(StoreError, match="broken"):
+        look(DamagedData("broken"))
+    assert "broken" in repr(DamagedData("broken"))
