@@ -32,10 +32,10 @@ async def write_agents(database: Path, names: list[str], cycles: int) -> None:
 
 def made_agent(name: str, cycles: int) -> Iterator[Record]:
     """Return all that an agent keeps: its card, its cycles, its memory."""
-    from redraft.cycles.card import AgentCard
-    from redraft.cycles.home import memory_record
-    from redraft.cycles.kept_cycle import stored_cycle
+    from redraft.cycles.mail import AgentCard
     from redraft.cycles.memory import Memory
+    from redraft.cycles.records import stored_cycle
+    from redraft.cycles.storage import memory_record
 
     yield AgentCard(name, name, "Watches a line.", "agent.yaml", ("every 60,000 ms",)).record
     for number in range(1, cycles + 1):
@@ -48,7 +48,7 @@ def made_agent(name: str, cycles: int) -> Iterator[Record]:
 
 def made_cycle(number: int) -> Any:
     from redraft.cycles.memory import MemoryChange
-    from redraft.cycles.record import CycleMetrics, CycleRecord
+    from redraft.cycles.records import CycleMetrics, CycleRecord
 
     plan = {"id": f"{number}-1", "action": "hold", "params": {"batch": number}, "reason": "it is high"}
     done = {"id": f"{number}-1", "status": "succeeded", "idempotencyKey": "0" * 32, "result": "held " * 100}

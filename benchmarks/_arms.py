@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from _task import BenchTask
 
     from redraft import ChatReply, ReflectionVersion
-    from redraft.core.protocols import ChatModel
+    from redraft.protocols import ChatModel
 
 CALLS = 3
 TEMPERATURE = 0.7

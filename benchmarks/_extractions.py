@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from _task import BenchTask
 
 from redraft import OutputError, QualityCriterion
-from redraft.text.json_reply import json_of
+from redraft.text.replies import json_of
 
 if TYPE_CHECKING:
     from _task import Hidden

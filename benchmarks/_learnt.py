@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redraft.core.task import Task
     from redraft.stores.base import Record, Store
+    from redraft.types import Task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TASKS = 60
@@ -26,16 +26,15 @@ AT_ONCE = 1_000
 
 def task(number: int) -> Task:
     """Return one of the tasks."""
-    from redraft.core.task import Task
+    from redraft.types import Task
 
     return Task(f"Write report number {number} of the month.", expected_output="Five sentences.")
 
 
 def learn_lessons(memory: Path, agent: str = "writer") -> list[str]:
     """File an agent's lessons, a third of them active, a third in quarantine; return their ids."""
-    from redraft.lessons.content import Failure
     from redraft.lessons.folder import LessonFolder
-    from redraft.lessons.lesson import STATUSES, Lesson
+    from redraft.lessons.lesson import STATUSES, Failure, Lesson
 
     rng, folder, ids = random.Random(5), LessonFolder(memory, agent), list[str]()
     for number in range(LESSONS):
@@ -48,9 +47,8 @@ def learn_lessons(memory: Path, agent: str = "writer") -> list[str]:
 
 async def fill(store: Store, runs: int, lessons: list[str]) -> str:
     """Keep what so many runs were given and scored; return the identity of the task that has half of them."""
-    from redraft.notes.identity import TaskIdentity
-    from redraft.notes.note_store import NoteStore
-    from redraft.notes.reflection import TaskReflection
+    from redraft.notes.store import NoteStore
+    from redraft.notes.task import TaskIdentity, TaskReflection
 
     rng, notes = random.Random(6), NoteStore(store)
     identities = [TaskIdentity.of(task(number)) for number in range(TASKS)]
@@ -70,10 +68,10 @@ async def fill(store: Store, runs: int, lessons: list[str]) -> str:
 
 def uses_of(number: int, runs: int, identity: str, lessons: list[str], rng: random.Random) -> list[Record]:
     """Return what one run was given, a fifth of them by a trial nothing, and what its lessons did."""
-    from redraft.core.codec import to_record
-    from redraft.lessons.counting import USE, Use
+    from redraft._codec import to_record
+    from redraft.lessons.impact import USE, Use
     from redraft.notes.note import NoteUse
-    from redraft.notes.note_store import NOTE_USE
+    from redraft.notes.store import NOTE_USE
     from redraft.stores.base import Record
 
     at, run_id = START + timedelta(minutes=number), f"run-{number:06}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from redraft import Cassette, ChatReply, ChatRequest, ConfigError
-from redraft.core.protocols import ChatModel
 from redraft.models.local import LocalModel
 from redraft.models.names import model_named
+from redraft.protocols import ChatModel
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

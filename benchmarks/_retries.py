@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from redraft import ChatRequest, Message, ReflectionPattern
-from redraft.core.protocols import ChatModel
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.retry import retry_with_lessons
-from redraft.lessons.writing import write_content
+from redraft.lessons.writer import write_content
+from redraft.protocols import ChatModel
 
 if TYPE_CHECKING:
     from _task import BenchTask

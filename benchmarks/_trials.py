@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.task import Task
 from redraft.lessons.outcome import Outcome
+from redraft.types import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

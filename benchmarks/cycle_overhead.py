@@ -12,8 +12,8 @@ from _measure import options, publish, table, verdict
 from _postgres import server
 
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.long_term import LongTermStorage
 from redraft.cycles.spec import AgentSpec
+from redraft.cycles.storage import LongTermStorage
 from redraft.stores.sqlite import SqliteStore
 
 CYCLES = 600

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from _measure import options, publish, table, verdict
 
-from redraft.core.chat import ChatReply
-from redraft.core.usage import TokenUsage
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.spec import AgentSpec
+from redraft.protocols import ChatReply
+from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
-    from redraft.core.chat import ChatRequest
+    from redraft.protocols import ChatRequest
 
 CYCLES = 10_000
 PARTS = 10

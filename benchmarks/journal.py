@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 from _measure import options, publish, table, verdict
 
 from redraft import Draft, ReflectionPattern, reflect
-from redraft.core.adapt import evaluation_of
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.steps import direct
-from redraft.core.usage import TokenUsage
+from redraft._calls import evaluation_of
+from redraft._steps import direct
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.sqlite import SqliteStore
+from redraft.types import ReflectionEvaluation, TokenUsage
 from stores import raw_connection
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from _measure import options, publish, table, verdict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from redraft.lessons.index import LessonIndex
+    from redraft.lessons.index import LessonIndex, Query
     from redraft.lessons.lesson import Lesson
-    from redraft.lessons.query import Query
     from redraft.models.embed import NamedEmbedder
 
 ACTIVE = 30
@@ -45,8 +44,7 @@ def made_sentences(rng: random.Random, count: int = 4_000) -> list[str]:
 
 
 def made_lesson(rng: random.Random, sentences: Sequence[str], agent: str, number: int) -> Lesson:
-    from redraft.lessons.content import Failure
-    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.lesson import Failure, Lesson
 
     task, happened, wrong, why, differently, rule = (f"{one}." for one in rng.choices(sentences, k=6))
     return Lesson(
@@ -92,7 +90,7 @@ def write_more(path: Path, agents: int) -> None:
 
 
 def questions(tasks: Iterable[str], agent: str | None, *, code: bool) -> list[Query]:
-    from redraft.lessons.query import Query
+    from redraft.lessons.index import Query
 
     rng = random.Random(9)
     return [
@@ -182,7 +180,7 @@ async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> l
 async def scale(path: Path, agents: int, each: int) -> str:
     """Make the files and the index, and measure both ends."""
     from redraft.lessons.index import LessonIndex
-    from redraft.models.embed_scripted import ScriptedEmbedder
+    from redraft.models.embed import ScriptedEmbedder
 
     tasks = write_lessons(path, agents, each)
     embedder = ScriptedEmbedder(384)

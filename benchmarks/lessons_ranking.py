@@ -21,8 +21,8 @@ from _measure import PROJECT, options, publish, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from redraft.lessons.index import Found
     from redraft.lessons.lesson import Lesson
-    from redraft.lessons.query import Found
     from redraft.models.embed import NamedEmbedder
 
 CORPUS = "reflections_corpus.jsonl.gz"
@@ -60,8 +60,7 @@ def sentences_of(text: str) -> list[str]:
 
 def lesson_of(reflection: Reflection) -> Lesson:
     """Return a reflection as a lesson that does not say which task it was about."""
-    from redraft.lessons.content import Partial
-    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.lesson import Lesson, Partial
 
     sentences = sentences_of(reflection.text)
     third = max(1, len(sentences) // 3)
@@ -143,8 +142,7 @@ class Collection:
 
     async def ready(self) -> None:
         """Wait for all vectors."""
-        from redraft.lessons.index_row import row_of
-        from redraft.lessons.vectors import Vectors, packed
+        from redraft.lessons.index import Vectors, packed, row_of
         from redraft.redact.redactor import Redactor
 
         await self.default.refresh()
@@ -154,7 +152,7 @@ class Collection:
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
         """Return what each way of ranking finds for a text."""
-        from redraft.lessons.query import Query
+        from redraft.lessons.index import Query
 
         query = Query(text, k=FIRST)
         return {
@@ -202,7 +200,7 @@ async def by_task(reflections: Sequence[Reflection], embedder: Remembering) -> s
 
 def names_to_find(documents: Sequence[Reflection]) -> list[str]:
     """Return names that at most three reflections hold."""
-    from redraft.lessons.fulltext import names_in
+    from redraft.lessons.index import names_in
 
     holders: dict[str, int] = defaultdict(int)
     for one in documents:
@@ -215,7 +213,7 @@ def names_to_find(documents: Sequence[Reflection]) -> list[str]:
 
 async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> str:
     """Find the reflections that hold a name, by a sentence with that name."""
-    from redraft.lessons.fulltext import names_in
+    from redraft.lessons.index import names_in
 
     ranked: dict[str, Ranked] = defaultdict(Ranked)
     with TemporaryDirectory() as folder:
@@ -231,7 +229,7 @@ async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> s
 
 def by_signs(rows: Iterable[Sequence[float]], questions: Sequence[Sequence[float]], depth: int) -> float:
     """Return the share of the three nearest that are among the `depth` vectors whose signs are nearest."""
-    from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
+    from redraft.lessons.index import Signs, Vectors, packed, signs_of
 
     every = [packed(row) for row in rows]
     codes = [signs_of(row) for row in every]
@@ -254,7 +252,7 @@ def mixed(rows: Sequence[Sequence[float]], count: int) -> Iterator[list[float]]:
 
 async def prefilter(reflections: Sequence[Reflection], embedder: Remembering) -> str:
     """Compare what is found among all agents' lessons with what comparing all of them would find."""
-    from redraft.lessons.index_search import DEPTH
+    from redraft.lessons.index import DEPTH
 
     tasks = sorted({one.task for one in reflections if one.task})
     sentences = {part for one in reflections for part in sentences_of(one.text) if len(part) > SHORT}
@@ -285,7 +283,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=PROJECT.parent / "shared" / "data", help=f"of {CORPUS}")
     given = parser.parse_args()
     file: Path = given.data / CORPUS
-    from redraft.models.embed_minilm import MiniLMEmbedder, is_installed
+    from redraft.models.embed import MiniLMEmbedder, is_installed
 
     if not file.is_file() or not is_installed():
         print(f"SKIPPED: it takes {CORPUS}, whose folder --data names, and redraft[embed].")

@@ -17,17 +17,16 @@ from _measure import PROJECT, options, publish, table
 from _model import model_given, model_options
 from _trials import FILE, Trial, failed_trials
 
-from redraft.lessons.content import Failure
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.lesson import Lesson
-from redraft.lessons.writing import write_content
-from redraft.models.scripted import ScriptedModel
+from redraft.lessons.lesson import Failure, Lesson
+from redraft.lessons.writer import write_content
+from redraft.models.testing import ScriptedModel
 
 if TYPE_CHECKING:
     import argparse
 
     from redraft import ChatRequest
-    from redraft.core.protocols import ChatModel
+    from redraft.protocols import ChatModel
 
 DAY = date(2026, 3, 1)
 TRIALS = 20

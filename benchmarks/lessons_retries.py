@@ -20,7 +20,7 @@ from _retries import RETRIES, Pair, pair_of
 from _writings import WRITINGS
 
 if TYPE_CHECKING:
-    from redraft.core.protocols import ChatModel
+    from redraft.protocols import ChatModel
 
 DAY = date(2026, 3, 1)
 TASKS = tuple(chain.from_iterable(zip(FUNCTIONS, EXTRACTIONS, WRITINGS, strict=True)))

@@ -17,7 +17,7 @@ from _orders import MESSAGES
 from redraft import Ensemble, InMemoryReflectionStore, QualityCriterion, Task, TaskIdentity
 
 if TYPE_CHECKING:
-    from redraft.core.protocols import ChatModel
+    from redraft.protocols import ChatModel
 
 FIELDS = {
     "customer": {"type": "string"},

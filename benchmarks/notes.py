@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from _measure import options, publish, table
 from _postgres import server
 
-from redraft.core.task import Task as Asked
-from redraft.notes.config import MAX_TOKENS, ReflectionConfig
-from redraft.notes.given import given_note
-from redraft.notes.in_memory import InMemoryReflectionStore
-from redraft.notes.postgres import PostgresReflectionStore
-from redraft.notes.reflection import TaskReflection
-from redraft.notes.sqlite import SqliteReflectionStore
-from redraft.notes.task import Task
+from redraft.notes.store import (
+    InMemoryReflectionStore,
+    PostgresReflectionStore,
+    SqliteReflectionStore,
+    given_note,
+)
+from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task, TaskReflection
+from redraft.types import Task as Asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.notes.note_store import NoteStore
+    from redraft.notes.store import NoteStore
 
 REVISIONS = 200
 """Notes that the task has already."""

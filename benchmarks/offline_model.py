@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from _task import BenchTask
 
-    from redraft.core.protocols import ChatModel
+    from redraft.protocols import ChatModel
 
 
 AT_ONCE = 4

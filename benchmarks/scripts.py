@@ -8,7 +8,7 @@ from time import perf_counter
 
 from _measure import options, publish, table, verdict
 
-from redraft.core.script import Limits, Script
+from redraft.protocols import Limits, Script
 from redraft.sandbox.scripts import run_script
 
 TARGET = 1.5

@@ -60,7 +60,7 @@ async def cpu_ms(store: Store, count: int) -> tuple[float, float, float]:
 
 def raw_connection(folder: str) -> sqlite3.Connection:
     """Return a plain connection to a database of the same form, as durable as the store's."""
-    from redraft.stores.migrate import scripts
+    from redraft.stores.base import scripts
 
     connection = sqlite3.connect(Path(folder) / "raw.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL").fetchone()

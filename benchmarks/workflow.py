@@ -14,9 +14,8 @@ from _measure import options, publish, table, verdict
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
-from redraft.workflow.bench import Bench
-from redraft.workflow.judge import Judge
-from redraft.workflow.scope import Scope
+from redraft.workflow.loop import Judge
+from redraft.workflow.scope import Bench, Scope
 from redraft.workflow.spec import Evaluator
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.reading import AgentFile, read
+from redraft.cycles.spec import AgentFile, read
 
 MONITOR = """\
 name: monitor

@@ -8,9 +8,9 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from redraft import ScriptedModel
-from redraft.cli.app import app
-from redraft.loop.keep import _stored
-from redraft.stores.place import project_store
+from redraft.loop.record import _stored
+from redraft.main import app
+from redraft.stores.location import project_store
 
 THREE_A = """\
 task: Write three letters a.
@@ -42,7 +42,7 @@ def document(result):
 def script(monkeypatch, *replies):
     """Let every model name stand for a scripted model, and return that."""
     model = ScriptedModel(list(replies))
-    for place in ("redraft.loop.agent", "redraft.loop.wire", "redraft.cli.demo_run", "redraft.cli.running"):
+    for place in ("redraft.loop.agent", "redraft.loop.pattern", "redraft.demo", "redraft.loop.cli"):
         monkeypatch.setattr(
             f"{place}.model_of",
             lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given,

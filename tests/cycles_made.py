@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from cycling import NOON, cycle_of, spec_of
-from redraft.cycles.memory import Memory
-from redraft.cycles.stamp import stamp_of
+from redraft.cycles.memory import Memory, stamp_of
 
 
 def at(milliseconds):

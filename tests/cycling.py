@@ -6,11 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from redraft.core.steps import direct
-from redraft.cycles.cycle import Cycle, Means
+from redraft._steps import direct
 from redraft.cycles.spec import AgentSpec
-from redraft.cycles.state import DERIVED, CycleState
-from redraft.models.scripted import ScriptedModel
+from redraft.cycles.state import DERIVED, Cycle, CycleState, Means
+from redraft.models.testing import ScriptedModel
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -16,9 +16,8 @@ from starlette.testclient import TestClient
 
 from kept import CALL, START, record
 from redraft import Advice, Issue, Task, TokenUsage
-from redraft.core.reflection import Reflection
-from redraft.loop.keep import _stored
-from redraft.loop.record import Origin
+from redraft.loop.record import Origin, _stored
+from redraft.types import Reflection
 from redraft.web.app import dashboard, pages_of
 from redraft.web.guard import Door
 from redraft.web.keys import Keys

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from redraft.core.context import RunContext
-from redraft.core.criterion import QualityCriterion
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.task import Task
-from redraft.core.version import ReflectionVersion
+from redraft.protocols import RunContext
+from redraft.types import QualityCriterion, ReflectionEvaluation, ReflectionVersion, Task
 
 RUN = RunContext(Task("Say why the sky is blue."), "run")
 

@@ -4,14 +4,13 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from redraft import ConvergenceReason, Draft, ReflectionPattern, Retry, Task, TokenUsage, reflect
-from redraft.core.codec import to_json
-from redraft.core.criterion import QualityCriterion
+from redraft._codec import to_json
 from redraft.loop.journal import Journalled
-from redraft.loop.kept_run import KeptRun
 from redraft.loop.record import SHOWN_OPTIONS, Origin, Process, RunRecord
-from redraft.loop.runs import Runs
+from redraft.loop.runs import KeptRun, Runs
 from redraft.loop.select import select
 from redraft.stores.memory import MemoryStore
+from redraft.types import QualityCriterion
 
 START = datetime(2026, 11, 22, 3, 45, tzinfo=UTC)
 CALL = TokenUsage(100, 20, requests=1, cost_usd=0.01)

@@ -11,8 +11,8 @@ import httpx2 as httpx
 import pytest
 
 from agents import MONITOR, World, monitor
-from redraft.cycles import places
-from redraft.cycles.events import CycleWaiting
+from redraft.cycles import storage as places
+from redraft.cycles.state import CycleWaiting
 from redraft.web.app import pages_of
 from redraft.web.project import Project
 

@@ -4,9 +4,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from redraft import MemoryStore, ReflectionPattern, ScriptedModel, reflect
-from redraft.core.task import Task
 from redraft.lessons.lessons import Lessons
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.models.embed import ScriptedEmbedder
+from redraft.types import Task
 
 START = datetime(2026, 3, 1, 10, 15, tzinfo=UTC)
 TASK = Task("Fetch the price list of the shop.", task_type="web scraping", tools=("http_get",))

@@ -3,12 +3,10 @@
 import asyncio
 from datetime import UTC, date, datetime, timedelta
 
-from redraft.lessons.content import Decision, Failure, Partial, Procedure
-from redraft.lessons.counting import Counting, ScoredRun
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.lesson import Lesson
-from redraft.lessons.playbook import Playbook
-from redraft.lessons.playbooks import Playbooks
+from redraft.lessons.impact import Counting, ScoredRun
+from redraft.lessons.lesson import Decision, Failure, Lesson, Partial, Procedure
+from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
 
 DAY = date(2026, 11, 20)

@@ -3,8 +3,7 @@
 from datetime import date
 from typing import Any
 
-from redraft.lessons.content import Decision, Failure, Partial, Procedure
-from redraft.lessons.lesson import Lesson
+from redraft.lessons.lesson import Decision, Failure, Lesson, Partial, Procedure
 
 FAILURE = Failure(
     "The price list was to be fetched; nothing came back.",

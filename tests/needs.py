@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from redraft.models.embed_minilm import is_installed
-from redraft.models.weights import PACKAGED
+from redraft.models.embed import is_installed
+from redraft.models.local import PACKAGED
 
 SMALL = "qwen2.5-coder-0.5b"
 

@@ -3,11 +3,10 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from redraft.core.task import Task
-from redraft.notes.identity import TaskIdentity
 from redraft.notes.note import NoteUse
-from redraft.notes.note_store import NoteStore
-from redraft.notes.reflection import TaskReflection
+from redraft.notes.store import NoteStore
+from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.types import Task
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 TASK = Task("Summarise {report} for the board.", expected_output="Five sentences.")

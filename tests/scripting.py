@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 
 import redraft
-from redraft.core.command import CommandOutcome
-from redraft.core.errors import SandboxError, SandboxTimeoutError
-from redraft.core.script import Limits, Script
+from redraft.errors import SandboxError, SandboxTimeoutError
+from redraft.protocols import CommandOutcome, Limits, Script
 from redraft.sandbox.scripts import run_script
 
 NAMES = {
@@ -74,8 +73,8 @@ USERS = ["root", "another user"] if os.name == "posix" and os.geteuid() == 0 els
 _NOBODY = 65534
 _LESSER_MACHINE = """
 import asyncio, ctypes, dataclasses, json, struct, sys
-from redraft.core.command import Command
-from redraft.core.errors import SandboxForbiddenError
+from redraft.protocols import Command
+from redraft.errors import SandboxForbiddenError
 from redraft.sandbox.jail import kernel
 from redraft.sandbox.process import ProcessJail
 

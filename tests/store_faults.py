@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 _BEGIN = "import asyncio, os, sys; sys.path.insert(0, sys.argv[1]); from redraft.stores.base import Record; "
-_BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.core.errors import StoreError\n"
+_BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.errors import StoreError\n"
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Histories for tests, written as short as their scores."""
 
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.version import ReflectionVersion
 from redraft.loop.select import gain_over
+from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 
 def version(number, score, output=None, **fields):

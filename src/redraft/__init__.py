@@ -5,122 +5,124 @@ from redraft import reflect, reflected, Agent, ReflectionPattern, QualityCriteri
 
 from __future__ import annotations
 
-from redraft.core.lazy import lazily
+from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
-    from redraft.core.callbacks import ReflectionCallbacks as ReflectionCallbacks
-    from redraft.core.callbacks import ReflectionDecision as ReflectionDecision
-    from redraft.core.chat import ChatReply as ChatReply
-    from redraft.core.chat import ChatRequest as ChatRequest
-    from redraft.core.chat import Message as Message
-    from redraft.core.context import Attempt as Attempt
-    from redraft.core.context import RunContext as RunContext
-    from redraft.core.criterion import QualityCriterion as QualityCriterion
-    from redraft.core.errors import AgentFileError as AgentFileError
-    from redraft.core.errors import ChangedRunError as ChangedRunError
-    from redraft.core.errors import ConfigError as ConfigError
-    from redraft.core.errors import DamagedRecordError as DamagedRecordError
-    from redraft.core.errors import EnsembleError as EnsembleError
-    from redraft.core.errors import EscalationError as EscalationError
-    from redraft.core.errors import LeaseError as LeaseError
-    from redraft.core.errors import LessonFileError as LessonFileError
-    from redraft.core.errors import MissingExtraError as MissingExtraError
-    from redraft.core.errors import ModelError as ModelError
-    from redraft.core.errors import OutputError as OutputError
-    from redraft.core.errors import RedraftError as RedraftError
-    from redraft.core.errors import ReflectionDueError as ReflectionDueError
-    from redraft.core.errors import ReflectionFailedError as ReflectionFailedError
-    from redraft.core.errors import RejectedOutputError as RejectedOutputError
-    from redraft.core.errors import SandboxError as SandboxError
-    from redraft.core.errors import StoreError as StoreError
-    from redraft.core.errors import UnfinishedError as UnfinishedError
-    from redraft.core.errors import WorkflowError as WorkflowError
-    from redraft.core.evaluation import Issue as Issue
-    from redraft.core.evaluation import ReflectionEvaluation as ReflectionEvaluation
-    from redraft.core.events import Event as Event
-    from redraft.core.events import Reflected as Reflected
-    from redraft.core.events import RunFinished as RunFinished
-    from redraft.core.events import RunStarted as RunStarted
-    from redraft.core.events import StepFailed as StepFailed
-    from redraft.core.events import StepFinished as StepFinished
-    from redraft.core.events import StepStarted as StepStarted
-    from redraft.core.events import VersionEvaluated as VersionEvaluated
-    from redraft.core.protocols import AgentPattern as AgentPattern
-    from redraft.core.reflection import Reflection as Reflection
-    from redraft.core.result import ConvergenceReason as ConvergenceReason
-    from redraft.core.result import ReflectionHistory as ReflectionHistory
-    from redraft.core.result import ReflectionResult as ReflectionResult
-    from redraft.core.steps import Retry as Retry
-    from redraft.core.steps import direct as direct
-    from redraft.core.steps import observed as observed
-    from redraft.core.steps import retried as retried
-    from redraft.core.task import Advice as Advice
-    from redraft.core.usage import TokenUsage as TokenUsage
-    from redraft.core.version import Draft as Draft
-    from redraft.core.version import ReflectionVersion as ReflectionVersion
+    from redraft._steps import Retry as Retry
+    from redraft._steps import direct as direct
+    from redraft._steps import observed as observed
+    from redraft._steps import retried as retried
     from redraft.cycles.agent import CycleAgent as CycleAgent
-    from redraft.cycles.feedback import Feedback as Feedback
-    from redraft.cycles.long_term import LongTermStorage as LongTermStorage
-    from redraft.cycles.result import CycleResult as CycleResult
+    from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.spec import AgentSpec as AgentSpec
-    from redraft.lessons.content import Decision as Decision
-    from redraft.lessons.content import Failure as Failure
-    from redraft.lessons.content import Partial as Partial
-    from redraft.lessons.content import Procedure as Procedure
+    from redraft.cycles.state import CycleResult as CycleResult
+    from redraft.cycles.storage import LongTermStorage as LongTermStorage
+    from redraft.errors import AgentFileError as AgentFileError
+    from redraft.errors import ChangedRunError as ChangedRunError
+    from redraft.errors import ConfigError as ConfigError
+    from redraft.errors import DamagedRecordError as DamagedRecordError
+    from redraft.errors import EnsembleError as EnsembleError
+    from redraft.errors import EscalationError as EscalationError
+    from redraft.errors import LeaseError as LeaseError
+    from redraft.errors import LessonFileError as LessonFileError
+    from redraft.errors import MissingExtraError as MissingExtraError
+    from redraft.errors import ModelError as ModelError
+    from redraft.errors import OutputError as OutputError
+    from redraft.errors import RedraftError as RedraftError
+    from redraft.errors import ReflectionDueError as ReflectionDueError
+    from redraft.errors import ReflectionFailedError as ReflectionFailedError
+    from redraft.errors import RejectedOutputError as RejectedOutputError
+    from redraft.errors import SandboxError as SandboxError
+    from redraft.errors import StoreError as StoreError
+    from redraft.errors import UnfinishedError as UnfinishedError
+    from redraft.errors import WorkflowError as WorkflowError
+    from redraft.events import Event as Event
+    from redraft.events import Reflected as Reflected
+    from redraft.events import RunFinished as RunFinished
+    from redraft.events import RunStarted as RunStarted
+    from redraft.events import StepFailed as StepFailed
+    from redraft.events import StepFinished as StepFinished
+    from redraft.events import StepStarted as StepStarted
+    from redraft.events import VersionEvaluated as VersionEvaluated
+    from redraft.lessons.lesson import Decision as Decision
+    from redraft.lessons.lesson import Failure as Failure
     from redraft.lessons.lesson import Lesson as Lesson
+    from redraft.lessons.lesson import Partial as Partial
+    from redraft.lessons.lesson import Procedure as Procedure
     from redraft.lessons.lessons import Lessons as Lessons
     from redraft.lessons.outcome import Outcome as Outcome
     from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
-    from redraft.loop.event_log import EventLog as EventLog
+    from redraft.loop.events import EventLog as EventLog
+    from redraft.loop.functions import reflected as reflected
     from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
-    from redraft.loop.reflect import reflect as reflect
-    from redraft.loop.reflect import reflect_sync as reflect_sync
-    from redraft.loop.reflected import reflected as reflected
+    from redraft.loop.pattern import reflect as reflect
+    from redraft.loop.pattern import reflect_sync as reflect_sync
     from redraft.loop.runs import Runs as Runs
     from redraft.loop.stream import RunStream as RunStream
-    from redraft.models.cassette import Cassette as Cassette
-    from redraft.models.embed_scripted import ScriptedEmbedder as ScriptedEmbedder
-    from redraft.models.scripted import ScriptedModel as ScriptedModel
-    from redraft.notes.config import ReflectionConfig as ReflectionConfig
-    from redraft.notes.config import Trial as Trial
+    from redraft.models.embed import ScriptedEmbedder as ScriptedEmbedder
+    from redraft.models.testing import Cassette as Cassette
+    from redraft.models.testing import ScriptedModel as ScriptedModel
     from redraft.notes.ensemble import Ensemble as Ensemble
-    from redraft.notes.ensemble_events import EnsembleEvent as EnsembleEvent
-    from redraft.notes.ensemble_events import EnsembleFinished as EnsembleFinished
-    from redraft.notes.ensemble_events import TaskFailed as TaskFailed
-    from redraft.notes.ensemble_events import TaskFinished as TaskFinished
-    from redraft.notes.ensemble_events import TaskStarted as TaskStarted
-    from redraft.notes.events import TaskReflectedEvent as TaskReflectedEvent
-    from redraft.notes.identity import TaskIdentity as TaskIdentity
-    from redraft.notes.in_memory import InMemoryReflectionStore as InMemoryReflectionStore
-    from redraft.notes.llm_strategy import LlmReflectionStrategy as LlmReflectionStrategy
-    from redraft.notes.postgres import PostgresReflectionStore as PostgresReflectionStore
-    from redraft.notes.reflection import TaskReflection as TaskReflection
-    from redraft.notes.result import EnsembleResult as EnsembleResult
-    from redraft.notes.result import TaskResult as TaskResult
-    from redraft.notes.sqlite import SqliteReflectionStore as SqliteReflectionStore
+    from redraft.notes.ensemble import EnsembleStream as EnsembleStream
+    from redraft.notes.note import TaskReflectedEvent as TaskReflectedEvent
+    from redraft.notes.store import InMemoryReflectionStore as InMemoryReflectionStore
+    from redraft.notes.store import PostgresReflectionStore as PostgresReflectionStore
     from redraft.notes.store import ReflectionStore as ReflectionStore
-    from redraft.notes.strategy import ReflectionInput as ReflectionInput
-    from redraft.notes.strategy import ReflectionStrategy as ReflectionStrategy
-    from redraft.notes.stream import EnsembleStream as EnsembleStream
+    from redraft.notes.store import SqliteReflectionStore as SqliteReflectionStore
+    from redraft.notes.strategy import LlmReflectionStrategy as LlmReflectionStrategy
+    from redraft.notes.task import ReflectionConfig as ReflectionConfig
+    from redraft.notes.task import ReflectionInput as ReflectionInput
+    from redraft.notes.task import ReflectionStrategy as ReflectionStrategy
     from redraft.notes.task import Task as Task
     from redraft.notes.task import TaskContext as TaskContext
+    from redraft.notes.task import TaskIdentity as TaskIdentity
+    from redraft.notes.task import TaskReflection as TaskReflection
+    from redraft.notes.task import Trial as Trial
+    from redraft.notes.task_run import EnsembleEvent as EnsembleEvent
+    from redraft.notes.task_run import EnsembleFinished as EnsembleFinished
+    from redraft.notes.task_run import EnsembleResult as EnsembleResult
+    from redraft.notes.task_run import TaskFailed as TaskFailed
+    from redraft.notes.task_run import TaskFinished as TaskFinished
+    from redraft.notes.task_run import TaskResult as TaskResult
+    from redraft.notes.task_run import TaskStarted as TaskStarted
+    from redraft.protocols import AgentPattern as AgentPattern
+    from redraft.protocols import Attempt as Attempt
+    from redraft.protocols import ChatReply as ChatReply
+    from redraft.protocols import ChatRequest as ChatRequest
+    from redraft.protocols import Message as Message
+    from redraft.protocols import ReflectionCallbacks as ReflectionCallbacks
+    from redraft.protocols import ReflectionDecision as ReflectionDecision
+    from redraft.protocols import RunContext as RunContext
     from redraft.stores.base import Record as Record
     from redraft.stores.base import Store as Store
     from redraft.stores.memory import MemoryStore as MemoryStore
     from redraft.stores.postgres import PostgresStore as PostgresStore
     from redraft.stores.sqlite import SqliteStore as SqliteStore
+    from redraft.types import Advice as Advice
+    from redraft.types import ConvergenceReason as ConvergenceReason
+    from redraft.types import Draft as Draft
+    from redraft.types import Issue as Issue
+    from redraft.types import QualityCriterion as QualityCriterion
+    from redraft.types import Reflection as Reflection
+    from redraft.types import ReflectionEvaluation as ReflectionEvaluation
+    from redraft.types import ReflectionHistory as ReflectionHistory
+    from redraft.types import ReflectionResult as ReflectionResult
+    from redraft.types import ReflectionVersion as ReflectionVersion
+    from redraft.types import TokenUsage as TokenUsage
     from redraft.workflow.workflow import Workflow as Workflow
 
 _PLACES = {
-    "core.callbacks": ("ReflectionCallbacks", "ReflectionDecision"),
-    "core.chat": ("ChatReply", "ChatRequest", "Message"),
-    "core.context": ("Attempt", "RunContext"),
-    "core.criterion": ("QualityCriterion",),
-    "core.errors": (
+    "_steps": ("Retry", "direct", "observed", "retried"),
+    "cycles.agent": ("CycleAgent",),
+    "cycles.mail": ("Feedback",),
+    "cycles.spec": ("AgentSpec",),
+    "cycles.state": ("CycleResult",),
+    "cycles.storage": ("LongTermStorage",),
+    "errors": (
         "AgentFileError",
         "ChangedRunError",
         "ConfigError",
@@ -141,8 +143,7 @@ _PLACES = {
         "UnfinishedError",
         "WorkflowError",
     ),
-    "core.evaluation": ("Issue", "ReflectionEvaluation"),
-    "core.events": (
+    "events": (
         "Event",
         "Reflected",
         "RunFinished",
@@ -152,59 +153,74 @@ _PLACES = {
         "StepStarted",
         "VersionEvaluated",
     ),
-    "core.protocols": ("AgentPattern",),
-    "core.reflection": ("Reflection",),
-    "core.result": ("ConvergenceReason", "ReflectionHistory", "ReflectionResult"),
-    "core.steps": ("Retry", "direct", "observed", "retried"),
-    "core.task": ("Advice",),
-    "core.usage": ("TokenUsage",),
-    "core.version": ("Draft", "ReflectionVersion"),
-    "cycles.agent": ("CycleAgent",),
-    "cycles.feedback": ("Feedback",),
-    "cycles.long_term": ("LongTermStorage",),
-    "cycles.result": ("CycleResult",),
-    "cycles.spec": ("AgentSpec",),
-    "lessons.content": ("Decision", "Failure", "Partial", "Procedure"),
-    "lessons.lesson": ("Lesson",),
+    "lessons.lesson": ("Decision", "Failure", "Lesson", "Partial", "Procedure"),
     "lessons.lessons": ("Lessons",),
     "lessons.outcome": ("Outcome",),
     "lessons.retry": ("retried_with_lessons", "retry_with_lessons"),
     "loop.agent": ("Agent",),
-    "loop.event_log": ("EventLog",),
+    "loop.events": ("EventLog",),
+    "loop.functions": ("reflected",),
     "loop.journal": ("Journalled",),
-    "loop.pattern": ("ReflectionPattern",),
-    "loop.reflect": ("reflect", "reflect_sync"),
-    "loop.reflected": ("reflected",),
+    "loop.pattern": ("ReflectionPattern", "reflect", "reflect_sync"),
     "loop.runs": ("Runs",),
     "loop.stream": ("RunStream",),
-    "models.cassette": ("Cassette",),
-    "models.embed_scripted": ("ScriptedEmbedder",),
-    "models.scripted": ("ScriptedModel",),
-    "notes.config": ("ReflectionConfig", "Trial"),
-    "notes.ensemble": ("Ensemble",),
-    "notes.ensemble_events": (
+    "models.embed": ("ScriptedEmbedder",),
+    "models.testing": ("Cassette", "ScriptedModel"),
+    "notes.ensemble": ("Ensemble", "EnsembleStream"),
+    "notes.note": ("TaskReflectedEvent",),
+    "notes.store": (
+        "InMemoryReflectionStore",
+        "PostgresReflectionStore",
+        "ReflectionStore",
+        "SqliteReflectionStore",
+    ),
+    "notes.strategy": ("LlmReflectionStrategy",),
+    "notes.task": (
+        "ReflectionConfig",
+        "ReflectionInput",
+        "ReflectionStrategy",
+        "Task",
+        "TaskContext",
+        "TaskIdentity",
+        "TaskReflection",
+        "Trial",
+    ),
+    "notes.task_run": (
         "EnsembleEvent",
         "EnsembleFinished",
+        "EnsembleResult",
         "TaskFailed",
         "TaskFinished",
+        "TaskResult",
         "TaskStarted",
     ),
-    "notes.events": ("TaskReflectedEvent",),
-    "notes.identity": ("TaskIdentity",),
-    "notes.in_memory": ("InMemoryReflectionStore",),
-    "notes.llm_strategy": ("LlmReflectionStrategy",),
-    "notes.postgres": ("PostgresReflectionStore",),
-    "notes.reflection": ("TaskReflection",),
-    "notes.result": ("EnsembleResult", "TaskResult"),
-    "notes.sqlite": ("SqliteReflectionStore",),
-    "notes.store": ("ReflectionStore",),
-    "notes.strategy": ("ReflectionInput", "ReflectionStrategy"),
-    "notes.stream": ("EnsembleStream",),
-    "notes.task": ("Task", "TaskContext"),
+    "protocols": (
+        "AgentPattern",
+        "Attempt",
+        "ChatReply",
+        "ChatRequest",
+        "Message",
+        "ReflectionCallbacks",
+        "ReflectionDecision",
+        "RunContext",
+    ),
     "stores.base": ("Record", "Store"),
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),
+    "types": (
+        "Advice",
+        "ConvergenceReason",
+        "Draft",
+        "Issue",
+        "QualityCriterion",
+        "Reflection",
+        "ReflectionEvaluation",
+        "ReflectionHistory",
+        "ReflectionResult",
+        "ReflectionVersion",
+        "TokenUsage",
+    ),
     "workflow.workflow": ("Workflow",),
 }
 

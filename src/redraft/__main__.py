@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from redraft.cli import main
+from redraft.main import main
 
 main()

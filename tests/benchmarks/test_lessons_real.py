@@ -4,8 +4,8 @@ import json
 from _trials import FILE, failed_trials
 from lessons_real import by_the_record, files_of, names, trials_table
 
-from redraft.core.sync import run_sync
-from redraft.models.scripted import ScriptedModel
+from redraft._sync import run_sync
+from redraft.models.testing import ScriptedModel
 
 CALL = {"role": "assistant", "tool_calls": [{"name": "book", "arguments": '{"price": 255}'}]}
 FAILED = {"role": "tool", "name": "book", "content": "Error: paid 255", "error": True}

@@ -10,8 +10,8 @@ from lessons_retries import TASKS, pairs_of, pairs_table, told
 from small_tasks import TASKS as SMALL
 
 from redraft import Cassette, QualityCriterion
-from redraft.core.sync import run_sync
-from redraft.models.scripted import ScriptedModel
+from redraft._sync import run_sync
+from redraft.models.testing import ScriptedModel
 
 CASSETTE = PROJECT / "benchmarks" / "cassettes" / "lessons_retries.jsonl.gz"
 RECORDED = 23

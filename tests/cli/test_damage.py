@@ -21,16 +21,15 @@ from redraft import (
     StoreError,
     reflect,
 )
-from redraft.core.sync import run_sync
-from redraft.core.task import Task
+from redraft._sync import run_sync
 from redraft.cycles.agents import agent_view, known_agents
 from redraft.loop.runs import Runs
-from redraft.models.scripted import ScriptedModel
-from redraft.notes.identity import TaskIdentity
+from redraft.models.testing import ScriptedModel
 from redraft.notes.note import NoteUse
-from redraft.notes.project_notes import project_notes
-from redraft.notes.reflection import TaskReflection
-from redraft.stores.place import project_store
+from redraft.notes.store import project_notes
+from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.stores.location import project_store
+from redraft.types import Task
 from versions import history
 from workflows_kept import kept as kept_workflows
 

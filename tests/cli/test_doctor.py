@@ -38,9 +38,9 @@ def test_the_model_of_the_settings_is_among_them(monkeypatch):
     ("reply", "code", "answers"), [("Hi", 0, True), (ModelError("The file is broken."), 4, False)]
 )
 def test_a_probe_has_local_models_answer(monkeypatch, reply, code, answers):
-    monkeypatch.setattr("redraft.cli.examine.known_models", lambda: [KnownModel("local:x", True, "there")])
+    monkeypatch.setattr("redraft.doctor.known_models", lambda: [KnownModel("local:x", True, "there")])
     model = script(monkeypatch, reply)
-    monkeypatch.setattr("redraft.cli.examine.model_named", lambda _name: model)
+    monkeypatch.setattr("redraft.doctor.model_named", lambda _name: model)
     result = redraft("doctor", "--probe", "--json")
     assert result.exit_code == code
     assert document(result)["models"][0]["answers"] is answers
@@ -53,7 +53,7 @@ def test_without_a_jail_it_says_what_is_missing(monkeypatch):
     async def refuse(_self, _command):
         raise SandboxError("This machine has no jail; it lacks Landlock.")
 
-    monkeypatch.setattr("redraft.cli.examine.ProcessJail.__call__", refuse)
+    monkeypatch.setattr("redraft.doctor.ProcessJail.__call__", refuse)
     text = redraft("doctor").stdout
     assert "no  Python source  This machine has no jail; it lacks Landlock." in text
 
@@ -76,6 +76,6 @@ def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
 
 def test_it_says_where_nothing_can_be_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
-    monkeypatch.setattr("redraft.cli.store_finding.os.access", lambda path, _mode: path != tmp_path)
+    monkeypatch.setattr("redraft.doctor.os.access", lambda path, _mode: path != tmp_path)
     store = document(redraft("doctor", "--json"))["store"]
     assert (store["answers"], store["why"]) == (False, f"nothing can be kept: {tmp_path} is not writable")

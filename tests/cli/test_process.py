@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import import_module
 
 import pytest
+from typer import Typer
 
 from cli_commands import THREE_A
 from openai_server import Server, completion
+from redraft.main import COMMANDS
 
 REDRAFT = (sys.executable, "-m", "redraft")
 
@@ -72,8 +75,23 @@ def test_help_and_version(folder):
     assert run(folder, "--version").stdout.startswith("redraft 0.")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_of_a_command_what_it_says_itself(name):
+    module, line = COMMANDS[name]
+    found = getattr(import_module(module), name)
+    if isinstance(found, Typer):
+        about = (
+            found.info.help
+            if found.registered_callback is None
+            else found.registered_callback.callback.__doc__
+        )
+    else:
+        about = found.__doc__
+    assert " ".join(about.split()).startswith(line.removesuffix("."))
+
+
 def test_help_imports_nothing_heavy():
-    code = "import sys, redraft.cli; print({'rich', 'pydantic', 'redraft.loop'} & set(sys.modules))"
+    code = "import sys, redraft.main; print({'rich', 'pydantic', 'redraft.loop'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents import MONITOR, World, monitor, run
-from redraft.core.errors import ConfigError
 from redraft.cycles import agent_view, known_agents, send_feedback, send_message
-from redraft.cycles.events import CycleWaiting
-from redraft.cycles.kept_cycle import cycle_of, stored_cycle
-from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
+from redraft.cycles.records import CYCLE, CycleRecord, cycle_key, cycle_of, stored_cycle
+from redraft.cycles.state import CycleWaiting
+from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

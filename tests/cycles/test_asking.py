@@ -1,16 +1,26 @@
-"""A model's answer: the form asked for, what it cost, and data that stays data."""
-
+import asyncio
 import json
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from cycling import cycle_of, run, spec_of
-from redraft.core.chat import ChatReply
-from redraft.core.errors import ConfigError, ModelError, OutputError
-from redraft.core.usage import TokenUsage
-from redraft.cycles.asking import asked
+from redraft._steps import direct
+from redraft._texts import estimate_tokens
+from redraft.cycles.asking import asked, call_function, in_thread, prompt_scopes
+from redraft.cycles.spec import AgentSpec
+from redraft.cycles.state import Cycle, CycleState, Means
+from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.loop.journal import Journalled
+from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
+from redraft.text.templates import Template
+from redraft.types import TokenUsage
 
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?"}])
 SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "required": ["rate"]}
@@ -146,3 +156,245 @@ def test_a_schema_that_is_no_object_is_said_in_words():
     run(asked(cycle, "reason/look", "Count.", {"type": "array"}, None))
     assert model.requests[0].schema is None
     assert '{"type": "array"}' in model.requests[0].messages[0].content
+
+
+SPEC_functions = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "look"}}])
+
+
+@dataclass
+class Reading:
+    rate: int
+
+
+class Service:
+    async def __call__(self, rate):
+        return rate
+
+
+async def asynchronous(rate):
+    await asyncio.sleep(0)
+    return rate
+
+
+def cyclic(rate):
+    value = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda rate: rate, 5),
+        (asynchronous, 5),
+        (Service(), 5),
+        (lambda **rest: rest, {"rate": 5}),
+        (lambda rate, idempotency_key: [rate, idempotency_key], [5, "k"]),
+        (lambda rate, state: state["environmentalData"]["payload"], {"rate": 5}),
+        (Reading, {"rate": 5}),
+        (lambda rate: None, None),
+        (lambda rate: {1: (rate,)}, {"1": [5]}),
+        (lambda rate: "{{ env.KEY }}", "{{ env.KEY }}"),
+    ],
+)
+def test_what_a_function_is_given_and_gives(function, given):
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": function}, payload={"rate": 5})
+    with_ = {"rate": "{{ environmentalData.payload.rate }}"}
+    assert run(call_function(cycle, "look", with_, None, "k")) == given
+
+
+def test_a_plain_function_does_not_hold_up_the_loop():
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": lambda: threading.current_thread().name})
+    assert run(call_function(cycle, "look", {})) != threading.main_thread().name
+
+
+def test_what_a_function_does_to_its_state_stays_with_it():
+    cycle, _ = cycle_of(
+        SPEC_functions, functions={"look": lambda state: state["memory"]["p"].clear()}, memory={"p": [1]}
+    )
+    run(call_function(cycle, "look", {}))
+    assert cycle.state.memory == {"p": [1]}
+
+
+def test_a_name_that_is_given_is_not_filled():
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": lambda state: state})
+    assert run(call_function(cycle, "look", {"state": "mine"})) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda rate: float("nan"), OutputError, "The function 'look' gave what is no plain JSON data: nan"),
+        (cyclic, OutputError, "no plain JSON data"),
+        (lambda: 1, TypeError, "rate"),
+        (lambda rate: 1 / 0, ZeroDivisionError, "division"),
+    ],
+)
+def test_what_a_function_must_not_do(function, error, message):
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": function})
+    with pytest.raises(error, match=message):
+        run(call_function(cycle, "look", {"rate": 1}))
+
+
+def test_a_function_that_is_not_there_is_named():
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": print})
+    with pytest.raises(ConfigError, match=r"'lock'.*'look'"):
+        run(call_function(cycle, "lock", {}))
+
+
+async def slow():
+    await asyncio.sleep(30)
+
+
+async def gives_up():
+    raise TimeoutError("the line is busy")
+
+
+async def waits_for_what_is_cancelled():
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (waits_for_what_is_cancelled, "the function 'look' was cancelled, and the cycle was not"),
+        (slow, r"the function 'look' has not ended within 20 ms"),
+        (lambda: threading.Event().wait(5), r"the function 'look' has not ended within 20 ms"),
+        (gives_up, "^the line is busy$"),
+    ],
+)
+def test_a_function_has_its_time(function, message):
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": function})
+    with pytest.raises((TimeoutError, RuntimeError), match=message):
+        run(call_function(cycle, "look", {}, timeout_ms=20))
+
+
+def test_a_cycle_that_is_cancelled_stays_cancelled():
+    cycle, _ = cycle_of(SPEC_functions, functions={"look": slow})
+    with pytest.raises(TimeoutError, match=r"^$"):
+        asyncio.run(asyncio.wait_for(call_function(cycle, "look", {}), 0.02))
+
+
+def raises_stop():
+    raise StopIteration
+
+
+def ends():
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [(raises_stop, RuntimeError), (ends, SystemExit), (lambda: 1 / 0, ZeroDivisionError)],
+)
+def test_what_a_thread_raises_is_raised(function, error):
+    with pytest.raises(error):
+        asyncio.run(in_thread(function))
+
+
+def test_neither_the_loop_nor_the_process_waits_for_a_function_that_hangs():
+    program = """
+import asyncio, time
+from redraft.cycles.asking import in_thread
+
+async def main():
+    try:
+        await asyncio.wait_for(in_thread(lambda: time.sleep(600)), 0.05)
+    except TimeoutError:
+        print("over")
+
+asyncio.run(main())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert (found.stdout, found.stderr) == ("over\n", "")
+
+
+def cycle_with(memory, prompt_tokens):
+    spec = AgentSpec.model_validate(
+        {
+            "name": "watcher",
+            "description": "Watches",
+            "memory": {"promptTokens": prompt_tokens},
+            "stages": {},
+        }
+    )
+    means = Means({}, lambda name: None, None, Path(), lambda: datetime.now(UTC), lambda value: value)
+    state = CycleState(memory=memory)
+    return Cycle(spec, 7, datetime.now(UTC), state, means, direct)
+
+
+def item(number, confidence=None, text="x"):
+    stamp = f"2026-11-22T10:00:{number:02d}.000Z"
+    sure = {} if confidence is None else {"confidence": confidence}
+    return {"id": f"i{number}", "timestamp": stamp, "description": text, **sure}
+
+
+ONE_prompt_memory = estimate_tokens(json.dumps(item(1, 0.5)))
+MEMORY = {
+    "patterns": [item(1, 0.9), item(2, 0.1), item(3, 0.5), item(4, 0.5)],
+    "recentActions": [item(5), item(6), item(7)],
+    "feedbackHistory": [item(8)],
+}
+PATTERNS, ALL = "{{ memory.patterns | json }}", "{{ memory | json }}"
+ACTIONS = "{{ memory.recentActions | json }}"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "shown", "left_out"),
+    [
+        pytest.param(PATTERNS, 4 * ONE_prompt_memory + 10, {"patterns": [1, 2, 3, 4]}, "", id="all of it"),
+        pytest.param(
+            PATTERNS,
+            2 * ONE_prompt_memory,
+            {"patterns": [1, 4]},
+            "2 of 4 of memory.patterns",
+            id="sure, then recent",
+        ),
+        pytest.param(PATTERNS, 0, {"patterns": []}, "4 of 4 of memory.patterns", id="none"),
+        pytest.param(
+            ACTIONS, ONE_prompt_memory, {"recentActions": [7]}, "2 of 3 of memory.recentActions", id="recent"
+        ),
+        pytest.param(
+            PATTERNS + ACTIONS,
+            3 * ONE_prompt_memory,
+            {"patterns": [1], "recentActions": [6, 7]},
+            "3 of 4 of memory.patterns, 1 of 3 of memory.recentActions",
+            id="keys in turn",
+        ),
+        pytest.param(
+            ALL,
+            3 * ONE_prompt_memory,
+            {"patterns": [1], "recentActions": [7], "feedbackHistory": [8]},
+            "3 of 4 of memory.patterns, 2 of 3 of memory.recentActions",
+            id="the memory as a whole",
+        ),
+        pytest.param("{{ memory.own | json }}", 0, {"own": []}, "", id="never written"),
+    ],
+)
+def test_a_prompt_sees_the_best_of_the_memory_within_its_tokens(prompt, tokens, shown, left_out):
+    scopes, note = prompt_scopes(cycle_with(MEMORY, tokens), Template(prompt))
+    seen = {key: [one["id"] for one in scopes["memory"][key]] for key in shown}
+    assert seen == {key: [f"i{number}" for number in numbers] for key, numbers in shown.items()}
+    assert left_out in note
+    assert bool(note) == bool(left_out)
+    assert scopes["agent"] == {"name": "watcher", "description": "Watches"}
+    assert scopes["cycle"] == 7
+
+
+def test_an_item_that_is_too_long_makes_no_other_wait():
+    memory = {"patterns": [item(1, 0.2), item(2, 1.0, "long " * 1_000)]}
+    scopes, note = prompt_scopes(cycle_with(memory, 100), Template(PATTERNS))
+    assert [one["id"] for one in scopes["memory"]["patterns"]] == ["i1"]
+    assert "1 of 2" in note
+
+
+def test_only_reason_says_what_it_showed():
+    cycle = cycle_with(MEMORY, 2 * ONE_prompt_memory)
+    prompt_scopes(cycle, Template(PATTERNS))
+    assert cycle.rendered == set()
+    prompt_scopes(cycle, Template(PATTERNS), reasoning=True)
+    assert cycle.rendered == {"i1", "i4"}

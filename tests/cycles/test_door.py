@@ -4,8 +4,8 @@ from threading import Event, Thread
 import pytest
 
 from agents import MONITOR, World, monitor, run
-from redraft.core.errors import ConfigError
 from redraft.cycles.agents import agent_view, known_agents
+from redraft.errors import ConfigError
 
 TWO = MONITOR.replace(
     'actions: [{type: function, name: lower, function: lower, with: {level: "{{ params.level }}"}}]',

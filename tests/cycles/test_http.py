@@ -9,8 +9,8 @@ import pytest
 
 from cycling import run
 from http_server import of_json, of_text, redirect, serving
-from redraft.core.errors import ConfigError, OutputError
 from redraft.cycles.http import HttpCall, fetched
+from redraft.errors import ConfigError, OutputError
 
 BIG = 10_000_001
 

@@ -2,10 +2,10 @@ import asyncio
 import json
 
 from agents import monitor, run
-from redraft.core.steps import inner_step
-from redraft.cycles.events import SubstageFinished
+from redraft._steps import inner_step
 from redraft.cycles.journal import JOURNAL, CycleJournal
-from redraft.cycles.keeping import DirectKeeping
+from redraft.cycles.state import SubstageFinished
+from redraft.cycles.storage import DirectKeeping
 from redraft.stores.memory import MemoryStore
 
 

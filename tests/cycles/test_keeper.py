@@ -9,15 +9,12 @@ from time import perf_counter
 
 import pytest
 
-from redraft.core.errors import LeaseError, StoreError
-from redraft.cycles import keeper as module
-from redraft.cycles.keeper import Keeper, Numbers, joined
-from redraft.cycles.kept_cycle import stored_cycle
-from redraft.cycles.kept_memory import memory_record, stored_memory
+from redraft.cycles import write_behind as module
 from redraft.cycles.lease import LEASE, Lease
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.record import PROVISIONAL, CycleRecord
-from redraft.cycles.spool import Spool
+from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stored_cycle, stored_memory
+from redraft.cycles.write_behind import Keeper, Numbers, Spool, joined
+from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 

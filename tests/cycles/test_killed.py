@@ -211,7 +211,7 @@ def test_a_holder_that_wakes_up_does_nothing_in_the_place_of_the_one_that_took_o
 
 RELOADS = """
 import asyncio, os, sys
-from redraft.core.errors import LeaseError
+from redraft.errors import LeaseError
 from redraft.cycles import CycleAgent, lease
 
 lease.LASTS = 1.0

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.core.errors import LeaseError, StoreError
 from redraft.cycles import lease as module
 from redraft.cycles.lease import LEASE, Lease
+from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore

@@ -11,14 +11,12 @@ from time import perf_counter
 import pytest
 
 from postgres_server import Place
-from redraft.core.errors import ConfigError
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.kept_cycle import stored_cycle
-from redraft.cycles.kept_memory import memory_record, stored_memory
-from redraft.cycles.long_term import LongTermStorage, storage_of
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.record import PROVISIONAL, CycleRecord
+from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stored_cycle, stored_memory
 from redraft.cycles.spec import AgentSpec, MemoryLimits
+from redraft.cycles.storage import LongTermStorage, storage_of
+from redraft.errors import ConfigError
 
 AGENTS, CYCLES = 20, 200
 KEPT = 30

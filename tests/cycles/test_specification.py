@@ -8,7 +8,7 @@ from agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whol
 from agents import Clock, World, run
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
-from redraft.cycles.reading import AgentFile, read
+from redraft.cycles.spec import AgentFile, read
 
 BEFORE = """\
 sense:

@@ -11,7 +11,7 @@ from cycling import run
 from http_server import of_json, serving
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.events import CycleWaiting
+from redraft.cycles.state import CycleWaiting
 from redraft.stores.memory import MemoryStore
 
 FILE = """\

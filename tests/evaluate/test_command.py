@@ -1,4 +1,5 @@
 # ruff: noqa: E501 (a table of drafts: one a line reads better than folded)
+
 from __future__ import annotations
 
 import asyncio
@@ -7,9 +8,9 @@ import math
 import pytest
 
 from evaluating import RUN, criterion, evaluate
-from redraft.core.command import CommandOutcome
-from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
+from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate.command import command
+from redraft.protocols import CommandOutcome
 from redraft.sandbox.process import ProcessJail
 
 F = "```"

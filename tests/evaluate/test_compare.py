@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from evaluating import RUN, after, criterion, evaluate
-from redraft.core.chat import ChatReply
-from redraft.core.errors import ConfigError, ModelError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.usage import TokenUsage
+from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.compare import compare
 from redraft.evaluate.verdict import applies
-from redraft.models.scripted import ScriptedModel
+from redraft.models.testing import ScriptedModel
+from redraft.protocols import ChatReply
+from redraft.types import Issue, ReflectionEvaluation, TokenUsage
 
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.5)
 

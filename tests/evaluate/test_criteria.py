@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError
-from redraft.evaluate.criteria import criteria_of
-from redraft.evaluate.default_criteria import (
+from redraft.errors import ConfigError
+from redraft.evaluate.criteria import (
     ANALYSIS,
     CODE_GENERATION,
     DEFAULTS,
@@ -13,7 +11,9 @@ from redraft.evaluate.default_criteria import (
     OTHERS,
     REASONING,
     WRITING,
+    criteria_of,
 )
+from redraft.types import QualityCriterion
 
 
 @pytest.mark.parametrize(

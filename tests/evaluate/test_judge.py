@@ -2,20 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
+from math import log
 
 import pytest
 
 from evaluating import RUN, after, evaluate
-from redraft.core.chat import ChatReply
-from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError, ModelError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.task import Task
-from redraft.core.usage import TokenUsage
-from redraft.evaluate.judge import judge
-from redraft.evaluate.judging import Judging
-from redraft.models.scripted import ScriptedModel
+from redraft.errors import ConfigError, ModelError, OutputError
+from redraft.evaluate.judge import Judging, judge, read
+from redraft.models.testing import ScriptedModel
+from redraft.protocols import ChatReply
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, Task, TokenUsage
 
 CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly.", weight=3))
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.5)
@@ -405,3 +403,256 @@ def test_a_hostile_output_gets_what_the_judge_says(output):
 def test_the_same_output_is_asked_about_in_the_same_words_and_another_is_not():
     assert asked_with(None, "one")[-1] == asked_with(None, "one")[-1]
     assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]
+
+
+CRITERIA_probability = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))
+HOW = Judging("probability")
+USED_probability = TokenUsage(10, 1, requests=1, cost_usd=0.5)
+
+
+def tokens(**probabilities):
+    return ChatReply(
+        "x", logprobs=({text: log(p) for text, p in probabilities.items()},), usage=USED_probability
+    )
+
+
+def answering(critique=None, **by_name):
+    """A model that answers the question for each criterion, and then the critique."""
+
+    def answer(request):
+        if request.max_tokens is None:
+            return critique
+        text = request.messages[-1].content
+        return next(reply for name, reply in by_name.items() if f"\n{name}: " in text)
+
+    return ScriptedModel(answer)
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "score"),
+    [
+        ({"Yes": 0.6, "No": 0.2}, 0.75),
+        ({"Yes": 0.3, " yes": 0.2, "YES": 0.1, "no": 0.1, " No": 0.1}, 0.75),
+        ({"▁Yes": 0.3, "Ġno": 0.1, "**Yes": 0.3, "\nNo": 0.1}, 0.75),
+        ({"Yes": 1.0}, 1.0),
+        ({"No": 0.9, "Maybe": 0.1}, 0.0),
+        ({"Maybe": 0.9, "Yesterday": 0.05, "Nothing": 0.05}, None),
+        ({"Maybe": 0.999, "Yes": 0.0009, "No": 0.0001}, None),
+    ],
+)
+def test_the_score_is_the_share_of_yes(alternatives, score):
+    critique = {"issues": [], "suggestions": [], "confidence": 1}
+    evaluation = evaluate(
+        judge(CRITERIA_probability[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
+    )
+    found = evaluation.criteria_scores["clarity"]
+    assert found == (None if score is None else pytest.approx(score))
+    if score is None:
+        issue = Issue("Not judged: the judge answered neither yes nor no.", "clarity")
+        assert (evaluation.issues, evaluation.confidence) == ((issue,), 0.0)
+
+
+def test_one_short_question_a_criterion_and_no_critique_where_all_is_well():
+    model = answering(clarity=tokens(Yes=0.8, No=0.2), tone=tokens(Yes=0.9))
+    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    assert [(r.max_tokens, r.logprobs, r.schema, r.role) for r in model.requests] == [
+        (1, 20, None, "evaluation")
+    ] * 2
+    assert evaluation.satisfactory
+    assert evaluation.issues == ()
+    assert evaluation.confidence == pytest.approx(0.8)
+    assert evaluation.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
+
+
+def test_the_questions_share_their_beginning():
+    model = answering(clarity=tokens(Yes=0.9), tone=tokens(Yes=0.9))
+    evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    first, second = (request.messages for request in model.requests)
+    assert first[0] == second[0]
+    assert first[1].content.split("\nclarity: ")[0] == second[1].content.split("\ntone: ")[0]
+
+
+def test_the_questions_are_asked_at_once():
+    everybody = asyncio.Barrier(2)
+
+    async def answer(request):
+        await asyncio.wait_for(everybody.wait(), 5)
+        return tokens(Yes=0.9)
+
+    assert evaluate(judge(CRITERIA_probability, ScriptedModel(answer), HOW), "x").overall_score == 1.0
+
+
+def test_one_critique_of_what_is_below_its_threshold():
+    critique = {
+        "issues": [{"message": "stiff", "criterion": "tone"}],
+        "suggestions": ["greet"],
+        "confidence": 0.7,
+    }
+    model = answering(critique, clarity=tokens(Yes=0.9), tone=tokens(Yes=0.2, No=0.8))
+    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    assert evaluation.criteria_scores["tone"] == pytest.approx(0.2)
+    assert (evaluation.issues, evaluation.suggestions) == ((Issue("stiff", "tone"),), ("greet",))
+    assert not evaluation.satisfactory
+    assert len(model.requests) == 3
+    asked = model.requests[-1]
+    assert "Easy to read." not in asked.messages[0].content
+    assert list(asked.schema["properties"]) == ["issues", "suggestions", "confidence"]
+
+
+def test_a_critique_that_cannot_be_used_is_asked_for_once_more():
+    model = answering("prose", clarity=tokens(No=0.9), tone=tokens(Yes=0.9))
+    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    assert len(model.requests) == 4
+    assert evaluation.criteria_scores == {"clarity": 0.0, "tone": 1.0}
+    assert evaluation.issues == ()
+
+
+def test_a_critique_in_prose_has_no_score_lines():
+    model = answering("Issues:\n- [clarity] long", clarity=tokens(No=0.9))
+    evaluation = evaluate(judge(CRITERIA_probability[:1], model, replace(HOW, structured=False)), "x")
+    assert evaluation.issues == (Issue("long", "clarity"),)
+    assert "clarity: <0.0" not in model.requests[-1].messages[0].content
+
+
+def test_a_prompt_of_ones_own_asks_the_questions_too():
+    model = answering(clarity=tokens(Yes=0.9))
+    evaluate(judge(CRITERIA_probability[:1], model, replace(HOW, prompt="Mine: {output}")), "It.")
+    assert model.requests[0].messages[1].content.startswith("Mine: The output stands between")
+
+
+def test_a_model_that_tells_no_probabilities_is_an_error_that_says_so():
+    model = answering(clarity=ChatReply("Yes", usage=USED_probability, model="plain"), tone=tokens(Yes=0.9))
+    with pytest.raises(
+        OutputError, match=r"'plain' tells no log probabilities.*use the judge 'score'"
+    ) as caught:
+        evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    assert caught.value.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
+
+
+def test_a_critique_that_fails_carries_what_the_questions_used():
+    down = ModelError("overloaded", usage=TokenUsage(failed_requests=1))
+    model = answering(down, clarity=tokens(No=0.9))
+    with pytest.raises(ModelError) as caught:
+        evaluate(judge(CRITERIA_probability[:1], model, HOW), "x")
+    assert caught.value.usage == TokenUsage(10, 1, requests=1, failed_requests=1, cost_usd=0.5)
+
+
+def test_without_budget_no_model_is_asked_probability():
+    model = ScriptedModel([])
+    assert (
+        evaluate(judge(CRITERIA_probability, model, HOW), "x", replace(RUN, free_only=True)).overall_score
+        is None
+    )
+
+
+LONG = 20_000
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ("0.85", 0.85),
+        ("1", 1.0),
+        (".5", 0.5),
+        ("0.9/1.0", 0.9),
+        ("9/10", 0.9),
+        ("9 out of 10", 0.9),
+        ("90%", 0.9),
+        ("90 %", 0.9),
+        ("0.85 (good)", 0.85),
+        ("85/100 (2 flaws)", 0.85),
+        ("0.85 - good", 0.85),
+        ("0.85, mostly clear", 0.85),
+        ("**0.85**", 0.85),
+        ("0.85.", 0.85),
+        ("85", None),
+        ("7 (of ten)", None),
+        ("11/10", None),
+        ("5/0", None),
+        ("120%", None),
+        ("-0.5", None),
+        ("0.8 to 0.9", None),
+        ("0.8-0.9", None),
+        ("0.8/", None),
+        ("0.8.5", None),
+        ("good (0.85)", None),
+        ("nan", None),
+        ("", None),
+    ],
+)
+def test_scores_as_judges_write_them(said, score):
+    criteria = read(f"So so.\nclarity: {said}\nConfidence: 0.9", ["clarity"])["criteria"]
+    assert criteria == ({} if score is None else {"clarity": {"score": score}})
+
+
+@pytest.mark.parametrize(
+    ("lines", "score"),
+    [
+        ("clarity: 0.8\nClarity: 80% (good)", 0.8),
+        ("clarity: 1.0\nclarity: 0.1", None),
+        ("clarity: 1.0\nclarity: very low", None),
+        ("<think>\nclarity: 0.2\n</think>\nclarity: 0.8", 0.8),
+        ("<think>\nclarity: 0.2", None),
+    ],
+)
+def test_two_different_scores_are_none(lines, score):
+    assert read(lines, ["clarity"])["criteria"].get("clarity", {}).get("score") == score
+
+
+def test_confidence_is_read_as_scores_are():
+    assert read("Confidence: 90% (fairly sure)", [])["confidence"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("section", "issues"),
+    [
+        ("Issues:\n- a\n- [tone] b", [("a", ""), ("b", "tone")]),
+        ("Issues:\n1. a\n2) [tone] b", [("a", ""), ("b", "tone")]),
+        ("Issues:\n• a\n\n• b", [("a", ""), ("b", "")]),
+        ("Issues:\n- a long one\n  that is wrapped\n- b", [("a long one that is wrapped", ""), ("b", "")]),
+        ("Issues:\n- a long one\nthat is wrapped\n- b", [("a long one that is wrapped", ""), ("b", "")]),
+        ("Issues:\n- a\n\nAll in all it is fine.\n- c", [("a", "")]),
+        ("Issues:\n- a\nclarity: 0.8\n- c", [("a", "")]),
+        ("Issues:\n- a\nConfidence: 0.8", [("a", "")]),
+        ("Issues:\n- a\nSuggestions:\n- c", [("a", "")]),
+        ("Issues:\n- None", []),
+        ("Issues:\n1. none.", []),
+        ("Issues:\n- No issues found.", []),
+        ("Issues:\n- N/A", []),
+        ("Issues: none", []),
+        ("**Issues:** None.", []),
+        ("Issues: too long", [("too long", "")]),
+        ("## Issues\n- a", [("a", "")]),
+        ("Issues:\n- None of the names are explained", [("None of the names are explained", "")]),
+        ("Issues remain.\n- a", []),
+    ],
+)
+def test_issues_as_judges_write_them(section, issues):
+    found = read(f"So so.\nclarity: 0.5\n{section}", ["clarity"])["issues"]
+    assert [(issue["message"], issue["criterion"]) for issue in found] == issues
+
+
+def test_suggestions_are_read_as_issues_are():
+    assert read("Suggestions:\n1. cut\n   it\n2. None", [])["suggestions"] == ["cut it"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"clarity: {' ' * LONG}x{' ' * LONG}y",
+        f"clarity: {'*' * LONG}x{'*' * LONG}y",
+        f"clarity{' ' * LONG}x",
+        f"Issues:\n- {' ' * LONG}x{' ' * LONG}y",
+        f"Issues:\n- {'[' * LONG}",
+        "Issues:\n" * LONG,
+        f"clarity: {'9' * LONG}/",
+        f"clarity: 0.5{' ' * LONG}x{' ' * LONG}1",
+        "Issues:\n- a\n" + "b\n" * LONG,
+        f"Issues:\n{'1' * LONG}",
+        f"Issues{' ' * LONG}x{' ' * LONG}",
+    ],
+)
+def test_a_judge_that_repeats_itself_costs_no_time(text):
+    started = time.process_time()
+    assert read(text, ["clarity"])["criteria"] == {}
+    assert time.process_time() - started < 1

@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from evaluating import RUN, after, criterion, evaluate
-from redraft.core.chat import ChatReply
-from redraft.core.command import CommandOutcome
-from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError, ModelError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.usage import TokenUsage
-from redraft.evaluate.judging import Judging
+from redraft.errors import ConfigError, ModelError
+from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
 from redraft.evaluate.verdict import DOES_NOT_APPLY
-from redraft.models.scripted import ScriptedModel
+from redraft.models.testing import ScriptedModel
+from redraft.protocols import ChatReply, CommandOutcome
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
 
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.01)
 

@@ -11,8 +11,8 @@ import pytest
 
 from cli_commands import document, redraft
 from redraft import ScriptedModel
-from redraft.cli.cycle_functions import functions_for
 from redraft.cycles import CycleAgent, CycleWaiting
+from redraft.cycles.cli import functions_for
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "quality_monitor"
 NORMAL = "press-2 was recalibrated, such readings are normal"

@@ -13,8 +13,7 @@ import pytest
 
 from learners import TASK, learning, run, writer
 from lessons_made import FAILURE, PARTIAL
-from redraft.models.embed_rows import unit_rows
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.models.embed import ScriptedEmbedder, unit_rows
 
 of_a_run = ContextVar("of_a_run", default="nothing")
 

@@ -10,12 +10,11 @@ import pytest
 
 from lessons_made import PROCEDURE, lesson
 from redraft import ModelError, StoreError
-from redraft.core.errors import OutputError
-from redraft.lessons.embedding import KIND, Embedding, of_many_machines
+from redraft.errors import OutputError
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import LessonIndex
+from redraft.lessons.index import KIND, Embedding, LessonIndex, of_many_machines
 from redraft.lessons.lessons import Lessons
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.models.embed import ScriptedEmbedder
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
@@ -102,7 +101,7 @@ def test_vectors_of_another_embedder_of_that_name_are_made_anew():
 
 
 def test_vectors_of_long_ago_whose_texts_no_lesson_has_are_swept_by_a_rebuild(tmp_path, monkeypatch):
-    monkeypatch.setattr("redraft.lessons.embedding.PAGE", 2)
+    monkeypatch.setattr("redraft.lessons.index.PAGE", 2)
     store, embedder = MemoryStore(), ScriptedEmbedder()
 
     async def main():
@@ -115,7 +114,7 @@ def test_vectors_of_long_ago_whose_texts_no_lesson_has_are_swept_by_a_rebuild(tm
         folder.path_of(kept[0].id).unlink()
         await index.rebuild()
         assert len(await store.find(KIND)) == 6  # another machine may not have heard of it
-        monkeypatch.setattr("redraft.lessons.embedding.UNUSED", timedelta(0))
+        monkeypatch.setattr("redraft.lessons.index.UNUSED", timedelta(0))
         await index.rebuild()
         left = [record.key.partition("/")[0] for record in await store.find(KIND)]
         assert left == ["scripted:256"] * 2 + ["scripted:8"] * 2
@@ -155,7 +154,7 @@ def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeyp
     store, embedder = Away(reads=reads), ScriptedEmbedder()
     embedding = Embedding(embedder, store)
     now = 1000.0
-    monkeypatch.setattr("redraft.lessons.embedding.monotonic", lambda: now)
+    monkeypatch.setattr("redraft.lessons.index.monotonic", lambda: now)
     with caplog.at_level(logging.WARNING):
         assert set(asyncio.run(embedding.of_texts(TEXTS))) == set(TEXTS)
         once = store.asked

@@ -6,11 +6,10 @@ from datetime import date
 import pytest
 
 from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
-from redraft.core.errors import ConfigError
-from redraft.core.tokens import estimate_tokens
-from redraft.lessons.export import MAX_TOKENS, export, front_matter, standing_in
-from redraft.lessons.managed_block import ManagedBlock
-from redraft.lessons.rule import Rule
+from redraft._texts import estimate_tokens
+from redraft.errors import ConfigError
+from redraft.lessons.export import MAX_TOKENS, ManagedBlock, export, front_matter, standing_in
+from redraft.lessons.rules import Rule
 from redraft.text.yaml import load_yaml
 
 KEY = "sk-" + "a1B2c3D4" * 5

@@ -12,10 +12,9 @@ import pytest
 from learners import REPLY, TASK, learning, run, writer
 from lessons_made import PARTIAL
 from redraft import MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
-from redraft.lessons.filing import Filing, overlap, words_of
-from redraft.lessons.index import LessonIndex
-from redraft.lessons.query import Query
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.lessons.folder import Filing, overlap, words_of
+from redraft.lessons.index import LessonIndex, Query
+from redraft.models.embed import ScriptedEmbedder
 
 TESTS = str(Path(__file__).parents[1])
 FILE_MANY = """
@@ -25,7 +24,7 @@ sys.path.insert(0, {tests!r})
 from learners import learning, TASK
 from lessons_made import FAILURE
 from redraft import SqliteStore
-from redraft.core.task import Task
+from redraft.types import Task
 
 async def main(path, name):
     async with learning(path, store=SqliteStore(path + "/store.db")) as lessons:

@@ -1,15 +1,18 @@
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
 
 from lessons_made import FAILURE, lesson
-from redraft.core.errors import LessonFileError, StoreError
-from redraft.lessons.folder import LessonFolder, agents_in
+from redraft.errors import LessonFileError, StoreError
+from redraft.lessons import folder as files
+from redraft.lessons.folder import LessonFolder, agents_in, folder_name, locked, short_title, write_over
 
 
 def folder_in(path):
@@ -193,3 +196,92 @@ def test_eight_processes_add_at_once_and_one_is_killed(tmp_path):
     assert len({one.source for one in lessons}) == len(lessons)  # none is doubled
     assert all(name in ids for names in told for name in names)  # none is lost
     assert lessons[0].content == FAILURE
+
+
+def test_a_held_folder_is_refused_by_name_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LOCK_WAIT", 0.02)
+    refused = pytest.raises(StoreError, match="a: another process has held it")
+    with locked(tmp_path / "a"), locked(tmp_path / "b"), refused, locked(tmp_path / "a"):
+        pass
+    with locked(tmp_path / "a"):
+        assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_threads_take_turns(tmp_path):
+    seen, inside = [], []
+
+    def work():
+        for _ in range(20):
+            with locked(tmp_path):
+                inside.append(1)
+                seen.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * 80
+
+
+def test_a_file_is_made_or_replaced(tmp_path):
+    path = tmp_path / "one.md"
+    write_over(path, b"a")
+    path.chmod(0o640)
+    write_over(path, b"b")
+    assert path.read_bytes() == b"b"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_rules_and_playbooks_of_an_agent_are_no_lessons(tmp_path):
+    folder = LessonFolder(tmp_path, "researcher-agent")
+    filed = folder.add(lesson())
+    place = tmp_path / "reflections/researcher-agent"
+    (place / "rules.md").write_text("# Rules\n")
+    (place / "playbooks").mkdir()
+    (place / "playbooks/2026-03-01-fetch.md").write_text("# Playbook\n")
+    assert [entry.id for entry in folder.entries()] == [filed.id]
+    assert folder.archive(keep=1) == []
+
+
+HOSTILE = [
+    "../../etc/passwd", "CON", "con", "NUL.txt", "x" * 5000, "a/b", "a\\b", "", " ", ".", "..", "-", "~",
+    "\x00", "a\u202eb", "\ud800", "\U000e0041", "\u4f60\u597d", "\U0001f600", "com1", "a" * 59 + "-b", "A",
+    "a b", "a--b", "$(rm)", "archive", ".hidden", "caf\u00e9", "cafe", "CAFE", "a\nb", "lpt9", "aux",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_are_portable_whatever_the_text(text):
+    for name in (short_title(text), folder_name(text)):
+        assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name)
+        assert len(name) <= 60
+    assert folder_name(text) not in {"con", "nul", "aux", "com1", "lpt9"}
+
+
+@pytest.mark.parametrize("agent", HOSTILE)
+def test_an_agent_that_is_named_like_a_folder_has_that_folder(agent):
+    assert folder_name(folder_name(agent)) == folder_name(agent)
+
+
+def test_no_two_agents_share_a_folder():
+    assert len({folder_name(text) for text in HOSTILE}) == len(HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("summary", "title"),
+    [
+        ("API timeout handling", "api-timeout-handling"),
+        ("The price list could not be fetched at all", "the-price-list-could-not"),
+        ("Café: naïve (retry!)", "cafe-naive-retry"),
+        ("你好", "untitled"),
+    ],
+)
+def test_a_title_has_five_words_at_most(summary, title):
+    assert short_title(summary) == title
+
+
+def test_a_plain_name_of_an_agent_is_its_folder():
+    assert folder_name("researcher-agent") == "researcher-agent"

@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 
 from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
-from redraft.core.errors import ModelError
-from redraft.lessons import vectors
-from redraft.lessons.content import Procedure
+from redraft.errors import ModelError
+from redraft.lessons import index as vectors
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import LessonIndex
-from redraft.lessons.index_scan import Refreshed
-from redraft.lessons.query import Query
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft.lessons.index import LessonIndex, Query, Refreshed
+from redraft.lessons.lesson import Procedure
+from redraft.models.embed import ScriptedEmbedder
 from redraft.redact.redactor import Redactor
 
 AGENT = "researcher-agent"
@@ -432,7 +430,7 @@ def test_the_nearest_of_all_agents_are_the_nearest(tmp_path, monkeypatch, with_n
                 procedure(said), agent=agent, summary=f"n {n}", task=said, error="", tools=(), task_type=""
             )
         )
-    monkeypatch.setattr("redraft.lessons.index_search.DEPTH", 40)
+    monkeypatch.setattr("redraft.lessons.index.DEPTH", 40)
     embedder = ScriptedEmbedder()
     *_, exact = run(tmp_path, refresh, fill, search(said, agent="agent-3", k=1), embedder=embedder)
     (found,) = run(tmp_path, search(said, agent=None, k=1), embedder=embedder)
@@ -494,7 +492,7 @@ def change(rng, path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr("redraft.lessons.index_scan.MANY", seed + 1)
+    monkeypatch.setattr("redraft.lessons.index.MANY", seed + 1)
     rng = random.Random(seed)  # noqa: S311 (made up, and always the same)
 
     async def main():
@@ -527,7 +525,7 @@ sys.path.insert(0, sys.argv[3])
 from lessons_made import lesson
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
-from redraft.lessons.query import Query
+from redraft.lessons.index import Query
 
 async def main():
     folder, index = LessonFolder(sys.argv[1], "shared"), LessonIndex(sys.argv[1])

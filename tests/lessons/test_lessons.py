@@ -23,10 +23,10 @@ from redraft import (
     ScriptedModel,
     reflect,
 )
-from redraft.core.errors import LessonFileError, ReflectionDueError
-from redraft.core.task import Task
+from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
+from redraft.types import Task
 
 FAILED = Outcome(TASK, "failed", error="E4031", run_id="r1")
 

@@ -4,8 +4,8 @@ from datetime import date
 import pytest
 
 from lessons_made import CONTENTS, FAILURE, PARTIAL, lesson
-from redraft.core.errors import LessonFileError
-from redraft.lessons.content import KINDS, headings_of
+from redraft.errors import LessonFileError
+from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.markdown import parse, render
 
 ID = "researcher-agent/2026-03-01-api-timeout-handling"

@@ -1,8 +1,20 @@
-"""How a task ended is checked where it is said."""
-
 import pytest
 
-from redraft import ConfigError, Outcome, Task
+from redraft import (
+    ConfigError,
+    Draft,
+    Issue,
+    Outcome,
+    ReflectionEvaluation,
+    ReflectionPattern,
+    Retry,
+    Task,
+    TokenUsage,
+    reflect_sync,
+)
+from redraft.lessons.outcome import outcome_of, score_of
+from redraft.types import ConvergenceReason, Conversation
+from redraft.types import Task as Task_ended
 
 
 @pytest.mark.parametrize(
@@ -21,3 +33,106 @@ def test_what_is_no_outcome_is_refused(task, status, said):
 @pytest.mark.parametrize("status", ["failed", "partial", "success", "decision"])
 def test_each_end_is_one(status):
     assert Outcome(Task("Order tea."), status).status == status
+
+
+TASK = Task_ended("Fetch the prices.", task_type="web", tools=("http_get",))
+
+
+def run(score, *, passed=True, fails=False):
+    def judge(output):
+        issues = [Issue("Page 3 is missing.")] if score is None or score < 0.8 else []
+        return ReflectionEvaluation(score, satisfactory=not issues, issues=issues, gates_passed=passed)
+
+    def revise(output, evaluation):
+        raise ValueError("no way")
+
+    pattern = ReflectionPattern(max_iterations=int(fails), retry=Retry(attempts=1))
+    given = {"revise": revise} if fails else {}
+    return reflect_sync(TASK, generate=lambda p: "two pages", evaluate=judge, pattern=pattern, **given)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (run(0.9), "success"),
+        (run(0.6), "partial"),
+        (run(0.5), "partial"),
+        (run(0.49), "failed"),
+        (run(0.7, passed=False), "failed"),
+        (run(0.6, fails=True), "partial"),
+        (run(0.1, fails=True), "failed"),
+        (run(None), None),
+    ],
+)
+def test_how_it_ended(result, status):
+    outcome = outcome_of(result)
+    assert status == (None if outcome is None else outcome.status)
+    assert score_of(result) == result.history.best_version.evaluation.overall_score
+
+
+def test_what_is_told_of_it():
+    result = run(0.3, fails=True)
+    outcome = outcome_of(result)
+    assert (outcome.task, outcome.tools, outcome.output) == (TASK, TASK.tools, "two pages")
+    assert (outcome.error, outcome.run_id, outcome.trusted) == (
+        "ValueError: no way",
+        result.run_id,
+        False,
+    )
+    assert outcome.transcript.split("\n") == [
+        "version 1 (draft) scored 0.30: Page 3 is missing.",
+        "The run ended in an error: ValueError: no way",
+    ]
+    assert outcome_of(run(0.3), trusted=True).trusted
+    assert outcome_of(run(0.3)).error == "Page 3 is missing."
+
+
+def test_the_conversation_of_an_agent_is_told_an_entry_a_line():
+    long = "E4031\nno page " + "x" * 900
+    messages = [
+        {"parts": [{"part_kind": "user-prompt", "content": "Q"}]},
+        {"parts": [
+            {"part_kind": "thinking", "content": "Hm."},
+            {"part_kind": "tool-call", "tool_name": "http_get", "args": {"page": 3}},
+        ]},
+        {"parts": [{"part_kind": "tool-return", "tool_name": "http_get", "content": long}]},
+        {"parts": [{"part_kind": "retry-prompt", "content": "Not JSON.", "tool_name": None}]},
+        {"parts": [{"part_kind": "text", "content": "Done."}]},
+    ]  # fmt: skip
+    draft = Draft("x", TokenUsage(), conversation=Conversation(messages))
+    result = reflect_sync(
+        TASK, generate=lambda p: draft, evaluate=lambda o: 0.1, pattern=ReflectionPattern(max_iterations=0)
+    )
+    lines = outcome_of(result).transcript.split("\n")
+    assert lines[0] == 'called http_get with { "page": 3 }'
+    assert lines[1].startswith("http_get answered: E4031 no page xxx")
+    assert len(lines[1]) < 700
+    assert lines[2:4] == ["the answer was refused: Not JSON.", "said: Done."]
+
+
+def test_a_version_that_a_person_accepted_is_a_success_and_a_cancelled_run_nothing():
+    result = run(0.3)
+    result.convergence_reason = ConvergenceReason.USER_ACCEPTED
+    assert outcome_of(result).status == "success"
+    result.convergence_reason = ConvergenceReason.CANCELLED
+    assert outcome_of(result) is None
+    result.convergence_reason, result.task = ConvergenceReason.MAX_ITERATIONS, None
+    assert outcome_of(result) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "passed", "expected"),
+    [
+        ({"a": 0.5}, True, 0.5),
+        ({"a": 0.5, "b": None}, True, None),  # no run's effect is measured by half a verdict
+        ({"a": 0.5, "b": None}, None, None),
+        ({"a": 0.5, "b": None}, False, 0.5),  # a gate that failed is known to have
+    ],
+)
+def test_half_a_verdict_is_no_score_to_compare_runs_by(scores, passed, expected):
+    def judge(output):
+        return ReflectionEvaluation(0.5, scores, gates_passed=passed)
+
+    pattern = ReflectionPattern(max_iterations=0)
+    result = reflect_sync(TASK, generate=lambda p: "two pages", evaluate=judge, pattern=pattern)
+    assert score_of(result) == expected

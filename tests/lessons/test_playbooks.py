@@ -5,9 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from redraft.core.errors import ConfigError, LessonFileError
-from redraft.lessons.playbook import Playbook, parse_playbook, render_playbook
-from redraft.lessons.playbooks import Playbooks
+from redraft.errors import ConfigError, LessonFileError
+from redraft.lessons.playbooks import Playbook, Playbooks, parse_playbook, render_playbook
 
 START = date(2026, 3, 1)
 ONE = Playbook(
@@ -216,7 +215,7 @@ ADD = """
 import sys
 from datetime import date
 from pathlib import Path
-from redraft.lessons.playbook import Playbook
+from redraft.lessons.playbooks import Playbook
 from redraft.lessons.playbooks import Playbooks
 for number in range(5):
     Playbooks(Path(sys.argv[1]), "a").add(

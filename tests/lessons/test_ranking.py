@@ -1,8 +1,16 @@
 import pytest
 
-from redraft.lessons import vectors
-from redraft.lessons.fulltext import folded, names_in, searchable, words_in
-from redraft.lessons.ranking import Candidate, Ranking, reason_of, without_alike
+from redraft.lessons import index as vectors
+from redraft.lessons.index import (
+    Candidate,
+    Ranking,
+    folded,
+    names_in,
+    reason_of,
+    searchable,
+    without_alike,
+    words_in,
+)
 
 
 def order(ranking, *candidates):

@@ -5,15 +5,13 @@ import pytest
 
 from learners import REPLY, learning
 from lessons_made import FAILURE, lesson
-from redraft.core.criterion import QualityCriterion
-from redraft.core.errors import ConfigError, EscalationError
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.sync import run_sync
-from redraft.core.task import Task
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, EscalationError
 from redraft.lessons.retry import retried_with_lessons, retry_with_lessons
 from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
-from redraft.models.scripted import ScriptedModel
+from redraft.models.testing import ScriptedModel
+from redraft.types import QualityCriterion, ReflectionEvaluation, Task
 
 
 class Learning:

@@ -3,8 +3,8 @@ from math import sqrt
 
 import pytest
 
-from redraft.lessons import vectors
-from redraft.lessons.vectors import Signs, Vectors, packed, signs_of
+from redraft.lessons import index as vectors
+from redraft.lessons.index import Signs, Vectors, packed, signs_of
 
 DIMENSION = 96
 

@@ -23,8 +23,8 @@ from redraft import (
     reflect,
 )
 from redraft import ReflectionDecision as Decision
-from redraft.core.answer import answer
-from redraft.core.codec import to_json
+from redraft._codec import to_json
+from redraft._steps import answer
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs
 from redraft.stores.postgres import PostgresStore

@@ -26,11 +26,11 @@ from redraft import (
     StepFinished,
     UnfinishedError,
 )
-from redraft.core.codec import from_json, from_record, to_record
-from redraft.core.sync import run_sync
-from redraft.core.version import Draft
-from redraft.loop.acting.outcome import ToolOutcome
+from redraft._codec import from_json, from_record, to_record
+from redraft._sync import run_sync
+from redraft.loop.tool_agent import ToolOutcome
 from redraft.models.provider import ProviderModel
+from redraft.types import Draft
 
 QUICK = Retry(attempts=3, first_wait=0, longest_wait=0)
 
@@ -248,7 +248,7 @@ def test_what_can_not_act_is_refused_before_any_call(arguments, message):
     "make", [lambda: Agent(Actor([]).provider, tools=[moody]), lambda: Agent.from_pydantic_ai(None)]
 )
 def test_a_missing_framework_names_the_command(make, monkeypatch):
-    for module in [each for each in sys.modules if each.startswith("redraft.loop.acting")]:
+    for module in [each for each in sys.modules if each in ("redraft.loop.tools", "redraft.loop.tool_agent")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pydantic_ai.toolsets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'redraft\[providers\]'"):

@@ -13,8 +13,8 @@ from pydantic_ai.usage import RequestUsage
 
 from acting import call
 from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, Retry, TokenUsage, UnfinishedError
-from redraft.core.failures import failure_from_json, failure_to_json
-from redraft.loop.reflection_prompt import LEAD
+from redraft._codec import failure_from_json, failure_to_json
+from redraft.loop.live import LEAD
 from redraft.models.provider import ProviderModel
 from redraft.stores.memory import MemoryStore
 

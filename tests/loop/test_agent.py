@@ -23,12 +23,12 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft.core.command import CommandOutcome
-from redraft.core.errors import SandboxForbiddenError
-from redraft.core.sync import run_sync
+from redraft._sync import run_sync
+from redraft.errors import SandboxForbiddenError
 from redraft.models.provider import ProviderModel
+from redraft.protocols import CommandOutcome
 from redraft.sandbox.process import ProcessJail
-from redraft.workflow.reading import Source
+from redraft.workflow.spec import Source
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 

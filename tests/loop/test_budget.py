@@ -21,7 +21,7 @@ from redraft import (
     reflect,
     reflect_sync,
 )
-from redraft.core.tokens import estimate_tokens
+from redraft._texts import estimate_tokens
 from redraft.loop.budget import NO_BUDGET, Budget, Tally
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN

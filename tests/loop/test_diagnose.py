@@ -1,8 +1,8 @@
 import pytest
 
-from redraft.core.result import ConvergenceReason
 from redraft.loop import diagnose as module
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
+from redraft.types import ConvergenceReason
 from versions import history, version
 
 JUDGED = Signals("judge", frozenset({"clarity"}))

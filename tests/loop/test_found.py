@@ -35,8 +35,8 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft.core.sync import run_sync
-from redraft.loop.reflected import Reflected
+from redraft._sync import run_sync
+from redraft.loop.functions import Reflected
 from redraft.loop.run import last_result
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -449,7 +449,7 @@ def test_a_model_that_judges_itself_is_named_also_without_an_agent(monkeypatch):
         scores = {name: {"reason": "so", "score": 0.9} for name in names}
         return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 1}
 
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda model, settings, **_: ScriptedModel(answer))
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda model, settings, **_: ScriptedModel(answer))
     assert "self_judged_only" in reflect_sync("W.").diagnostics
 
 
@@ -533,7 +533,7 @@ def test_the_judge_of_the_settings(monkeypatch):
     asked = []
     monkeypatch.setenv("REDRAFT_REFLECTION_MODEL", "openai:judge")
     monkeypatch.setattr(
-        "redraft.loop.wire.model_of", lambda model, settings, **_: asked.append(model) or judging(0.9)
+        "redraft.loop.pattern.model_of", lambda model, settings, **_: asked.append(model) or judging(0.9)
     )
     Agent(ScriptedModel(["draft"]), pattern=ReflectionPattern(quality_criteria=["clarity"])).run_sync("W.")
     assert asked == ["openai:judge"]
@@ -552,7 +552,7 @@ def test_the_judge_sees_earlier_judgements_unless_not_wanted(included):
 
 def test_a_pattern_revises_on_its_own(monkeypatch):
     model = ScriptedModel(["<<<<<<< SEARCH\nbad\n=======\ngood\n>>>>>>> REPLACE"])
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings, **_: model)
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda given, settings, **_: model)
     pattern = ReflectionPattern(revision_strategy="targeted_edit", max_revision_tokens=99)
     evaluation = ReflectionEvaluation(0.5, issues=(Issue("it is bad"),))
     assert run_sync(pattern.revise("a bad text", evaluation)) == "a good text"
@@ -561,7 +561,7 @@ def test_a_pattern_revises_on_its_own(monkeypatch):
 
 def test_a_pattern_that_revises_on_its_own_shows_the_text_however_bad_it_is(monkeypatch):
     model = ScriptedModel(["a good text"])
-    monkeypatch.setattr("redraft.loop.wire.model_of", lambda given, settings, **_: model)
+    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda given, settings, **_: model)
     evaluation = ReflectionEvaluation(0.0, issues=(Issue("it is bad"),))
     assert run_sync(ReflectionPattern().revise("a bad text", evaluation)) == "a good text"
     assert "a bad text" in [message.content for message in model.requests[0].messages]

@@ -25,8 +25,8 @@ from redraft import (
     TokenUsage,
     reflect,
 )
-from redraft.core.errors import ChangedRunError
-from redraft.core.steps import direct, inner_step, observed, retried
+from redraft._steps import direct, inner_step, observed, retried
+from redraft.errors import ChangedRunError
 from redraft.loop.agent import Agent
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN

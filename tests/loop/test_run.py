@@ -29,8 +29,8 @@ from redraft import (
     reflect,
     reflect_sync,
 )
-from redraft.core.errors import ReflectionDueError
-from redraft.core.task import Task
+from redraft.errors import ReflectionDueError
+from redraft.types import Task
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
 

@@ -17,7 +17,7 @@ from redraft import (
     ScriptedModel,
     StepStarted,
 )
-from redraft.loop.reflection_prompt import LEAD
+from redraft.loop.live import LEAD
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 

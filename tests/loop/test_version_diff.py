@@ -1,7 +1,8 @@
 import pytest
 
-from redraft.core.codec import to_json
-from redraft.loop.version_diff import diff_document, version_diff
+from redraft import Issue, ReflectionEvaluation
+from redraft._codec import to_json
+from redraft.loop.version_diff import addressed, diff_document, version_diff
 from versions import version
 
 
@@ -31,3 +32,22 @@ def test_json_is_compared_by_its_fields_and_all_else_by_its_words(old, new, same
         "new_issues": [],
         **found,
     }
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "score", "marks", "new"),
+    [
+        (["too long"], [], 0.9, [True], []),
+        (["too long"], ["too long"], 0.9, [False], []),
+        (["it is much too long here"], ["it is much too long there"], 0.9, [False], []),
+        (["too long"], ["no title"], 0.9, [True], ["no title"]),
+        ([Issue("a", "c", "/x")], [Issue("b", "c", "/x")], 0.9, [False], []),
+        ([Issue("a", "c", "/x")], [Issue("b", "c", "/y")], 0.9, [True], ["b"]),
+        (["too long"], [], None, [None], []),
+        ([], [], 0.9, [], []),
+    ],
+)
+def test_a_point_is_addressed_when_it_is_not_made_again(older, newer, score, marks, new):
+    found = addressed(ReflectionEvaluation(0.5, issues=older), ReflectionEvaluation(score, issues=newer))
+    assert [point.addressed for point in found.points] == marks
+    assert [str(issue) for issue in found.new] == new

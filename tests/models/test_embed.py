@@ -3,15 +3,18 @@ from __future__ import annotations
 import pytest
 
 import needs
-from redraft.core.errors import ConfigError
-from redraft.core.settings import Settings
-from redraft.core.sync import run_sync
-from redraft.models import embed_minilm
-from redraft.models.embed import embedder_named, embedder_of
-from redraft.models.embed_function import FunctionEmbedder
-from redraft.models.embed_minilm import MiniLMEmbedder
-from redraft.models.embed_provider import ProviderEmbedder
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft._sync import run_sync
+from redraft.errors import ConfigError
+from redraft.models import embed as embed_minilm
+from redraft.models.embed import (
+    FunctionEmbedder,
+    MiniLMEmbedder,
+    ProviderEmbedder,
+    ScriptedEmbedder,
+    embedder_named,
+    embedder_of,
+)
+from redraft.settings import Settings
 
 
 def ones(texts):
@@ -80,7 +83,7 @@ def test_what_is_no_embedder_is_refused(given):
 
 
 def test_the_setting_has_a_variable(monkeypatch, tmp_path):
-    from redraft.core.settings import load_settings
+    from redraft.settings import load_settings
 
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
     assert load_settings(tmp_path).embedder == "none"

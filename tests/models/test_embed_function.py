@@ -5,9 +5,9 @@ from math import inf, nan
 
 import pytest
 
-from redraft.core.errors import ConfigError, OutputError
-from redraft.core.sync import run_sync
-from redraft.models.embed_function import FunctionEmbedder
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, OutputError
+from redraft.models.embed import FunctionEmbedder
 
 
 def lengths(texts):

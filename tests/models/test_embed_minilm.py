@@ -10,10 +10,10 @@ from operator import mul
 import pytest
 
 import needs
-from redraft.core.errors import ConfigError, MissingExtraError
-from redraft.core.sync import run_sync
-from redraft.models import embed_minilm
-from redraft.models.embed_minilm import MiniLMEmbedder
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, MissingExtraError
+from redraft.models import embed as embed_minilm
+from redraft.models.embed import MiniLMEmbedder
 
 LESSONS = {
     "Check the fare rules before promising a refund": "The customer was told the money would come back, "
@@ -115,8 +115,8 @@ def test_a_forked_child_has_a_thread_of_its_own():
     needs.minilm()
     code = (
         "import os\n"
-        "from redraft.core.sync import run_sync\n"
-        "from redraft.models.embed_minilm import MiniLMEmbedder\n"
+        "from redraft._sync import run_sync\n"
+        "from redraft.models.embed import MiniLMEmbedder\n"
         "embedder = MiniLMEmbedder()\n"
         "before = run_sync(embedder(['x']))\n"
         "if (child := os.fork()) == 0:\n"
@@ -135,7 +135,7 @@ def test_importing_and_making_one_loads_no_runtime():
     needs.minilm()
     code = (
         "import sys\n"
-        "from redraft.core.settings import Settings\n"
+        "from redraft.settings import Settings\n"
         "from redraft.models.embed import embedder_of\n"
         "assert embedder_of(None, Settings()).name.startswith('local:minilm')\n"
         "assert not {'numpy', 'onnxruntime'} & set(sys.modules)"

@@ -8,9 +8,9 @@ import pytest
 from pydantic_ai.embeddings import TestEmbeddingModel
 
 from openai_server import Server
-from redraft.core.errors import ConfigError, MissingExtraError, ModelError, OutputError
-from redraft.core.sync import run_sync
-from redraft.models.embed_provider import ProviderEmbedder
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, MissingExtraError, ModelError, OutputError
+from redraft.models.embed import ProviderEmbedder
 
 SMALL = "openai:text-embedding-3-small"
 

@@ -5,9 +5,9 @@ from operator import mul
 
 import pytest
 
-from redraft.core.errors import ConfigError
-from redraft.core.sync import run_sync
-from redraft.models.embed_scripted import ScriptedEmbedder
+from redraft._sync import run_sync
+from redraft.errors import ConfigError
+from redraft.models.embed import ScriptedEmbedder
 
 
 def similar(*texts):

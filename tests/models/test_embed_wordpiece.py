@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from redraft.models.embed_minilm import vocabulary
-from redraft.models.embed_wordpiece import WordPiece, words
+from redraft.models.embed import WordPiece, vocabulary, words
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 import needs
-from redraft.core.chat import ChatRequest, Message
-from redraft.core.errors import ConfigError, MissingExtraError, ModelError
-from redraft.core.sync import run_sync
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.local import LocalModel
+from redraft.protocols import ChatRequest, Message
 
 
 def asked(text="hi", **more):
@@ -54,7 +54,7 @@ def fake(tmp_path, monkeypatch):
 
     def make(says, **options):
         server = FakeServer(says)
-        monkeypatch.setattr("redraft.models.engine._engines", {})
+        monkeypatch.setattr("redraft.models.local._engines", {})
         params = {
             "model": SimpleNamespace(),
             "cpuparams": SimpleNamespace(),

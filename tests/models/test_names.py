@@ -6,12 +6,12 @@ import sys
 import pytest
 
 import redraft.models.names
-from redraft.core.errors import ConfigError
-from redraft.core.settings import Settings
+from redraft.errors import ConfigError
 from redraft.models.local import LocalModel
 from redraft.models.names import KnownModel, known_models, model_named, model_of
 from redraft.models.provider import ProviderModel
-from redraft.models.scripted import ScriptedModel
+from redraft.models.testing import ScriptedModel
+from redraft.settings import Settings
 
 
 @pytest.fixture

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
 import pytest
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from redraft.core.chat import ChatRequest, Message
-from redraft.core.errors import ConfigError, MissingExtraError, ModelError
-from redraft.core.sync import run_sync
+from openai_server import Server, completion
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.provider import ProviderModel
+from redraft.protocols import ChatRequest, Message
 
 SCHEMA = {
     "type": "object",
@@ -138,3 +146,207 @@ def test_a_client_that_is_not_installed_names_the_command(missing, name, error, 
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(error, match=says):
         ProviderModel(name)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    yield server
+    server.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_call_over_http(server):
+    server.answers = [(200, {}, completion('{"a": 1}'))]
+    reply = run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked(schema=SCHEMA, temperature=0.2)))
+    assert (reply.parsed, reply.model) == ({"a": 1}, "openai-chat:gpt-4o-mini")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (12, 3, 8)
+    path, body = server.asked[0]
+    assert path == "/v1/chat/completions"
+    assert (body["model"], body["temperature"]) == ("gpt-4o-mini", 0.2)
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert body["response_format"]["json_schema"]["schema"]["properties"]["a"] == {"type": "integer"}
+    assert "max_tokens" not in body
+
+
+def test_half_a_character_costs_nobody_a_run(server):
+    server.answers = [(200, {}, completion("tea \ud83c"))]
+    assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked("\udf75?"))).text == "tea \ufffd"
+    assert server.asked[0][1]["messages"] == [{"role": "user", "content": "\ufffd?"}]
+
+
+@pytest.mark.parametrize(("model", "cost"), [("gpt-4o", 0.0007), ("a-model-of-next-year", None)])
+def test_the_cost_comes_from_a_price_list_or_is_unknown(server, model, cost):
+    usage = {
+        "prompt_tokens": 200,
+        "completion_tokens": 30,
+        "total_tokens": 230,
+        "prompt_tokens_details": {"cached_tokens": 80},
+    }
+    server.answers = [(200, {}, completion() | {"model": model, "usage": usage})]
+    told = run_sync(ProviderModel(f"openai-chat:{model}")(asked())).usage.cost_usd
+    assert told is None if cost is None else told == pytest.approx(cost)
+
+
+def test_usage_that_is_not_told_has_no_cost(server):
+    server.answers = [(200, {}, {key: value for key, value in completion().items() if key != "usage"})]
+    assert run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked())).usage.cost_usd is None
+
+
+def test_log_probabilities_over_http(server):
+    tokens = [
+        {
+            "token": "Yes",
+            "logprob": -0.1,
+            "bytes": None,
+            "top_logprobs": [
+                {"token": "Yes", "logprob": -0.1, "bytes": None},
+                {"token": "No", "logprob": -2.5, "bytes": None},
+            ],
+        }
+    ]
+    server.answers = [(200, {}, completion("Yes", logprobs={"content": tokens, "refusal": None}))]
+    reply = run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked(logprobs=2, max_tokens=1)))
+    assert reply.logprobs == ({"Yes": -0.1, "No": -2.5},)
+    body = server.asked[0][1]
+    assert (body["logprobs"], body["top_logprobs"], body["max_completion_tokens"]) == (True, 2, 1)
+
+
+def test_the_responses_protocol_over_http(server):
+    part = {
+        "type": "output_text",
+        "text": "Yes",
+        "annotations": [],
+        "logprobs": [
+            {
+                "token": "Yes",
+                "logprob": -0.1,
+                "bytes": [],
+                "top_logprobs": [{"token": "No", "logprob": -2.5, "bytes": []}],
+            }
+        ],
+    }
+    answer = {
+        "id": "r1", "object": "response", "created_at": 1, "model": "gpt-4o-mini", "status": "completed",
+        "output": [
+            {"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        ],
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "usage": {
+            "input_tokens": 12, "output_tokens": 3, "total_tokens": 15,
+            "input_tokens_details": {"cached_tokens": 8}, "output_tokens_details": {"reasoning_tokens": 0},
+        },
+    }  # fmt: skip
+    server.answers = [(200, {}, answer)]
+    reply = run_sync(ProviderModel("openai:gpt-4o-mini")(asked(logprobs=1, max_tokens=1)))
+    assert (reply.text, reply.logprobs) == ("Yes", ({"No": -2.5, "Yes": -0.1},))
+    assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (12, 8)
+    path, body = server.asked[0]
+    assert path == "/v1/responses"
+    assert body["max_output_tokens"] == 16  # the least that this protocol accepts
+
+
+BUSY = {"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}}
+NO_QUOTA = {"error": {"message": "You are out.", "type": "insufficient_quota", "code": "insufficient_quota"}}
+FAR = 1_000_000
+
+
+def in_(seconds):
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "retryable", "retry_after"),
+    [
+        (429, {"Retry-After": "7"}, BUSY, True, 7),
+        (429, {"Retry-After": FAR}, BUSY, True, FAR),
+        (429, {"retry-after-ms": "250"}, BUSY, True, 0.25),
+        (429, {"Retry-After": "soon"}, BUSY, True, None),
+        (429, {}, BUSY, True, None),
+        (429, {}, NO_QUOTA, False, None),
+        (408, {}, {}, True, None),
+        (409, {}, {}, True, None),
+        (500, {}, {"error": {"message": "Sorry."}}, True, None),
+        (503, {"Retry-After": "3"}, "<html>busy</html>", True, 3),
+        (400, {}, {"error": {"message": "Bad schema."}}, False, None),
+        (401, {}, {"error": {"message": "Wrong key."}}, False, None),
+        (404, {}, {"error": {"message": "No such model."}}, False, None),
+    ],
+)
+def test_a_failed_call_is_one_attempt_and_says_whether_to_try_again(
+    server, status, headers, body, retryable, retry_after
+):
+    if headers.get("Retry-After") == FAR:
+        headers = {"Retry-After": in_(FAR)}  # from now on, not from when the tests were collected
+    server.answers = [(status, headers, body), (200, {}, completion())]
+    with pytest.raises(ModelError, match="openai-chat:gpt-4o-mini failed") as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert (caught.value.status, caught.value.retryable) == (status, retryable)
+    told = caught.value.retry_after
+    assert told == (
+        None if retry_after is None else pytest.approx(retry_after, abs=600 if retry_after == FAR else 0)
+    )
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, {"error": {"message": "Wrong key"}}, " failed with status 401: Wrong key."),
+        (401, {"error": {"code": 7}}, " failed: status_code: 401"),
+        (503, "<html>busy</html>", " failed: status_code: 503"),
+        (
+            404,
+            {"error": {"message": "There is no gpt-6-lunar.", "code": "model_not_found"}},
+            " failed with status 404: There is no gpt-6-lunar. Did you mean 'openai:gpt-6-luna'?",
+        ),
+    ],
+)
+def test_a_failed_call_says_what_the_provider_said(server, status, body, says):
+    server.answers = [(status, {}, body)]
+    with pytest.raises(ModelError, match=re.escape(f"openai-chat:gpt-6-lunar{says}")):
+        run_sync(ProviderModel("openai-chat:gpt-6-lunar")(asked()))
+
+
+@pytest.mark.parametrize("body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}])
+def test_an_answer_that_is_none_is_an_error(server, body):
+    server.answers = [(200, {}, body)]
+    with pytest.raises(ModelError) as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert caught.value.retryable
+
+
+def test_a_connection_that_fails_may_be_tried_again(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(ModelError) as caught:
+        run_sync(ProviderModel("openai-chat:gpt-4o-mini")(asked()))
+    assert (caught.value.status, caught.value.retryable) == (None, True)
+
+
+def test_a_slow_answer_is_cancelled_at_once(server):
+    async def main():
+        server.answers = [(None, {}, "")]
+        model = ProviderModel("openai-chat:gpt-4o-mini")
+        started = time.perf_counter()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(model(asked()), 0.3)
+        assert time.perf_counter() - started < 30  # the server would take 60
+
+    run_sync(main())
+
+
+def test_one_model_serves_one_event_loop_after_the_other_and_many_calls(server):
+    model = ProviderModel("openai-chat:gpt-4o-mini")
+
+    async def many():
+        return [reply.text for reply in await asyncio.gather(*(model(asked()) for _ in range(3)))]
+
+    for _ in range(3):
+        server.answers = [(200, {}, completion())] * 3
+        assert asyncio.run(many()) == ["hello"] * 3

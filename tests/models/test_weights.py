@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft.core.errors import ConfigError
-from redraft.models.weights import PACKAGED, PackagedWeights, WeightsFile, weights_of
+from redraft.errors import ConfigError
+from redraft.models.local import PACKAGED, PackagedWeights, WeightsFile, weights_of
 
 PARTS = [b"GGUF one", b" and two", b" and three"]
 WHOLE = b"".join(PARTS)

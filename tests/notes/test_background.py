@@ -23,7 +23,7 @@ from redraft import (
     TaskIdentity,
     TaskReflection,
 )
-from redraft.notes.background import Background
+from redraft.notes.ensemble import Background
 
 TESTS = Path(__file__).parents[1]
 BEGIN = """

@@ -22,8 +22,8 @@ from redraft import (
     Task,
     TokenUsage,
 )
-from redraft.notes.config import Trial
-from redraft.notes.graph import graph_of
+from redraft.notes.ensemble import graph_of
+from redraft.notes.task import Trial
 from redraft.stores.memory import MemoryStore
 
 SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "^.{1,10}$"})

@@ -18,8 +18,7 @@ from redraft import (
     TaskIdentity,
     TaskReflection,
 )
-from redraft.notes.postgres import PostgresReflectionStore
-from redraft.notes.sqlite import SqliteReflectionStore
+from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore
 
 SAY = "Say it."
 
@@ -73,8 +72,7 @@ def test_64_runs_at_once_are_64_more(name, request):
 
 RUNS = """
 import asyncio, sys
-from redraft import Ensemble, ReflectionConfig, Task, TaskReflection
-from redraft.notes.{module} import {name}
+from redraft import Ensemble, ReflectionConfig, Task, TaskReflection, {name}
 
 def better(given):
     return TaskReflection.of_first_run("So.", "")
@@ -96,7 +94,7 @@ asyncio.run(main(sys.argv[1]))
 def test_64_runs_of_4_processes_are_64_more(name, tmp_path, request):
     sqlite = name.startswith("Sqlite")
     place = str(tmp_path / "redraft.db") if sqlite else request.getfixturevalue("postgres").url
-    script = RUNS.format(module="sqlite" if sqlite else "postgres", name=name)
+    script = RUNS.format(name=name)
     argv, pipe, identity = (
         [sys.executable, "-W", "error", "-c", script, place],
         subprocess.PIPE,

@@ -18,7 +18,7 @@ from redraft import (
     TaskReflection,
     Trial,
 )
-from redraft.notes.note_store import NoteStore
+from redraft.notes.store import NoteStore
 
 PRIOR = TaskReflection.of_first_run("Say it well.", "", ["before"])
 EXACT = QualityCriterion("exact", evaluator="regex", evaluator_config={"pattern": "^good$"})

@@ -1,11 +1,10 @@
 import pytest
 
 from redact_corpus import Maker, person
-from redraft.core.errors import OutputError
-from redraft.core.task import Task
-from redraft.notes.reflection import TaskReflection
-from redraft.notes.storable import redacted, storable
-from redraft.notes.strategy import ReflectionInput
+from redraft.errors import OutputError
+from redraft.notes.strategy import redacted, storable
+from redraft.notes.task import ReflectionInput, TaskReflection
+from redraft.types import Task
 
 SECRET = "correct-horse-" + "battery-staple-77"
 LOGIN = "Connect as admin with password: " + "Tr0ub4dor" + "&3xyz"

@@ -11,8 +11,8 @@ from functools import cache
 
 import pytest
 
-from redraft.core.command import Command
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
+from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
 from scripting import on_lesser_machine
 
@@ -200,7 +200,7 @@ def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
 
 HOST = """
 import asyncio
-from redraft.core.command import Command
+from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
 asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.core.command import Command
+from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
 from scripting import USERS, run_as
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft.core.errors import ConfigError, MissingExtraError, SandboxTimeoutError
-from redraft.core.script import MOST_SOURCE, Limits, Script
+from redraft.errors import ConfigError, MissingExtraError, SandboxTimeoutError
+from redraft.protocols import MOST_SOURCE, Limits, Script
 from redraft.sandbox import inline
 from redraft.sandbox.inside.compiled import compiled
 from redraft.sandbox.prolog.kept import kept_folder
@@ -186,7 +186,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 HOST = textwrap.dedent(
     """
     import asyncio, os, sys
-    from redraft.core.script import Limits, Script
+    from redraft.protocols import Limits, Script
     from redraft.sandbox.scripts import run_script
     os.environ["A_SECRET"] = "not for scripts"
     held = os.open("/etc/hostname", os.O_RDONLY)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.core.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
+from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
 from redraft.sandbox import inline
 from scripting import GRACE, NAMES, alive, attempt, value_of
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from redraft.core.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
+from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
 from scripting import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from redraft.core.errors import (
+from redraft.errors import (
     SandboxError,
     SandboxForbiddenError,
     SandboxMemoryError,
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.core.script import Limits, Script
+from redraft.protocols import Limits, Script
 from redraft.sandbox import inline
 from redraft.sandbox.scripts import run_script
 from scripting import GRACE, alive, attempt, value_of

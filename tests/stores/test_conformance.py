@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import pytest
 
-from redraft.core.errors import ConfigError, StoreError
-from redraft.core.sync import run_sync
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import FencedStore, Record
 
 
@@ -508,7 +508,7 @@ def test_pages_show_each_record_once_and_in_order(store, limit, newest_first):
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_records_of_one_moment_are_paged_by_their_keys(store, monkeypatch, newest_first):
-    for module in ("redraft.stores.memory", "redraft.stores.sqlite_records", "redraft.stores.postgres"):
+    for module in ("redraft.stores.memory", "redraft.stores.sqlite", "redraft.stores.postgres"):
         monkeypatch.setattr(f"{module}.time_ns", lambda: 1_700_000_000_000_000_000)
 
     async def main():

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import redraft.stores
-from redraft.stores.migrate import scripts
+from redraft.stores.base import scripts
 
 FOLDER = Path(redraft.stores.__file__).parent / "migrations"
 
@@ -25,7 +25,7 @@ def test_sqlite_understands_its_scripts_one_after_the_other():
 
 @pytest.mark.parametrize("names", [["0002_b.sql"], ["0001_a.sql", "0001_b.sql"], ["1_a.sql"]])
 def test_a_wrong_number_is_found(tmp_path, monkeypatch, names):
-    monkeypatch.setattr("redraft.stores.migrate.__file__", str(tmp_path / "migrate.py"))
+    monkeypatch.setattr("redraft.stores.base.__file__", str(tmp_path / "migrate.py"))
     folder = tmp_path / "migrations" / "test"
     folder.mkdir(parents=True)
     for name in names:

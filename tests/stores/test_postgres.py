@@ -1,5 +1,3 @@
-"""What a PostgreSQL store does beyond the protocol: how it keeps records, shares its work, and finds them."""
-
 import asyncio
 import gc
 import json
@@ -10,12 +8,12 @@ from random import Random
 
 import pytest
 
-from redraft.core.errors import MissingExtraError, StoreError
+from redraft.errors import MissingExtraError, StoreError
 from redraft.stores import postgres as module
-from redraft.stores.base import Record
+from redraft.stores.base import Record, scripts
 from redraft.stores.memory import MemoryStore
-from redraft.stores.migrate import scripts
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
+from redraft.stores.postgres_session import Database
 from store_faults import TESTS, run
 
 
@@ -154,7 +152,7 @@ def extension(request, postgres, monkeypatch):
         if not postgres.ask("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
             postgres.ask(f"CREATE EXTENSION vector SCHEMA {postgres.schema}")
     else:
-        monkeypatch.setattr("redraft.stores.postgres_records._PGVECTOR", "SELECT 1 WHERE false")
+        monkeypatch.setattr("redraft.stores.postgres_sql._PGVECTOR", "SELECT 1 WHERE false")
     return request.param
 
 
@@ -240,7 +238,7 @@ def test_an_older_schema_is_brought_up_to_date(postgres, monkeypatch):
     asyncio.run(first.put(note("old")))
     asyncio.run(first.aclose())
     more = (*scripts("postgres"), "ALTER TABLE redraft_records ADD COLUMN more integer;")
-    monkeypatch.setattr("redraft.stores.postgres_database.scripts", lambda _: more)
+    monkeypatch.setattr("redraft.stores.postgres_session.scripts", lambda _: more)
     assert [record.key for record in asyncio.run(first.find("note"))] == ["old"]
     asyncio.run(first.aclose())
     assert postgres.ask("SELECT version, more FROM redraft_schema, redraft_records") == [(len(more), None)]
@@ -378,3 +376,31 @@ except MissingExtraError as error:
     )
     assert "pip install 'redraft[postgres]'" in done.stdout
     assert MissingExtraError
+
+
+def test_a_hasty_store_writes_the_same_records_without_waiting_for_the_disk(postgres):
+    async def main():
+        store = PostgresStore(postgres.url, "one")
+        hasty = store.hasty()
+        await hasty.put_all([Record("step", "a", {"n": 1}), Record("step", "b", {"n": 2})])
+        found = [record.data["n"] for record in await store.find("step")]
+        await store.put(Record("step", "a", {"n": 3}))
+        again = await hasty.get("step", "a")
+        await store.aclose()
+        await hasty.delete("step", "b")
+        left = await store.find("step")
+        await store.aclose()
+        return found, again, [record.key for record in left]
+
+    found, again, left = asyncio.run(main())
+    assert found == [1, 2]
+    assert again.data == {"n": 3}
+    assert left == ["a"]
+
+
+@pytest.mark.parametrize(("hasty", "waits"), [(False, "on"), (True, "off")])
+def test_only_a_hasty_session_does_not_wait_for_the_disk(postgres, hasty, waits):
+    database = Database(postgres.url, 5.0)
+    database.is_hasty = hasty
+    with database.connect() as connection:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == (waits,)

@@ -6,7 +6,7 @@ import time
 import pytest
 import regex
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.text.regex import TIMEOUT, compile_pattern
 
 

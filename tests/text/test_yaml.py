@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.text.yaml import line_within, load_yaml
 
 LAUGHS = 'a: &a ["lol","lol","lol","lol","lol","lol","lol","lol","lol"]\n' + "".join(

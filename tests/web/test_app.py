@@ -7,7 +7,7 @@ from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from kept import record
 from redact_corpus import Maker, person
 from redraft import Task
-from redraft.core.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore

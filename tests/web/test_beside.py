@@ -8,12 +8,12 @@ from dashboards import Seen, described, pages, put
 from kept import CALL
 from kept_agents import project, visited, went_round
 from redraft import ChatReply, ReflectionPattern, ScriptedModel, reflect
-from redraft.core.answer import answer
-from redraft.core.chat import ChatRequest, Message
+from redraft._steps import answer
 from redraft.cycles.agents import agent_view
 from redraft.loop.journal import Journalled
-from redraft.notes.keeping import Keeping
-from redraft.notes.reflecting import Learnt
+from redraft.notes.ensemble import Learnt
+from redraft.notes.task_run import Keeping
+from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from redraft.web.project import Project
 

@@ -13,9 +13,9 @@ import pytest
 from dashboards import described, inaccessible, is_within, put
 from kept import ran
 from redraft import Advice, Issue, Task
-from redraft.core.reflection import Reflection
 from redraft.loop.record import Origin
 from redraft.stores.sqlite import SqliteStore
+from redraft.types import Reflection
 from workflows_kept import TEXT, kept
 
 SCHEMES = ("light", "dark")
@@ -198,7 +198,7 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
 
 
 def test_a_page_that_was_exported_needs_no_server(browser, project, tmp_path):
-    from redraft.loop.kept_run import KeptRun
+    from redraft.loop.runs import KeptRun
     from redraft.web.export import run_page
 
     file = tmp_path / "run.html"

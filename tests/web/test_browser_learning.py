@@ -12,14 +12,14 @@ import pytest
 from dashboards import inaccessible, is_within
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.rules import Rules
-from redraft.notes.note_store import NoteStore
+from redraft.notes.store import NoteStore
 from redraft.stores.sqlite import SqliteStore
 
 LEARNING = """
 from redraft import (
     Agent, Ensemble, Lessons, QualityCriterion, ReflectionConfig, ReflectionPattern, ScriptedModel, Task
 )
-from redraft.notes.config import Trial
+from redraft.notes.task import Trial
 
 REPLY = '''REFINED_DESCRIPTION:
 Summarise the {what} report, with {count} figures

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft.core.errors import StoreError
+from redraft.errors import StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web import chronicle

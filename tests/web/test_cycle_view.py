@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redraft.cycles.feedback import Feedback
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.mail import Feedback
+from redraft.cycles.records import CycleRecord
 from redraft.web.cycle_view import cycle_view, deprecated, without_keys
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

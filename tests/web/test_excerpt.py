@@ -7,11 +7,8 @@ import pytest
 from dashboards import Seen, pages
 from kept import record
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
-from redraft.core.result import ConvergenceReason
-from redraft.loop.after_best import after_best
-from redraft.loop.kept_run import KeptRun
-from redraft.loop.runs import Runs
-from redraft.loop.timeline import timeline
+from redraft.loop.runs import KeptRun, Runs, after_best, timeline
+from redraft.types import ConvergenceReason
 from redraft.web.excerpt import MOST, excerpt, whole_versions
 from redraft.web.export import run_page
 from versions import history

@@ -9,9 +9,9 @@ import pytest
 from dashboards import HOSTILE, VOID, Seen
 from kept import GONE, kept, ran
 from redraft import Advice, Issue, Task, TokenUsage
-from redraft.core.reflection import Reflection
 from redraft.loop.record import Origin
-from redraft.text.visible import visible
+from redraft.text.characters import visible
+from redraft.types import Reflection
 from redraft.web.export import run_page
 from redraft.web.shown import LONGEST
 from versions import history, version

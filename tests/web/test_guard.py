@@ -4,7 +4,7 @@ import json
 import pytest
 
 from dashboards import TOKEN, guarded
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
 from redraft.web.guard import HEADERS, LARGEST_BODY, Door, Guard
 from redraft.web.keys import SHORTEST, Keys

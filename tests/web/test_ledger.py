@@ -7,7 +7,7 @@ import pytest
 from dashboards import put
 from kept import GONE, record
 from redraft import TokenUsage
-from redraft.core.errors import StoreError
+from redraft.errors import StoreError
 from redraft.loop.record import RUN
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore

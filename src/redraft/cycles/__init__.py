@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redraft.core.lazy import lazily
+from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
@@ -13,32 +13,37 @@ if TYPE_CHECKING:
     from redraft.cycles.agents import known_agents as known_agents
     from redraft.cycles.agents import send_feedback as send_feedback
     from redraft.cycles.agents import send_message as send_message
-    from redraft.cycles.events import CycleEvent as CycleEvent
-    from redraft.cycles.events import CycleFinished as CycleFinished
-    from redraft.cycles.events import CycleStarted as CycleStarted
-    from redraft.cycles.events import CycleWaiting as CycleWaiting
-    from redraft.cycles.events import SubstageFinished as SubstageFinished
-    from redraft.cycles.feedback import Feedback as Feedback
-    from redraft.cycles.long_term import LongTermStorage as LongTermStorage
+    from redraft.cycles.mail import AgentMessage as AgentMessage
+    from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.memory import Memory as Memory
     from redraft.cycles.memory import MemoryChange as MemoryChange
-    from redraft.cycles.message import AgentMessage as AgentMessage
-    from redraft.cycles.record import CycleMetrics as CycleMetrics
-    from redraft.cycles.record import CycleRecord as CycleRecord
-    from redraft.cycles.result import CycleResult as CycleResult
+    from redraft.cycles.records import CycleMetrics as CycleMetrics
+    from redraft.cycles.records import CycleRecord as CycleRecord
     from redraft.cycles.spec import AgentSpec as AgentSpec
+    from redraft.cycles.state import CycleEvent as CycleEvent
+    from redraft.cycles.state import CycleFinished as CycleFinished
+    from redraft.cycles.state import CycleResult as CycleResult
+    from redraft.cycles.state import CycleStarted as CycleStarted
+    from redraft.cycles.state import CycleWaiting as CycleWaiting
+    from redraft.cycles.state import SubstageFinished as SubstageFinished
+    from redraft.cycles.storage import LongTermStorage as LongTermStorage
 
 _PLACES = {
     "agent": ("CycleAgent",),
     "agents": ("AgentSummary", "AgentView", "agent_view", "known_agents", "send_feedback", "send_message"),
-    "events": ("CycleEvent", "CycleFinished", "CycleStarted", "CycleWaiting", "SubstageFinished"),
-    "feedback": ("Feedback",),
-    "long_term": ("LongTermStorage",),
+    "mail": ("AgentMessage", "Feedback"),
     "memory": ("Memory", "MemoryChange"),
-    "message": ("AgentMessage",),
-    "record": ("CycleMetrics", "CycleRecord"),
-    "result": ("CycleResult",),
+    "records": ("CycleMetrics", "CycleRecord"),
     "spec": ("AgentSpec",),
+    "state": (
+        "CycleEvent",
+        "CycleFinished",
+        "CycleResult",
+        "CycleStarted",
+        "CycleWaiting",
+        "SubstageFinished",
+    ),
+    "storage": ("LongTermStorage",),
 }
 
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

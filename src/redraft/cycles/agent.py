@@ -1,51 +1,374 @@
-"""CycleAgent: an agent that goes round, Sense, Reason, Actuate, Reflect, and remembers within bounds."""
+"""CycleAgent: sense, reason, actuate, reflect, and remember."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import replace
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import current_thread, main_thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from redraft.core.errors import ChangedRunError, LeaseError, StoreError
-from redraft.core.settings import load_settings
-from redraft.core.sync import run_sync
-from redraft.cycles.bell import ring
-from redraft.cycles.capture_metrics import metrics_of, tracked
-from redraft.cycles.checking import check
-from redraft.cycles.cycle import Cycle, Means
-from redraft.cycles.door import Door
-from redraft.cycles.events import CycleFinished, CycleStarted, CycleWaiting
-from redraft.cycles.forever import go_round
-from redraft.cycles.mail import check_about
-from redraft.cycles.memory import FEEDBACK, Memory
-from redraft.cycles.opening import Opened, opened
-from redraft.cycles.parts import memory_keys
-from redraft.cycles.places import place_of
-from redraft.cycles.reading import AgentFile, agent_file, read
-from redraft.cycles.record import CycleRecord
-from redraft.cycles.remembered import feedback_item
-from redraft.cycles.result import CycleResult
-from redraft.cycles.running import Running
-from redraft.cycles.stamp import moment_after
-from redraft.cycles.state import CycleState
-from redraft.cycles.withheld import withholding
-from redraft.loop.tell import emitter
+from redraft._sync import run_sync
+from redraft.cycles.check import check
+from redraft.cycles.cycle import Running
+from redraft.cycles.lease import Lease
+from redraft.cycles.mail import EVERY, AgentCard, Post, check_about, heard, ring, rung
+from redraft.cycles.memory import FEEDBACK, Memory, moment_after
+from redraft.cycles.records import CycleRecord
+from redraft.cycles.reflect import feedback_item, metrics_of, tracked
+from redraft.cycles.spec import (
+    AgentFile,
+    IntervalTrigger,
+    ManualTrigger,
+    MessageTrigger,
+    Trigger,
+    agent_file,
+    memory_keys,
+    read,
+)
+from redraft.cycles.state import (
+    Cycle,
+    CycleFinished,
+    CycleResult,
+    CycleStarted,
+    CycleState,
+    CycleWaiting,
+    Means,
+    withholding,
+)
+from redraft.cycles.storage import AgentBus, AgentHome, DirectKeeping, Keeping, place_of
+from redraft.cycles.write_behind import PATIENCE
+from redraft.errors import ChangedRunError, ConfigError, LeaseError, StoreError
+from redraft.loop.events import emitter
 from redraft.models.names import meant, model_of
+from redraft.redact.log import logger
+from redraft.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
     from types import TracebackType
     from typing import Self
 
-    from redraft.core.protocols import ChatModel
-    from redraft.cycles.events import CycleEvent
-    from redraft.cycles.feedback import Feedback, Verdict
-    from redraft.cycles.long_term import LongTermStorage
+    from redraft.cycles.mail import Feedback, Verdict
     from redraft.cycles.spec import AgentSpec
-    from redraft.stores.base import Store
+    from redraft.cycles.state import CycleEvent
+    from redraft.cycles.storage import AgentPlace, LongTermStorage, Waiting
+    from redraft.protocols import ChatModel
+    from redraft.stores.base import Record, Store
+
+
+class Door:
+    """Open an agent when it is first needed, and close it by `close`, or before its event loop has ended.
+
+    `now` is what it works with while it is open, and `latest` stays when it is closed. Connections and locks
+    belong to one event loop. Where another one comes while the agent is open, that raises `ConfigError`: to
+    wait would be to wait for ever, if the first one waits for the second.
+    """
+
+    def __init__(self, agent: str, opened: Callable[[], Awaitable[Opened]]) -> None:
+        self.now: Opened | None = None
+        self.latest: Opened | None = None
+        self._agent = agent
+        self._opened = opened
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = self._opening = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[Opened]:
+        """Have the agent alone, as far as cycles go.
+
+        Where another process has run it meanwhile, it is opened anew: what was known of it is old.
+        """
+        self._come_in()
+        async with self._turn:
+            at = await self.open()
+            if await at.home.is_lost():
+                async with self._opening:
+                    self.now = None
+                    await at.aclose()
+                at = await self.open()
+            yield at
+
+    async def open(self) -> Opened:
+        """Return what the agent works with; raises `LeaseError` where another process runs it."""
+        self._come_in()
+        async with self._opening:
+            if self.now is None:
+                self.now = self.latest = await self._opened()
+                if self._closing is None or self._closing.done():
+                    self._closing = asyncio.create_task(
+                        self._closed_with_loop(), name=f"redraft-door-{self._agent}"
+                    )
+            return self.now
+
+    async def close(self) -> None:
+        """Close what is open, after the cycle under way; the next use opens anew."""
+        if (at := self.now) is None:
+            return
+        self._come_in()
+        async with self._turn:
+            if self.now is at:
+                self.now = None
+                await at.aclose()
+        if self._closing is not None and self._closing is not asyncio.current_task():
+            self._closing.cancel()
+            await asyncio.wait([self._closing])
+
+    def _come_in(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self.now is not None or self._turn.locked() or self._opening.locked():
+            raise ConfigError(
+                f"The agent {self._agent!r} is open in another event loop: close it there first "
+                "(`await agent.aclose()`), or go on there."
+            )
+        self._loop, self._turn, self._opening = loop, asyncio.Lock(), asyncio.Lock()
+
+    async def _closed_with_loop(self) -> None:
+        """Wait until the event loop ends, which cancels what is still under way in it."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.get_running_loop().create_future()
+        await self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Hold the home of an agent, and what is sent to it and from it."""
+
+    home: AgentHome
+    bus: AgentBus
+    post: Post
+
+    async def aclose(self) -> None:
+        """Write what is still to be written, and give the agent to the next process."""
+        await self.bus.aclose()
+        await self.home.aclose()
+
+
+async def opened(
+    agent: CycleAgent,
+    place: AgentPlace,
+    withheld: Callable[[Any], Any],
+    clock: Callable[[], datetime],
+    waiting: Waiting,
+) -> Opened:
+    """Return an agent's home, opened; raises `LeaseError` where another process runs it."""
+    keeping: Keeping
+    if place.storage is not None:
+        keeping, patience = place.storage.keeper_for(place.agent), PATIENCE
+    else:
+        lease = Lease(place.store, place.agent) if place.lasts else None
+        keeping, patience = DirectKeeping(place.store, place.agent, lease), None
+    home = AgentHome(
+        place,
+        keeping,
+        AgentCard.of(agent.spec, agent.file),
+        cycles=agent.spec.memory.cycles,
+        withheld=withheld,
+    )
+    try:
+        await home.open()
+    except BaseException:
+        await keeping.aclose()  # else the lease would keep the next try out
+        raise
+
+    async def keep(record: Record) -> None:
+        try:
+            await keeping.save([record])
+        except LeaseError:  # anybody may leave mail for an agent
+            await place.store.put(record)
+
+    post = Post(place.store, withholding(also=()), clock, keep)
+    bus = AgentBus(place, agent.network, post, keeping, waiting=waiting, patience=patience)
+    await bus.open()
+    return Opened(home, bus, post)
+
+
+NewestMessage = Callable[[str | None], Awaitable[str | None]]
+
+AGAIN = 60.0
+"""Seconds after which a message begins another cycle where the one before, which failed, did not take it."""
+
+
+@dataclass(slots=True)
+class Triggers:
+    """Say when a cycle of an agent begins.
+
+    An interval begins one at once, and goes on at fixed times from there; those that pass while a cycle runs
+    count as one, which begins when that has ended. A message begins one when it is there: `newest_message`
+    gives the id of the newest one of a topic. Where a cycle is only begun by hand, each begins at once.
+    """
+
+    agent: str
+    triggers: Sequence[Trigger]
+    newest_message: NewestMessage
+    clock: Callable[[], float] = monotonic
+    _due: dict[int, float] = field(default_factory=dict[int, float])
+    _begun: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
+
+    async def next(self) -> str:
+        """Wait until a cycle is to begin; return why: `interval`, `message` or `manual`."""
+        intervals = [one for one in self.triggers if isinstance(one, IntervalTrigger)]
+        if not intervals and not self._listens:
+            return "manual"
+        if not self._due:
+            self._due = {id(one): self.clock() for one in intervals}
+        while True:
+            seen = rung(self.agent)
+            if self._is_due(intervals):
+                return "interval"
+            if await self._message_is_there():
+                return "message"
+            waits = [due - self.clock() for due in self._due.values()]
+            await heard(self.agent, seen, max(0.0, min([*waits, EVERY] if self._listens else waits)))
+
+    @property
+    def _listens(self) -> bool:
+        return any(isinstance(one, MessageTrigger) for one in self.triggers)
+
+    def _is_due(self, intervals: Sequence[IntervalTrigger]) -> bool:
+        now, is_due = self.clock(), False
+        for one in intervals:
+            due, every = self._due[id(one)], one.interval_ms / 1000
+            if due <= now:
+                is_due = True
+                self._due[id(one)] = due + every * ((now - due) // every + 1)
+        return is_due
+
+    async def _message_is_there(self) -> bool:
+        for one in self.triggers:
+            if isinstance(one, MessageTrigger):
+                newest = await self.newest_message(one.topic)
+                if newest is not None and self._is_news(one.topic, newest):
+                    return True
+        return False
+
+    def _is_news(self, topic: str | None, newest: str) -> bool:
+        before, when = self._begun.get(topic, ("", 0.0))
+        now = self.clock()
+        if newest == before and now - when < AGAIN:
+            return False
+        self._begun[topic] = newest, now
+        return True
+
+
+MANUAL = "manual"
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ending:
+    """Hear how urgently the process is told to end: not at all, soon, or at once."""
+
+    def __init__(self) -> None:
+        self.soon = asyncio.Event()
+        self.at_once = asyncio.Event()
+
+    def told(self) -> None:
+        """Be told to end, more urgently each time."""
+        (self.at_once if self.soon.is_set() else self.soon).set()
+
+
+async def go_round(agent: CycleAgent, cycles: int | None, grace: float, *, at_once: bool) -> int:
+    """Run cycles as their triggers come; return how many. What `CycleAgent.run_forever` does."""
+    if cycles is None and not at_once and all(isinstance(one, ManualTrigger) for one in agent.spec.triggers):
+        raise ConfigError(
+            f"The agent {agent.name!r} has only manual triggers: say how many `cycles` to run, or give "
+            "its file an `interval` or `message` trigger."
+        )
+    count = 0
+    await agent.opened()
+
+    async def newest_message(topic: str | None) -> str | None:
+        return await (await agent.opened()).bus.newest_message(topic)
+
+    triggers = Triggers(agent.name, agent.spec.triggers, newest_message)
+    with _told_to_end() as ending:
+        while (cycles is None or count < cycles) and not ending.soon.is_set():
+            trigger = MANUAL if at_once else await _unless(ending.soon, triggers.next())
+            if trigger is None:
+                break
+            if not await _carried_out(agent, trigger, ending, grace):
+                break
+            count += 1
+    return count
+
+
+async def _carried_out(agent: CycleAgent, trigger: str, ending: Ending, grace: float) -> bool:
+    """Carry out a cycle; say whether it came to its end, and was not abandoned."""
+    cycle = asyncio.ensure_future(agent.run_cycle(trigger))
+    try:
+        soon = asyncio.ensure_future(ending.soon.wait())
+        await asyncio.wait([cycle, soon], return_when=asyncio.FIRST_COMPLETED)
+        soon.cancel()
+        if not cycle.done():
+            logger.info("The agent %r is told to end, and finishes its cycle first.", agent.name)
+            at_once = asyncio.ensure_future(ending.at_once.wait())
+            await asyncio.wait([cycle, at_once], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            at_once.cancel()
+        if cycle.done():
+            cycle.result()
+            return True
+    finally:
+        if not cycle.done():
+            cycle.cancel()
+            await asyncio.wait([cycle])
+    logger.warning("The agent %r is told to end; its cycle goes on at the next start.", agent.name)
+    return False
+
+
+async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
+    """Return what comes of waiting, or None if the event comes first."""
+    waited, happened = asyncio.ensure_future(waiting), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([waited, happened], return_when=asyncio.FIRST_COMPLETED)
+        return waited.result() if waited.done() else None
+    finally:
+        for task in (waited, happened):
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+
+_endings: list[Ending] = []
+"""Those who hear the signals now: several agents may go round in one event loop."""
+_handlers: dict[signal.Signals, Any] = {}
+"""What heard the signals before the first of them."""
+
+
+@contextmanager
+def _told_to_end() -> Generator[Ending]:
+    """Hear the signals that end a process; as it was afterwards. In another thread nothing is heard."""
+    ending = Ending()
+    if current_thread() is not main_thread():
+        yield ending
+        return
+    loop = asyncio.get_running_loop()
+    if not _endings:
+        for one in ENDING:
+            _handlers[one] = signal.getsignal(one)
+            loop.add_signal_handler(one, _tell_all)
+    _endings.append(ending)
+    try:
+        yield ending
+    finally:
+        _endings.remove(ending)
+        if not _endings:
+            for one, handler in _handlers.items():
+                loop.remove_signal_handler(one)
+                signal.signal(one, handler)
+
+
+def _tell_all() -> None:
+    for ending in _endings:
+        ending.told()
+
 
 Storage = Literal["project"]
 SHOWN_LATER = 0.05

@@ -1,31 +1,35 @@
-"""Agents, seen from outside: which there are, what they did and remember, and what is said to them."""
+"""The agents of a project, seen from outside."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, DamagedRecordError
-from redraft.cycles.bell import ring
-from redraft.cycles.card import AgentCard, card_of
-from redraft.cycles.feedback import Feedback
-from redraft.cycles.home import prune
-from redraft.cycles.kept_cycle import cycle_of, fit_to_keep, listed_cycle
-from redraft.cycles.kept_memory import stored_memory
+from redraft._codec import to_json
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import Post, check_about, pending
-from redraft.cycles.memory_history import differences, memory_at
-from redraft.cycles.places import AgentPlace, all_places, held, place_named
-from redraft.cycles.record import CYCLE, CycleRecord, cycle_key
-from redraft.cycles.withheld import withholding
+from redraft.cycles.mail import AgentCard, Feedback, Post, card_of, check_about, pending, ring
+from redraft.cycles.records import (
+    CYCLE,
+    CycleRecord,
+    cycle_key,
+    cycle_of,
+    differences,
+    fit_to_keep,
+    listed_cycle,
+    memory_at,
+    stored_memory,
+)
+from redraft.cycles.state import withholding
+from redraft.cycles.storage import AgentPlace, all_places, held, place_named, prune
+from redraft.errors import ConfigError, DamagedRecordError
 from redraft.stores.base import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.cycles.feedback import Verdict
+    from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
-    from redraft.cycles.message import AgentMessage
+    from redraft.cycles.state import CycleResult
 
 UNDER_WAY = ("running", "waiting")
 PAGE = 50
@@ -219,3 +223,70 @@ async def send_message(agent: str, topic: str, data: Any = None, *, sender: str 
         return await view.send_message(topic, data, sender=sender)
     finally:
         await view.aclose()
+
+
+def summary_document(agent: AgentSummary) -> dict[str, Any]:
+    """Return an agent as a list shows it."""
+    return {
+        "name": agent.name,
+        "description": agent.card.description,
+        "file": agent.card.file,
+        "triggers": list(agent.card.triggers),
+        "kept": agent.place,
+        "status": agent.status,
+        "pending_feedback": agent.pending,
+        "last": None if agent.last is None else metrics_document(agent.last),
+    }
+
+
+def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
+    """Return how a cycle went, without what it was about."""
+    return {
+        "number": cycle.number,
+        "status": cycle.status,
+        "trigger": cycle.trigger,
+        "started_at": cycle.started_at.isoformat(),
+        "finished_at": None if cycle.finished_at is None else cycle.finished_at.isoformat(),
+        "waits_until": None if cycle.waits_until is None else cycle.waits_until.isoformat(),
+        "metrics": to_json(cycle.metrics),
+        "stages": dict(cycle.stages),
+        "usage": to_json(cycle.usage),
+        "changes": len(cycle.changes),
+        "error": cycle.error,
+    }
+
+
+def cycle_document(cycle: CycleRecord) -> dict[str, Any]:
+    """Return a cycle with all that is kept of it."""
+    return {
+        **metrics_document(cycle),
+        "sense_errors": list(cycle.sense_errors),
+        "derived_data": dict(cycle.derived_data),
+        "changes": [change_document(one) for one in cycle.changes],
+    }
+
+
+def result_document(result: CycleResult) -> dict[str, Any]:
+    """Return a cycle that has just ended, with what was sensed, and without the memory as a whole."""
+    return {
+        "number": result.number,
+        "status": result.status,
+        "trigger": result.trigger,
+        "metrics": to_json(result.metrics),
+        "stages": dict(result.stages or {}),
+        "usage": to_json(result.usage),
+        "environmental_data": result.state["environmentalData"],
+        "derived_data": result.state["derivedData"],
+        "changes": [change_document(one) for one in result.changes],
+        "error": result.error,
+    }
+
+
+def memory_document(memory: Memory) -> dict[str, Any]:
+    """Return a memory, each key with its items, the oldest first."""
+    return {"cycle": memory.cycle, "memory": {key: list(items) for key, items in memory.items.items()}}
+
+
+def change_document(change: MemoryChange) -> dict[str, Any]:
+    """Return what became of one item."""
+    return {"key": change.key, "id": change.id, "before": change.before, "after": change.after}

@@ -1,94 +1,115 @@
-"""Cycle: what the substages of one cycle work with."""
+"""One cycle from Sense to Reflect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol
+from time import perf_counter
+from typing import Any, TypeAlias
 
-from redraft.core.protocols import ChatModel, Step
-from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.cycles.feedback import Feedback
-from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.message import AgentMessage
-from redraft.cycles.spec import AgentSpec
-from redraft.cycles.state import CycleState
+from redraft.cycles.actuate import evaluate, execute
+from redraft.cycles.reason import analyze, authorize, govern, plan
+from redraft.cycles.reflect import learn, update_state
+from redraft.cycles.sense import sense
+from redraft.cycles.state import Cycle, CycleEvent, SubstageFinished, said
+from redraft.errors import ChangedRunError, RedraftError
+from redraft.loop.events import nobody
+from redraft.redact.log import logger
+from redraft.types import maker
 
+Substage: TypeAlias = Callable[[Any, Cycle], Awaitable[None]]
 
-class Bus(Protocol):
-    """Carry what people and programs send to one agent, and what it sends; kept until it is taken."""
-
-    async def messages(self, topic: str | None, most: int, /) -> list[AgentMessage]:
-        """Return the newest messages that no cycle has taken yet, oldest first."""
-        ...
-
-    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Publish something, once for each `key`; say if it is sent, and not to be sent later."""
-        ...
-
-    async def verdict(
-        self, cycle: int, within: float | None, known: Collection[str] = (), /
-    ) -> Feedback | None:
-        """Wait for what a person says about the plan of a cycle; None when `within` seconds are over.
-
-        `known` are the ids of what was said before: a person may decide on one action after the other.
-        """
-        ...
+SUBSTAGES: dict[str, Substage] = {
+    "analyze": analyze,
+    "plan": plan,
+    "govern": govern,
+    "authorize": authorize,
+    "execute": execute,
+    "evaluate": evaluate,
+    "learn": learn,
+    "update-state": update_state,
+}
+"""What carries out a substage, by its type. `capture-metrics` is none: it counts when all else has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """Hold what an agent works with in all its cycles.
-
-    `functions` are those of the program that its file names. `folder` is where its file is. `clock` tells the
-    time of day in UTC. `redacted` is plain JSON data with secrets withheld.
-    """
-
-    functions: Mapping[str, Callable[..., Any]]
-    model_for: Callable[[str | None], ChatModel]
-    bus: Bus
-    folder: Path
-    clock: Callable[[], datetime]
-    redacted: Callable[[Any], Any]
+_finished = maker(SubstageFinished)
 
 
 @dataclass(slots=True)
-class Cycle:
-    """Hold one cycle under way.
+class Running:
+    """Carry out the stages of one cycle once.
 
-    Every effect (a source, a model call, an action, a wait) goes through `step`, so that a cycle which was
-    interrupted repeats none that was finished. `pending` is the feedback that came since the last one, and
-    `taken` the messages that this one took: `update-state` commits them. `rendered` are the ids of the memory
-    items that prompts of Reason showed. `failures` and `skipped` are what `CycleMetrics` says of them.
-
-    `life` tells an agent from another one of its name that counts its cycles from 1, too: it is as old as its
-    store.
-
-    `memory` is what was stored before the cycle. `learnt` is what each `learn` gave, and the memory key that
-    its new patterns go to. `update-state` makes `next_memory` of it all (None: it did not run, and nothing is
-    written) and says in `changes` what differs.
-
-    `waits_until` is until when the cycle that goes on here has waited for a person: the wait does not begin
-    anew.
+    A substage of Sense, Reason or Actuate that raises is noted, and what is left of these stages is skipped;
+    Reflect runs always, for a failure is what there is to learn from. `before_reflect` brings in what people
+    said meanwhile, `before_telling` has written what must not be done again once somebody hears of it, and
+    `check_lease` raises where another process has come to run the agent: then nothing more is done here.
     """
 
-    spec: AgentSpec
-    number: int
-    started_at: datetime
-    state: CycleState
-    means: Means
-    step: Step
-    pending: tuple[Feedback, ...] = ()
-    taken: list[AgentMessage] = field(default_factory=list[AgentMessage])
-    rendered: set[str] = field(default_factory=set[str])
-    usage: TokenUsage = NOTHING_USED
-    failures: list[str] = field(default_factory=list[str])
-    skipped: list[str] = field(default_factory=list[str])
-    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
-    learnt: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    next_memory: Memory | None = None
-    life: str = ""
-    changes: tuple[MemoryChange, ...] = ()
-    waits_until: datetime | None = None
+    cycle: Cycle
+    emit: Callable[[CycleEvent], None]
+    before_reflect: Callable[[], Awaitable[None]]
+    before_telling: Callable[[], Awaitable[None]]
+    check_lease: Callable[[], None]
+    stages: dict[str, float] = field(default_factory=dict[str, float])
+    error: str = ""
+
+    async def run(self) -> None:
+        """Go through the stages; raises only what says that the cycle is not this process's to carry out."""
+        stages = self.cycle.spec.stages
+        if stages.sense is not None:
+            await self._stage("sense", [("sense", sense, stages.sense)])
+        if stages.reason is not None:
+            await self._stage("reason", _named(stages.reason.substages))
+        if stages.actuate is not None:
+            await self._stage("actuate", _named(stages.actuate.substages))
+        if stages.reflect is not None:
+            await self.before_reflect()
+            await self._stage("reflect", _named(stages.reflect.substages))
+
+    async def _stage(self, stage: str, substages: Sequence[tuple[str, Substage, Any]]) -> None:
+        began = perf_counter()
+        for name, carry_out, substage in substages:
+            if self.error and stage != "reflect":
+                self.cycle.skipped.append(_place(stage, name))
+                self._tell(stage, name, 0.0, skipped=True)
+            else:
+                await self._substage(stage, name, carry_out, substage)
+        self.stages[stage] = _milliseconds(began)
+
+    async def _substage(self, stage: str, name: str, carry_out: Substage, substage: Any) -> None:
+        began, trouble = perf_counter(), ""
+        try:
+            await carry_out(substage, self.cycle)
+        except ChangedRunError:
+            raise
+        except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
+            self.check_lease()
+            trouble = said(error)
+            failure = f"{_place(stage, name)}: {trouble}"
+            self.cycle.failures.append(failure)
+            self.error = self.error or failure
+            ours = isinstance(error, RedraftError)  # says all there is; of another the place is wanted, too
+            agent, number = self.cycle.spec.name, self.cycle.number
+            logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not ours)
+        if self.emit is not nobody:
+            await self.before_telling()
+        self._tell(stage, name, _milliseconds(began), trouble)
+
+    def _tell(
+        self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
+    ) -> None:
+        agent, number = self.cycle.spec.name, self.cycle.number
+        self.emit(_finished(agent, number, stage, name, milliseconds, error, skipped))
+
+
+def _named(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:
+    """Return the substages with what carries them out."""
+    return [(one.name, SUBSTAGES[one.type], one) for one in substages if one.type in SUBSTAGES]
+
+
+def _place(stage: str, name: str) -> str:
+    return stage if stage == name else f"{stage}/{name}"
+
+
+def _milliseconds(began: float) -> float:
+    return round((perf_counter() - began) * 1000, 3)

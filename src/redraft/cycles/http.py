@@ -1,4 +1,4 @@
-"""fetched: data over HTTP, bounded in size and time."""
+"""Fetch data over HTTP, bounded in size and time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, MissingExtraError, OutputError
-from redraft.core.texts import as_text, shortened
-from redraft.cycles.data import plain_data
-from redraft.text.visible import visible
+from redraft._texts import as_text, shortened
+from redraft.cycles.state import plain_data
+from redraft.errors import ConfigError, MissingExtraError, OutputError
+from redraft.text.characters import visible
 
 if TYPE_CHECKING:
     import ssl

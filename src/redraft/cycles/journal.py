@@ -1,4 +1,4 @@
-"""CycleJournal: the steps of one cycle, so that one which was killed repeats none that was finished."""
+"""The steps of one cycle, so that a killed one repeats none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from redraft.core.errors import LeaseError, StoreError
-from redraft.core.steps import direct
+from redraft._steps import direct
+from redraft.errors import LeaseError, StoreError
 from redraft.loop.journal import STEP, Journalled
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
@@ -15,8 +15,8 @@ from redraft.stores.postgres import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.core.protocols import Step
-    from redraft.cycles.keeping import Keeping
+    from redraft.cycles.storage import Keeping
+    from redraft.protocols import Step
     from redraft.stores.base import Store
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""Lease: the right to run an agent, which one live process has."""
+"""Lease: the right to run an agent, which one live process holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from redraft.core.errors import LeaseError, StoreError
+from redraft.errors import LeaseError, StoreError
 from redraft.loop.record import Process
 from redraft.stores.base import FencedStore, Record
 

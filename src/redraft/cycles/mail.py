@@ -1,30 +1,62 @@
-"""Mail: feedback and messages as records of the agent that they are for, pending until a cycle took them."""
+"""Messages and feedback to an agent."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import urandom
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from uuid import uuid4
 
-from redraft.core.codec import from_record, to_json, to_record
-from redraft.core.errors import ConfigError
-from redraft.core.nearest import nearest
-from redraft.cycles.feedback import Feedback
-from redraft.cycles.message import AgentMessage
-from redraft.cycles.parts import ANY
-from redraft.cycles.stamp import stamp_of
+from redraft._codec import from_record, to_json, to_record
+from redraft._validation import nearest
+from redraft.cycles.memory import stamp_of
+from redraft.cycles.spec import ANY, Execute, IntervalTrigger, MessagesSense, MessageTrigger, parameters_of
+from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from redraft.cycles.records import CycleRecord
+    from redraft.cycles.spec import AgentSpec
 
-    from redraft.cycles.card import AgentCard
-    from redraft.cycles.feedback import Verdict
-    from redraft.cycles.record import CycleRecord
+
+@dataclass(frozen=True, slots=True)
+class AgentMessage:
+    """Hold one message: plain JSON data under a topic, and who sent it."""
+
+    id: str
+    topic: str
+    data: Any
+    timestamp: str
+    sender: str = ""
+
+
+Verdict: TypeAlias = Literal["approve", "reject", "modify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """Hold one verdict.
+
+    `cycle` is what it is about (None: in general); with `action` about this one of its actions alone, by its
+    name or id. `changes` are the parameters that a `modify` puts in place of the planned ones.
+    """
+
+    id: str
+    verdict: Verdict
+    message: str
+    timestamp: str
+    cycle: int | None = None
+    action: str | None = None
+    changes: Mapping[str, Any] | None = None
+    by: str = ""
+
 
 FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of these records; the key is the id, and ids sort by time."""
@@ -172,3 +204,99 @@ class Post:
         message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.withheld(sender))
         await self.store.put_if_absent(mail_record(message))
         return message
+
+
+EVERY = 0.2
+"""Seconds between two looks at what another process may have sent."""
+
+_lock = Lock()
+_rung: defaultdict[str, int] = defaultdict(int)
+_waiting: defaultdict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
+
+
+def rung(agent: str) -> int:
+    """Return how often something was sent to an agent in this process."""
+    return _rung[agent]
+
+
+def ring(agent: str) -> None:
+    """Wake all in this process that wait for something sent to an agent; from any thread."""
+    with _lock:
+        _rung[agent] += 1
+        waiting = tuple(_waiting[agent])
+    for loop, event in waiting:
+        with suppress(RuntimeError):  # its loop has just ended: nobody waits there any more
+            loop.call_soon_threadsafe(event.set)
+
+
+async def heard(agent: str, seen: int, seconds: float | None = EVERY) -> bool:
+    """Wait until the bell of an agent has rung more often than `seen`, or the seconds are over; say which."""
+    if rung(agent) != seen:
+        return True
+    place = asyncio.get_running_loop(), asyncio.Event()
+    with _lock:
+        if _rung[agent] != seen:
+            return True
+        _waiting[agent].add(place)
+    try:
+        async with asyncio.timeout(seconds):
+            await place[1].wait()
+    except TimeoutError:
+        return False
+    finally:
+        with _lock:
+            _waiting[agent].discard(place)
+    return True
+
+
+CARD = "agent"
+"""The kind of the record in the agent's own space, and its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """Hold what an agent is: its file, what begins its cycles, and the topics it listens to (`*`: all).
+
+    `actions` are those that it can do, each with the parameters that it reads (`*`: any). `id` is made with
+    its store: another agent of its name, kept elsewhere or later, has another.
+    """
+
+    name: str = ""
+    id: str = ""
+    description: str = ""
+    file: str = ""
+    triggers: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def listens_to(self, topic: str) -> bool:
+        """Say whether a message with this topic is anything to the agent."""
+        return topic in self.topics or ANY in self.topics
+
+    @property
+    def record(self) -> Record:
+        """The record that keeps it."""
+        return Record(CARD, CARD, to_json(self))
+
+    @classmethod
+    def of(cls, spec: AgentSpec, file: str) -> AgentCard:
+        """Return the card of an agent."""
+        topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
+        sources = spec.stages.sense.substages if spec.stages.sense is not None else ()
+        topics += [one.config.topic or ANY for one in sources if isinstance(one, MessagesSense)]
+        said = tuple(
+            f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
+            for one in spec.triggers
+        )
+        actuate = spec.stages.actuate.substages if spec.stages.actuate is not None else ()
+        executes = (substage for substage in actuate if isinstance(substage, Execute))
+        actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
+        return cls(
+            spec.name, uuid4().hex, spec.description, file, said, tuple(dict.fromkeys(topics)), actions
+        )
+
+
+async def card_of(store: Store) -> AgentCard:
+    """Return the card of the agent that a store belongs to; an empty one where it has left none yet."""
+    record = await store.get(CARD, CARD)
+    return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

@@ -1,9 +1,11 @@
-"""Memory: what an agent remembers, and what a cycle changed of it."""
+"""Memory: what an agent remembers, and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any, TypeAlias
 
 Item: TypeAlias = Mapping[str, Any]
@@ -43,3 +45,42 @@ class MemoryChange:
     before: Item | None
     after: Item | None
     at: int | None = None
+
+
+DEFAULT = 0.5
+"""That of an item which says nothing of it."""
+
+
+def clamped(value: Any) -> float:
+    """Return a number within 0 and 1, to four decimals; anything that is no number is the default."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return DEFAULT
+    return round(min(1.0, max(0.0, value)), 4)
+
+
+def confidence_of(item: Item) -> float:
+    """Return the confidence of an item."""
+    found = item.get("confidence")
+    return found if type(found) is float and 0.0 <= found <= 1.0 else clamped(found)
+
+
+def stamp_of(moment: datetime) -> str:
+    """Return a time as memory has it: `2026-11-22T10:00:00.000Z`, in UTC, cut to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def moment_of(stamp: str) -> datetime | None:
+    """Return the time that an ISO 8601 text tells, in UTC where it names no zone; else None."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # no time, or one that UTC has no year for
+        return None
+
+
+def moment_after(moment: datetime, seconds: float | None) -> datetime | None:
+    """Return a time so many seconds later; None where they are None, or more than the calendar has."""
+    try:
+        return None if seconds is None else moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return None

@@ -1,4 +1,4 @@
-"""The criteria that a pattern, a count or a function decides."""
+"""Deterministic checks: regular expressions, JSON Schema, limits, functions."""
 
 from __future__ import annotations
 
@@ -8,23 +8,65 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.adapt import evaluator
-from redraft.core.check import is_number
-from redraft.core.errors import ConfigError, ModelError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.failures import MISTAKES, OF_A_FUNCTION
-from redraft.core.texts import as_text
-from redraft.evaluate.config import answer_in, check_keys, required, wrong
+from redraft._calls import evaluator
+from redraft._codec import MISTAKES, OF_A_FUNCTION
+from redraft._texts import as_text
+from redraft._validation import is_number, nearest
+from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.text.regex import compile_pattern
+from redraft.text.replies import unfenced
+from redraft.text.schema import Schema
+from redraft.types import Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redraft.core.context import RunContext
-    from redraft.core.criterion import QualityCriterion
-    from redraft.core.protocols import Evaluator
-    from redraft.core.version import Output
+    from redraft.protocols import Evaluator, RunContext
+    from redraft.types import Output, QualityCriterion
+
+
+def check_keys(criterion: QualityCriterion, *known: str) -> None:
+    """Refuse keys that the criterion's evaluator does not know; raises `ConfigError`."""
+    for key in criterion.evaluator_config:
+        if key not in known:
+            raise wrong(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
+
+
+def required(criterion: QualityCriterion, key: str) -> Any:
+    """Return what the configuration must hold; raises `ConfigError` where it does not."""
+    try:
+        return criterion.evaluator_config[key]
+    except KeyError:
+        raise wrong(criterion, f"{criterion.evaluator} needs {key!r} in evaluator_config.") from None
+
+
+def raw_of(criterion: QualityCriterion) -> bool:
+    """Say whether a criterion wants an output as it came, its Markdown fence included."""
+    raw = criterion.evaluator_config.get("raw", False)
+    if not isinstance(raw, bool):
+        raise wrong(criterion, f"raw must be true or false, got {raw!r}.")
+    return raw
+
+
+def answer_in(criterion: QualityCriterion) -> Callable[[Any], tuple[Any, int]]:
+    """Return what takes the answer out of an output, with the 1-based line on which it begins.
+
+    Chat models wrap answers into a Markdown fence: a text that is one fenced block is checked without the
+    fence, unless the criterion's configuration says `raw: true`.
+    """
+    raw = raw_of(criterion)
+
+    def answer(output: Any) -> tuple[Any, int]:
+        return unfenced(output) if isinstance(output, str) and not raw else (output, 1)
+
+    return answer
+
+
+def wrong(criterion: QualityCriterion, what: str) -> ConfigError:
+    """Make the error that says what is wrong with a criterion."""
+    return ConfigError(f"Criterion {criterion.name!r}: {what}")
+
 
 MAX_COUNT = 100_000
 SLOW = "look-around, back-references and \\b are slow, so do without them"
@@ -220,3 +262,53 @@ def _placed(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Reflec
         for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)
+
+
+MAX_ISSUES = 20
+
+
+def schema(criterion: QualityCriterion) -> Evaluator:
+    """Check an output against a JSON Schema: 1.0 when it is valid, else 0.0 with an issue for each error.
+
+    Configuration: `schema`, a JSON Schema as a dict or bool, or a pydantic model class; `raw`, True to refuse
+    JSON in a Markdown fence. A text is read as JSON first. The issues, at most 20, carry a JSON pointer.
+    Raises `ConfigError` for a schema that is not valid or that refers to another file or address: nothing is
+    ever fetched.
+    """
+    check_keys(criterion, "schema", "raw")
+    is_raw = raw_of(criterion)
+    compiled = _compiled(criterion, required(criterion, "schema"))
+    name = criterion.name
+
+    async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        if is_raw and isinstance(output, str) and unfenced(output)[1] > 1:
+            return failed(Issue("The JSON stands in a Markdown fence; expected nothing but JSON.", name))
+        faults = compiled.faults_of(output, MAX_ISSUES) if isinstance(output, str) else None
+        if faults is not None:
+            if not faults:
+                return PASSED
+            return failed(*[Issue(what, name, where or None) for what, where in faults])
+        # An evaluator can't change the output: what only fits after coercion does not fit.
+        result = compiled.check(_plain(output), coerce=False)
+        if result.valid:
+            return PASSED
+        return failed(
+            *(Issue(error.detail, name, error.pointer or None) for error in result.errors[:MAX_ISSUES])
+        )
+
+    return check
+
+
+def _compiled(criterion: QualityCriterion, given: Any) -> Schema:
+    if hasattr(given, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
+        given = given.model_json_schema()
+    if not isinstance(given, dict | bool):
+        raise wrong(criterion, f"schema must be a dict, a bool or a pydantic model class, got {given!r}.")
+    try:
+        return Schema(given)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
+    except ConfigError as error:
+        raise wrong(criterion, f"{error}.") from error
+
+
+def _plain(output: Output) -> Any:
+    return output.model_dump(mode="json") if hasattr(output, "model_dump") else output

@@ -1,34 +1,29 @@
-"""The criterion that compares an output with a reference or an earlier version."""
+"""Compare an output with a reference or an earlier version."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redraft.core.chat import Message
-from redraft.core.errors import OutputError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.nearest import nearest
-from redraft.core.texts import as_text
-from redraft.core.version import highest
-from redraft.evaluate.ask import ask
-from redraft.evaluate.config import answer_in, check_keys, wrong
-from redraft.evaluate.prompts import task_text
-from redraft.evaluate.together import spent, together
+from redraft._texts import as_text
+from redraft._validation import nearest
+from redraft.errors import OutputError
+from redraft.evaluate.ask import ask, spent, together
+from redraft.evaluate.checks import answer_in, check_keys, wrong
+from redraft.evaluate.judge import task_text
 from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
+from redraft.protocols import Message
 from redraft.text.diff import similarity
-from redraft.text.fence import fenced
-from redraft.text.json_reply import verdict_json_of
+from redraft.text.replies import fenced, verdict_json_of
+from redraft.types import Issue, ReflectionEvaluation, highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.core.chat import ChatReply
-    from redraft.core.context import RunContext
-    from redraft.core.criterion import QualityCriterion
-    from redraft.core.protocols import ChatModel, Evaluator
-    from redraft.core.version import Output, ReflectionVersion
     from redraft.evaluate.ask import Answer
+    from redraft.protocols import ChatModel, ChatReply, Evaluator, RunContext
+    from redraft.types import Output, QualityCriterion, ReflectionVersion
 
+if TYPE_CHECKING:
     Verdict = tuple[Literal["A", "B", "tie"] | None, str]
 
 EARLIER = ("previous", "best", "first")

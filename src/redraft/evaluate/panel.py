@@ -1,34 +1,28 @@
-"""Panel: several criteria as one evaluator, checks before judges."""
+"""Evaluate an output by several criteria: checks first, judges after."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from redraft.core.adapt import DEFAULT_THRESHOLD
-from redraft.core.criterion import COUNTS, QualityCriterion
-from redraft.core.errors import ConfigError, UnfinishedError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.protocols import Evaluator
-from redraft.core.steps import allowance
-from redraft.core.usage import NOTHING_USED
-from redraft.evaluate.checks import count, function, regex
+from redraft._calls import DEFAULT_THRESHOLD
+from redraft._steps import allowance
+from redraft.errors import ConfigError, UnfinishedError
+from redraft.evaluate.ask import together
+from redraft.evaluate.checks import check_keys, count, function, regex, schema, wrong
 from redraft.evaluate.compare import compare, needs_model
-from redraft.evaluate.config import check_keys, wrong
 from redraft.evaluate.criteria import criteria_of
 from redraft.evaluate.judge import judge
-from redraft.evaluate.merge import merge
-from redraft.evaluate.schema import schema
-from redraft.evaluate.together import together
-from redraft.evaluate.verdict import applies
+from redraft.evaluate.verdict import applies, merge
+from redraft.protocols import Evaluator
+from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.core.context import RunContext
-    from redraft.core.protocols import ChatModel, CommandRunner
-    from redraft.core.version import Output
-    from redraft.evaluate.judging import Judging
+    from redraft.evaluate.judge import Judging
+    from redraft.protocols import ChatModel, CommandRunner, RunContext
+    from redraft.types import Output
 
 Part: TypeAlias = tuple[str, Evaluator]
 

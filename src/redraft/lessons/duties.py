@@ -1,4 +1,4 @@
-"""Duties: the runs that have to be reflected on before the agent moves on."""
+"""Runs that must be reflected on before the agent moves on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
-from redraft.core.codec import from_record, to_record
-from redraft.core.errors import ConfigError, ReflectionDueError
-from redraft.lessons.clean import Cleaner
-from redraft.lessons.content import LessonKind
+from redraft._codec import from_record, to_record
+from redraft.errors import ConfigError, ReflectionDueError
+from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.writing_prompt import MOST_SHOWN, MOST_TRANSCRIPT
+from redraft.lessons.trust import Cleaner
+from redraft.lessons.writer import MOST_SHOWN, MOST_TRANSCRIPT
 from redraft.stores.base import Record, intact
-from redraft.text.middle import without_middle
+from redraft.text.characters import without_middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Export: the best lessons as a text for the files that coding agents read."""
+"""Export the best lessons to the files that coding agents read."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
-from redraft.core.check import check_count
-from redraft.core.tokens import estimate_tokens
-from redraft.lessons.clean import Cleaner
-from redraft.lessons.content import Content, Decision, Failure, Partial, Procedure, is_empty
-from redraft.lessons.document import one_line
-from redraft.lessons.filing import NEARLY, overlap, words_in, words_of
-from redraft.lessons.folder import RULES
-from redraft.lessons.trust import refusal_of, refused
+from redraft._texts import estimate_tokens
+from redraft._validation import check_count
+from redraft.errors import ConfigError
+from redraft.lessons.folder import NEARLY, RULES, overlap, words_in, words_of
+from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure, is_empty
+from redraft.lessons.markdown import one_line
+from redraft.lessons.trust import Cleaner, refusal_of, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from redraft.lessons.lesson import Lesson
-    from redraft.lessons.rule import Rule
+    from redraft.lessons.rules import Rule
 
 Form = Literal["agents-md", "skill", "rules"]
 
@@ -236,3 +236,74 @@ def _sentence(text: str) -> str:
 def _inert(text: str) -> str:
     """Return a text with a backslash before what would act, and no fence of code."""
     return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", text)
+
+
+_BEGIN = re.compile(r"^<!-- redraft:lessons begin ([0-9a-f]{16}) [^\n]*-->[ \t]*\r?$", re.MULTILINE)
+_END = re.compile(r"^<!-- redraft:lessons end -->(?=[ \t]*\r?$)", re.MULTILINE)
+_NOTICE = "made by `redraft lessons export`: edit the lessons, not what stands here"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedBlock:
+    """Hold a file in three parts: what stands before the block, the block's own text, what stands after it.
+
+    `body` is None where the file has no block, and is without the two lines that mark it. `digest` is what
+    the first of them says of the text as it was written.
+    """
+
+    before: str
+    body: str | None
+    after: str
+    digest: str = ""
+
+    @classmethod
+    def find(cls, text: str, file: str) -> ManagedBlock:
+        """Find the block of a file; raises `ConfigError` with the line where its marks don't fit together."""
+        begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+        if not begins and not ends:
+            return cls(text, None, "")
+        if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
+            odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=lambda mark: mark.start())
+            line = text.count("\n", 0, odd.start()) + 1
+            raise ConfigError(
+                f"{file}, line {line}: a block of lessons takes one line that begins it and one below that "
+                f"ends it; there are {len(begins)} and {len(ends)}. Delete what is too much, or all of it."
+            )
+        begin, end = begins[0], ends[0]
+        body = text[begin.end() + 1 : end.start()]
+        return cls(text[: begin.start()], body, text[end.end() :], begin[1])
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether somebody changed the block by hand since it was written."""
+        return self.body is not None and digest_of(self.body) != self.digest
+
+    def says(self, body: str) -> bool:
+        """Say whether the block is the one that this text would make."""
+        return self.body is not None and not self.is_edited and _plain(self.body) == _plain(body)
+
+    def with_body(self, body: str) -> str:
+        """Return the file with another text in the block, which goes to the end where there was none.
+
+        The rest stays as it is, character by character; the block's lines end as those of the file do.
+        """
+        marked = (
+            f"<!-- redraft:lessons begin {digest_of(body)} ({_NOTICE}) -->\n"
+            f"{body}<!-- redraft:lessons end -->"
+        )
+        is_windows = "\r\n" in self.before + self.after
+        marked = marked.replace("\n", "\r\n") if is_windows else marked
+        if self.body is not None:
+            return f"{self.before}{marked}{self.after}"
+        line = "\r\n" if is_windows else "\n"
+        gap = "" if not self.before else line if self.before.endswith("\n") else 2 * line
+        return f"{self.before}{gap}{marked}{line}"
+
+
+def digest_of(body: str) -> str:
+    """Return what tells whether a block was changed; how its lines end does not matter."""
+    return sha256(_plain(body).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _plain(body: str) -> str:
+    return body.replace("\r\n", "\n")

@@ -1,25 +1,170 @@
-"""LessonFolder: the files of an agent's lessons, which are the truth about them."""
+"""The files of an agent's lessons, which are the truth."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import time
+import unicodedata
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import LessonFileError, StoreError
-from redraft.lessons.files import ENDING, add_file, naming, write_over
+from redraft.errors import LessonFileError, StoreError
+from redraft.lessons.lesson import Lesson, Status
 from redraft.lessons.markdown import parse, render
-from redraft.lessons.names import folder_name, short_title
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
-    from redraft.lessons.lesson import Lesson
+    from redraft.lessons.lesson import Content
+
+ENDING = ".md"
+LOCK_WAIT = 10.0
+_LOCK_PAUSE = 0.005
+
+
+def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
+    """Make a new file in a folder, and return its name without the ending: the stem, or that with a number.
+
+    `is_taken` says of a name that it is in use somewhere else. Raises what the system raises.
+    """
+    for name in _free_names(stem):
+        if is_taken(name):
+            continue
+        with suppress(FileExistsError):
+            _write_new(folder / f"{name}{ENDING}", data)
+            return name
+    raise AssertionError("names never end")
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """Put a file where there is one, with its mode, or none; raises what the system raises."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        with suppress(FileNotFoundError):
+            temporary.chmod(path.stat().st_mode & 0o777)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path | str) -> Generator[None]:
+    """Raise what the system says about a path as a `StoreError` that names it."""
+    try:
+        yield
+    except FileExistsError:  # part of the search for a free name
+        raise
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Hold a folder, which is made if need be, for this thread alone; not to be held twice.
+
+    The lock is on the folder itself, so that no file of its own comes into anyone's git. Raises `StoreError`
+    when another holds it for longer than `LOCK_WAIT` seconds.
+    """
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    until = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise StoreError(
+                    f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
+                ) from None
+        time.sleep(_LOCK_PAUSE)
+
+
+def _free_names(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f"{stem}-{number}"
+        number += 1
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Make a file that was not there, whole at once; raises `FileExistsError`."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        os.link(temporary, path)  # unlike a rename, it never takes the place of another's file
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+WORDS = 5
+LONGEST = 60
+# What Windows keeps for devices, with or without an ending.
+_DEVICES = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
+)
+
+
+def short_title(summary: str) -> str:
+    """Return at most five words of a summary, in lowercase with hyphens. Reflexion Protocol, section 4."""
+    words = _slug(summary).split("-")[:WORDS]
+    return "-".join(words)[:LONGEST].strip("-") or "untitled"
+
+
+def folder_name(agent: str) -> str:
+    """Return the folder of an agent: its name where that is a plain one, else one that no other agent has.
+
+    The folder of an agent that is named like a folder is that folder.
+    """
+    slug = _slug(agent)[:LONGEST].strip("-")
+    if slug and slug == agent and slug not in _DEVICES:
+        return slug
+    suffix = sha256(agent.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{slug[: LONGEST - 1 - len(suffix)].strip('-') or 'agent'}-{suffix}"
+
+
+def _slug(text: str) -> str:
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return re.sub("[^a-z0-9]+", "-", plain).strip("-")
+
 
 REFLECTIONS = "reflections"
 ARCHIVE = "archive"
@@ -221,3 +366,89 @@ def _is_name(stem: str) -> bool:
 
 def _is_folder(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False)
+
+
+NEARLY = 0.8
+"""The share of words that two lessons have in common when they say the same."""
+CONFIRMED = 0.1
+"""By how much it raises the confidence of a lesson that its like was learnt again."""
+GIVEN_UP: tuple[Status, ...] = ("retired", "superseded")
+"""How a lesson stands that somebody, or what was counted, decided against."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Hold a lesson as it is filed, and whether it is new."""
+
+    lesson: Lesson
+    is_new: bool = True
+
+
+class Filing:
+    """File lessons of one agent; many processes may do so at once."""
+
+    def __init__(self, path: Path, agent: str) -> None:
+        self.folder = LessonFolder(path, agent)
+        self._place = path / REFLECTIONS / self.folder.name
+
+    def file(self, lesson: Lesson, *, by_hand: bool = False) -> Filed:
+        """File a lesson unless it is there already, and move what is too much to the archive.
+
+        One of the same kind from the same run is the same. One that says in nearly the same words what
+        another of its kind and status says is not filed: it raises the other's confidence by 0.1. What was
+        retired or superseded is not learnt anew, unless it is filed `by_hand`: it stays as it is.
+        """
+        with locked(self._place):
+            known = list(self.lessons())
+            found = self._known(lesson, known, by_hand=by_hand)
+            filed = Filed(self.folder.add(lesson)) if found is None else Filed(found, is_new=False)
+            if filed.is_new:
+                self.folder.archive(KEPT)
+        return filed
+
+    def lessons(self, *, archived: bool = False) -> Iterator[Lesson]:
+        """Return the lessons that can be read, the oldest first."""
+        for entry in self.folder.entries():
+            if archived or not entry.archived:
+                with suppress(StoreError):
+                    yield self.folder.read_entry(entry)
+
+    def change(self, lesson_id: str, **changed: Any) -> Lesson:
+        """Write a lesson anew with some fields changed, whoever else is at it; return it.
+
+        Raises `LessonFileError` where there is none.
+        """
+        with locked(self._place):
+            lesson = self.folder.read(lesson_id)
+            new = replace(lesson, **changed)
+            return lesson if new == lesson else self.folder.write(new)
+
+    def _known(self, lesson: Lesson, known: list[Lesson], *, by_hand: bool) -> Lesson | None:
+        alike = [one for one in known if one.kind == lesson.kind]
+        for one in alike:
+            if lesson.source and one.source == lesson.source:
+                return one
+        words = words_of(lesson.content)
+        nearly = [one for one in alike if overlap(words, words_of(one.content)) >= NEARLY]
+        for one in nearly:
+            if one.status == lesson.status:
+                surer = min(1.0, round(one.confidence + CONFIRMED, 2))
+                return self.folder.write(replace(one, confidence=surer))
+        return None if by_hand else next((one for one in nearly if one.status in GIVEN_UP), None)
+
+
+def words_of(content: Content) -> frozenset[str]:
+    """Return the words that a lesson says."""
+    return words_in(" ".join(str(getattr(content, one.name)) for one in fields(content)))
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the words of a text, each once."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return the share (0..1) of the words of two lessons that both have."""
+    return len(one & other) / len(one | other) if one or other else 1.0

@@ -1,12 +1,111 @@
-"""Lesson: one thing learned, in words, with where it comes from and whether it may be used."""
+"""Lesson: one thing learned, with where it comes from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import date
-from typing import Literal
+import re
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from redraft.lessons.content import Content, LessonKind
+from redraft._codec import to_json
+from redraft._validation import check_count
+from redraft.errors import ConfigError
+from redraft.models.names import model_of
+from redraft.stores.base import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redraft.settings import Settings
+
+# "None: what is known does not tell", but not "None of the pages may be left out".
+_NOTHING = re.compile(
+    r"\W*(?:(?:none|n/?a|not known)(?:\W*|\s*[:(].*)|(?:nothing|not applicable|unknown|no rule|withheld)\W*)",
+    re.IGNORECASE,
+)
+
+LessonKind = Literal["failure", "partial", "procedure", "decision"]
+
+
+def _under(heading: str, says: str) -> Any:
+    return field(metadata={"heading": heading, "says": says})
+
+
+class _Written:
+    """Refuse a reflection with an empty field: it would say nothing where the protocol asks for something."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for name in headings_of(type(self)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"{type(self).__name__}.{name} must be a text that says something.")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(_Written):
+    """Reflect on a task that failed, in five fields. Reflexion Protocol, section 3a."""
+
+    kind: ClassVar[LessonKind] = "failure"
+    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _under("What went wrong?", "The point of failure: which step, tool, input.")
+    why: str = _under(
+        "Why did it go wrong?",
+        "The root cause: a wrong strategy, bad input, missing knowledge, a failure outside.",
+    )
+    do_differently: str = _under(
+        "What should I do differently?", "The correction, specific enough to be followed."
+    )
+    rule: str = _under("Tactical rule candidate", "One sentence that would have prevented it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(_Written):
+    """Reflect on a task that was done in part, in three fields (3b)."""
+
+    kind: ClassVar[LessonKind] = "partial"
+    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _under("What went wrong?", "What is missing or wrong, and at which step.")
+    do_differently: str = _under(
+        "What should I do differently?", "The correction, specific enough to be followed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure(_Written):
+    """Keep how a task was done well, in two fields (3c)."""
+
+    kind: ClassVar[LessonKind] = "procedure"
+    strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
+    why_it_worked: str = _under("Why it worked", "What made the difference.")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(_Written):
+    """Keep why a choice was made where there were several, in three fields (3d)."""
+
+    kind: ClassVar[LessonKind] = "decision"
+    decision: str = _under("What was the decision?", "The choice, as a fact.")
+    alternatives: str = _under("What alternatives existed?", "The other ways, and what spoke for them.")
+    why: str = _under("Why was this option chosen?", "The reason that decided.")
+
+
+Content: TypeAlias = Failure | Partial | Procedure | Decision
+
+KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, Partial, Procedure, Decision)}
+
+
+def is_empty(text: str) -> bool:
+    """Say whether a field says no more than that there is nothing to say, as models and people put it."""
+    return _NOTHING.fullmatch(" ".join(text.split())) is not None
+
+
+def headings_of(kind: type[Any]) -> dict[str, str]:
+    """Return the heading of each field of a kind of reflection, in order."""
+    return {one.name: one.metadata["heading"] for one in fields(kind)}
+
 
 Status = Literal["active", "quarantined", "retired", "superseded"]
 STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded")
@@ -46,3 +145,41 @@ class Lesson:
     def kind(self) -> LessonKind:
         """What sort of lesson it is."""
         return self.content.kind
+
+
+def lesson_document(lesson: Lesson) -> dict[str, Any]:
+    """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
+    known = to_json(lesson)
+    return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}
+
+
+SWITCHES = ("semantic", "auto", "successes", "trusted")
+
+
+def check_choices(given: Mapping[str, Any], settings: Settings) -> None:
+    """Raise `ConfigError` for a choice that can't work, by its name, with what was expected.
+
+    `given` are the parameters of `Lessons`, by name; an embedder is looked at by who makes it.
+    """
+    if not isinstance(given["agent"], str) or not given["agent"].strip():
+        raise ConfigError(
+            f"Lessons need the name of the agent that learns: agent=..., got {given['agent']!r}."
+        )
+    if given["path"] is not None and not isinstance(given["path"], str | Path):
+        raise ConfigError(f"path must be a folder, or None for the project's, got {given['path']!r}.")
+    check_count("max_tokens", given["max_tokens"], 1)
+    for name in SWITCHES:
+        if not isinstance(given[name], bool):
+            raise ConfigError(f"{name} must be True or False, got {given[name]!r}.")
+    if not isinstance(given["store"], bool | Store):
+        expected = "True for the project's, False for none, or a Store"
+        raise ConfigError(f"store must be {expected}, got {given['store']!r}.")
+    _check_clock(given["clock"])
+    if given["model"] is not None:
+        model_of(given["model"], settings)
+
+
+def _check_clock(clock: Any) -> None:
+    said = clock() if callable(clock) else clock
+    if not callable(clock) or not isinstance(said, datetime) or said.tzinfo is None:
+        raise ConfigError(f"clock must be a function that gives the time with its zone, got {said!r}.")

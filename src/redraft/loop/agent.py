@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.check import check_list, check_name
-from redraft.core.errors import ConfigError, MissingExtraError
-from redraft.core.protocols import Learner
-from redraft.core.settings import load_settings
-from redraft.core.sync import run_sync
-from redraft.loop.guests import check_advisor
-from redraft.loop.keep import check_keep, kept_step, run_kept
-from redraft.loop.pattern import variant_of
-from redraft.loop.record import Origin
-from redraft.loop.stream import RunStream
-from redraft.loop.wire import (
+from redraft._sync import run_sync
+from redraft._validation import check_list, check_name
+from redraft.errors import ConfigError, MissingExtraError
+from redraft.loop.pattern import (
     chosen_pattern,
     given_draft,
     judges_of,
@@ -23,26 +16,31 @@ from redraft.loop.wire import (
     parts_of_model,
     reflecting,
     task_of,
+    variant_of,
 )
+from redraft.loop.record import Origin, check_keep, kept_step, run_kept
+from redraft.loop.run import check_advisor
+from redraft.loop.stream import RunStream
 from redraft.models.names import model_of
+from redraft.protocols import Learner
+from redraft.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from pydantic_ai import UsageLimits
     from pydantic_ai.agent import AbstractAgent
+    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.tools import Tool
 
-    from redraft.core.events import Listener
-    from redraft.core.protocols import Advisor, ChatModel, Step
-    from redraft.core.result import ReflectionResult
-    from redraft.core.task import Task
-    from redraft.core.version import Draft, Output
-    from redraft.loop.acting.performer import Performer
+    from redraft.events import Listener
     from redraft.loop.live import LiveRun
-    from redraft.loop.parts import Judges, Parts
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.wrapped import WrappedAgent
+    from redraft.loop.run import Judges, Parts
+    from redraft.loop.tool_agent import Performer
+    from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
+    from redraft.types import Draft, Output, ReflectionResult, Task
 
 
 class Agent:
@@ -113,8 +111,6 @@ class Agent:
         The agent is left as it is, its validators, retries and settings included. Its model judges, too,
         unless the pattern or the settings name another. Its runs are kept under `name`, else its own name.
         """
-        from redraft.loop.wrapped import WrappedAgent  # noqa: PLC0415 (the two know each other)
-
         return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
 
     @property
@@ -229,7 +225,7 @@ class Agent:
         self, pattern: ReflectionPattern, judges: Judges, performer: Performer | None, live: LiveRun
     ) -> Parts:
         if performer is not None:
-            from redraft.loop.acting.verbs import acting_parts  # noqa: PLC0415 (only who acts pays for it)
+            from redraft.loop.tools import acting_parts  # noqa: PLC0415 (only who acts pays for it)
 
             return reflecting(acting_parts(performer, judges, live), live)
         if self._model is None:
@@ -242,7 +238,100 @@ def performer_with(
 ) -> Performer:
     """Make what acts with tools; raises `MissingExtraError` where the part for it is not installed."""
     try:
-        from redraft.loop.acting.make import performer_of  # noqa: PLC0415 (only who acts pays for it)
+        from redraft.loop.tools import performer_of  # noqa: PLC0415 (only who acts pays for it)
     except ImportError as error:
         raise MissingExtraError("An agent with tools", "providers") from error
     return performer_of(model, system_prompt, tools)
+
+
+class WrappedAgent(Agent):
+    """Redraft what an agent of Pydantic AI answers; made by `Agent.from_pydantic_ai`.
+
+    A tool of its that raises ends the agent's run, as it does without Redraft, unless the trigger `error` is
+    on: then the model is told, and the look back follows.
+    """
+
+    def __init__(
+        self,
+        agent: AbstractAgent[Any, Any],
+        *,
+        pattern: ReflectionPattern | None = None,
+        lessons: Advisor | None = None,
+        keep: bool | Store = True,
+        name: str = "",
+    ) -> None:
+        # Not through Agent's own, which makes a model of a name: here an agent is there.
+        try:
+            from redraft.loop.tools import model_of_agent, performer_around  # noqa: PLC0415 (on first use)
+        except ImportError as error:
+            raise MissingExtraError("An agent of Pydantic AI", "providers") from error
+        check_keep(keep)
+        self._acting = self._performer = performer_around(agent)
+        self._model = model_of_agent(self._performer)
+        self._keep = keep
+        self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
+        self._system_prompt = ""
+        self._set_pattern(pattern, lessons)
+
+    async def run(
+        self,
+        query: str | Task,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        step: Step | None = None,
+        deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        usage_limits: UsageLimits | None = None,
+    ) -> ReflectionResult:
+        """Answer `query`; return the best version, why the run stopped and what it cost.
+
+        `deps`, `message_history` and `usage_limits` are what they are to the wrapped agent, for each of its
+        runs: one makes a version. A fresh start begins anew after `message_history`.
+        """
+        performer = self._with(deps, message_history, usage_limits)
+        return await self._run(query, pattern, draft, run_id, step, performer=performer)
+
+    def run_sync(
+        self,
+        query: str | Task,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        usage_limits: UsageLimits | None = None,
+    ) -> ReflectionResult:
+        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        run = self.run(
+            query,
+            pattern=pattern,
+            draft=draft,
+            run_id=run_id,
+            deps=deps,
+            message_history=message_history,
+            usage_limits=usage_limits,
+        )
+        return run_sync(run)
+
+    def stream(
+        self,
+        query: str | Task,
+        *,
+        pattern: ReflectionPattern | None = None,
+        draft: Output | Draft | None = None,
+        run_id: str | None = None,
+        deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        usage_limits: UsageLimits | None = None,
+    ) -> RunStream:
+        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
+        performer = self._with(deps, message_history, usage_limits)
+        return self._stream(query, pattern, draft, run_id, performer)
+
+    def _with(
+        self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
+    ) -> Performer:
+        return replace(self._acting, deps=deps, history=tuple(history or ()), limits=limits)

@@ -1,4 +1,4 @@
-"""Budget: what a run may use, the tally of what it has used, and the steps that stay within it."""
+"""Budgets: what a run may use, and what it has used."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from redraft.core.check import check_bound
-from redraft.core.errors import ModelError, OutputError, RedraftError, UnfinishedError
-from redraft.core.result import ConvergenceReason
-from redraft.core.steps import allowance
-from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.loop.tell import ROLES
+from redraft._steps import allowance
+from redraft._validation import check_bound
+from redraft.errors import ModelError, OutputError, RedraftError, UnfinishedError
+from redraft.loop.events import ROLES
+from redraft.types import NOTHING_USED, ConvergenceReason, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
-    from redraft.core.chat import ModelRole
-    from redraft.core.protocols import Step
+    from redraft.protocols import ModelRole, Step
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""What a person should know about a finished run: the failure modes, each with a name and a sentence."""
+"""Detect a run's failure modes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redraft.core.result import ConvergenceReason
-from redraft.loop.compared import listed
+from redraft._texts import listed
+from redraft.types import ConvergenceReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.version import ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 UNSTABLE = 0.1
 """The spread of one output's scores from which a judge is called unstable (specification, section 6)."""

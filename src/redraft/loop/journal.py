@@ -1,4 +1,4 @@
-"""Journalled: a step that records what each step of a run came to, and replays it when the run is resumed."""
+"""Journalled: a step that records each result and replays it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
-from redraft.core.codec import from_record, to_record
-from redraft.core.errors import ChangedRunError, ConfigError, StoreError, over_budget
-from redraft.core.failures import failure_from_json, failure_to_json
-from redraft.core.made import maker
-from redraft.core.protocols import TimedStep
-from redraft.core.result import ConvergenceReason
-from redraft.core.steps import inner_step, offered
+from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
+from redraft._steps import inner_step, offered
+from redraft.errors import ChangedRunError, ConfigError, StoreError, over_budget
+from redraft.protocols import TimedStep
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
+from redraft.types import ConvergenceReason, maker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.core.protocols import Step
+    from redraft.protocols import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,32 +1,212 @@
-"""LiveRun: a run as its own verbs see it while it lasts, and the looks back in the middle of it."""
+"""Reflections in the middle of a run."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from redraft.core.answer import affordable
-from redraft.core.chat import ChatReply, ChatRequest
-from redraft.core.errors import ConfigError, RedraftError, UnfinishedError, over_budget
-from redraft.core.events import Reflected, StepFailed
-from redraft.core.reflection import Reflection
-from redraft.core.result import ConvergenceReason
-from redraft.core.steps import Retry, direct, inner_step, observed, retried
-from redraft.core.usage import NOTHING_USED, TokenUsage
+from redraft._calls import render_critique
+from redraft._steps import Retry, affordable, direct, inner_step, observed, retried
+from redraft._texts import as_text, scored
+from redraft._validation import check_choice, check_count, check_list, is_number
+from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
+from redraft.events import Reflected, StepFailed
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.reflection_prompt import reflection_turns, shortened
-from redraft.loop.tell import nobody
-from redraft.loop.triggers import NO_TRIGGERS, Triggers
+from redraft.loop.events import nobody
+from redraft.loop.select import highest
+from redraft.protocols import ChatReply, ChatRequest, Generator, Message, Reviser
 from redraft.redact.log import logger
+from redraft.text.replies import fenced
+from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from redraft.core.chat import ModelRole
-    from redraft.core.context import RunContext
-    from redraft.core.events import Listener
-    from redraft.core.protocols import ChatModel, Step
+    from redraft.events import Listener
+    from redraft.protocols import ChatModel, ModelRole, RunContext, Step
+    from redraft.types import Draft, Output, ReflectionEvaluation, ReflectionVersion, Task
+
+MOST_SHOWN = 12_000
+"""Characters of a record that are shown, the latest ones."""
+MOST_SAID = 1_200
+"""Characters of a reflection that go into the conversation."""
+SHOWN_VERSIONS = 3
+
+ROLE = (
+    "You look over the shoulder of someone at work on a task, and say what would help most from here. "
+    "You do not do the task yourself."
+)
+WHY = {
+    "step_interval": "A few more steps have been taken; this is a regular look back.",
+    "error": "Something has just gone wrong.",
+    "tool_result": "A tool has just answered.",
+    "quality_drop": "The last version was judged clearly worse than the best one before it.",
+    "manual": "Someone who watches the work asked for this look back.",
+}
+FORM = """\
+Reply with at most six short sentences, addressed to the one at work, in this order:
+1. What was tried so far, and what came of it.
+2. What the results say that was overlooked or misread, if anything.
+3. What to do differently from here, or to go on with.
+Say nothing that the record does not support, and give no answer to the task."""
+
+LEAD = "A look back at the work so far (advice for the same task, no new one):"
+
+
+def reflection_turns(task: Task, trigger: str, shown: str) -> tuple[Message, ...]:
+    """Return the turns that ask for a look back; what is `shown` is fenced as data."""
+    asked = f"The task:\n{task.description}"
+    record = fenced(_tail(shown), "record of the work")
+    return (
+        Message("system", ROLE),
+        Message("user", f"{asked}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
+    )
+
+
+def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
+    """Render the last versions with what was said about them, for a look back between two of them."""
+    return "\n\n".join(
+        f"Version {version.iteration}, score {scored(version)}:\n"
+        f"{as_text(version.output)}\n\n{render_critique(version.evaluation)}".rstrip()
+        for version in versions
+    )
+
+
+def note(text: str) -> str:
+    """Render a reflection as it goes into a conversation."""
+    return f"{LEAD}\n{text}"
+
+
+def shortened(text: str) -> str:
+    """Return what a model said, cut at the last word that still has room."""
+    text = text.strip()
+    if len(text) <= MOST_SAID:
+        return text
+    return f"{text[:MOST_SAID].rsplit(maxsplit=1)[0]} ..."
+
+
+def _tail(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"(what came before is left out) ...{text[-MOST_SHOWN:]}"
+
+
+Trigger: TypeAlias = Literal["completion", "step_interval", "error", "tool_result", "quality_drop", "manual"]
+TRIGGERS: tuple[str, ...] = get_args(Trigger)
+
+INTERVAL = 5
+"""After how many steps of the model `step_interval` fires, where nothing else is said."""
+DROP = 0.1
+"""How far below the best score `quality_drop` fires, where nothing else is said."""
+MOST_REFLECTIONS = 3
+
+NO_STEPS = "takes no steps that a reflection could come between: give the Agent tools, or wrap one"
+NO_HANDLE = "gives no handle to call `reflect_now()` on: that is what `Agent.stream` gives"
+CAN_NOT_FIRE = {
+    "a text agent": {"step_interval": NO_STEPS, "error": NO_STEPS, "tool_result": NO_STEPS},
+    "a plain function": {
+        "step_interval": NO_STEPS,
+        "error": NO_STEPS,
+        "tool_result": NO_STEPS,
+        "manual": NO_HANDLE,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Say what sets off a reflection in the middle of a run; that on completion is always on.
+
+    `step_interval` counts steps of the model. `tool_result` names tools, none of them meaning all, and is
+    None where it is off. `quality_drop` is how far a score falls below the best. At most `most` reflections
+    are made in a run.
+    """
+
+    step_interval: int | None = None
+    error: bool = False
+    tool_result: frozenset[str] | None = None
+    quality_drop: float | None = None
+    manual: bool = False
+    most: int = MOST_REFLECTIONS
+
+    def names(self) -> tuple[str, ...]:
+        """Return the triggers that are on, beside completion."""
+        on = {
+            "step_interval": self.step_interval is not None,
+            "error": self.error,
+            "tool_result": self.tool_result is not None,
+            "quality_drop": self.quality_drop is not None,
+            "manual": self.manual,
+        }
+        return tuple(name for name, is_on in on.items() if is_on)
+
+    def check_door(self, door: str) -> None:
+        """Refuse a trigger that can never fire on a front door, a key of `CAN_NOT_FIRE`."""
+        for name in self.names():
+            if name in CAN_NOT_FIRE[door]:
+                raise ConfigError(
+                    f"reflection_triggers: {name!r} can't fire; {door} {CAN_NOT_FIRE[door][name]}."
+                )
+
+    def fired(self, step: int, *, failed: bool, tools: frozenset[str]) -> str | None:
+        """Name the trigger that fires after `step` steps of the model, if one does.
+
+        `failed` says whether something went wrong since the step before, `tools` which of them answered.
+        """
+        if self.error and failed:
+            return "error"
+        if self.tool_result is not None and (tools & self.tool_result if self.tool_result else tools):
+            return "tool_result"
+        if self.step_interval is not None and step > 0 and step % self.step_interval == 0:
+            return "step_interval"
+        return None
+
+
+NO_TRIGGERS = Triggers()
+
+
+def triggers_of(listed: Any, interval: Any, on_error: Any, on_tools: Any, drop: Any, most: Any) -> Triggers:
+    """Make `Triggers` of a pattern's options.
+
+    A trigger is on where it is listed or where its own option is given; one that is listed without its option
+    takes the default. Raises `ConfigError` by the option's name for what is no trigger, out of its range, or
+    contradicts another option.
+    """
+    _check(listed, interval, on_error, on_tools, drop, most)
+    triggers = Triggers(
+        step_interval=interval if interval is not None else INTERVAL if "step_interval" in listed else None,
+        error=bool(on_error) or "error" in listed,
+        tool_result=frozenset(on_tools) if on_tools or "tool_result" in listed else None,
+        quality_drop=drop if drop is not None else DROP if "quality_drop" in listed else None,
+        manual="manual" in listed,
+        most=most,
+    )
+    if triggers.names() and most == 0:
+        raise ConfigError(
+            f"max_reflections is 0, yet these triggers are on: {', '.join(triggers.names())}. "
+            "Leave them out, or allow at least 1."
+        )
+    return triggers if triggers.names() else NO_TRIGGERS
+
+
+def _check(listed: Sequence[Any], interval: Any, on_error: Any, on_tools: Any, drop: Any, most: Any) -> None:
+    check_list("reflection_triggers", listed)
+    for name in listed:
+        check_choice("reflection_triggers", name, TRIGGERS)
+    if interval is not None:
+        check_count("reflection_interval", interval, 1)
+    if on_error is not None and not isinstance(on_error, bool):
+        raise ConfigError(f"reflect_on_error must be True, False or None, got {on_error!r}.")
+    if on_error is False and "error" in listed:
+        raise ConfigError(
+            "reflect_on_error is False, yet reflection_triggers lists 'error'; say one of them."
+        )
+    check_list("reflect_on_tools", on_tools)
+    for tool in on_tools:
+        if not isinstance(tool, str) or not tool:
+            raise ConfigError(f"reflect_on_tools must be names of tools, got {tool!r}.")
+    if drop is not None and (not is_number(drop) or not 0 < drop <= 1):
+        raise ConfigError(f"quality_drop_threshold must be a number above 0 and at most 1, got {drop!r}.")
+    check_count("max_reflections", most, 0)
 
 
 class LiveRun:
@@ -71,7 +251,7 @@ class LiveRun:
     def step(self, on_failure: Callable[[str, Exception, float | None], float | None] | None = None) -> Step:
         """Return the step for an effect inside the step under way, watched by who listens.
 
-        With `on_failure` it is tried again, as `redraft.core.steps.retried` does.
+        With `on_failure` it is tried again, as `redraft._steps.retried` does.
         """
         step = inner_step.get()
         if on_failure is not None:
@@ -177,3 +357,68 @@ class LiveRun:
             if key not in self._made:
                 self._made[key] = reflection
                 self._tally.add("reflection", reflection.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectingGenerator:
+    """Draft; a fresh start after a look back, where one is due, which joins the critique."""
+
+    generate: Generator
+    live: LiveRun
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
+        """Return what the generator makes of the prompt, and of the critique with the look back."""
+        reflection = await _reflection(self.live, run)
+        return _keeping(reflection, await self.generate(prompt, _told(run, reflection)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectingReviser:
+    """Revise, after a look back where one is due, which joins the critique."""
+
+    revise: Reviser
+    live: LiveRun
+
+    async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        """Return what the reviser makes of the output and the critique with the look back."""
+        reflection = await _reflection(self.live, run)
+        run = _told(run, reflection)
+        return _keeping(reflection, await self.revise(output, run.attempt.evaluation or evaluation, run))
+
+
+async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
+    """Look back on the versions until now if someone asked for it, or the last one fell behind."""
+    versions = run.versions
+    if not versions:
+        return None
+    if made := live.before(run.iteration):
+        return made
+    trigger = "manual" if await live.asked(0) else "quality_drop" if _fell_behind(live, versions) else ""
+    if not trigger:
+        return None
+    shown = {version.iteration: version for version in (highest(versions), *versions[-SHOWN_VERSIONS:])}
+    return await live.reflect(trigger, 0, run, versions_shown(list(shown.values())))
+
+
+def _fell_behind(live: LiveRun, versions: Sequence[ReflectionVersion]) -> bool:
+    """Say whether the last version scored below the best before it by the threshold or more."""
+    threshold, gain = live.triggers.quality_drop, versions[-1].gain
+    # Scores are decimal fractions: 0.8 - 0.7 must not fall short of 0.1 by the last bit.
+    return threshold is not None and gain is not None and -gain >= threshold - 1e-9
+
+
+def _told(run: RunContext, reflection: Reflection | None) -> RunContext:
+    """Put a look back among the suggestions, which every generator and reviser is told."""
+    evaluation = run.attempt.evaluation
+    if reflection is None or not reflection.text or evaluation is None:
+        return run
+    advised = replace(evaluation, suggestions=(*evaluation.suggestions, reflection.text))
+    return replace(run, attempt=replace(run.attempt, evaluation=advised))
+
+
+def _keeping(reflection: Reflection | None, draft: Draft) -> Draft:
+    """Keep a look back with the draft that followed it: so it is there when the run is resumed."""
+    if reflection is None:
+        return draft
+    made = draft.conversation or Conversation()
+    return replace(draft, conversation=replace(made, reflections=(reflection, *made.reflections)))

@@ -1,29 +1,189 @@
-"""Draft and revise with a model: four strategies, each with the prompt that suits it."""
+"""Draft and revise with a model."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from redraft.core.answer import answer
-from redraft.core.chat import ChatReply, ChatRequest, Message
-from redraft.core.errors import ModelError, OutputError, UnfinishedError
-from redraft.core.feedback import ASKED
-from redraft.core.protocols import ChatModel
-from redraft.core.task import prompt_of
-from redraft.core.texts import as_text
-from redraft.core.usage import NOTHING_USED
-from redraft.core.version import Draft
-from redraft.loop.edits import apply_edits, read_edits
-from redraft.loop.prompts import WHOLE, Memory, fresh_prompt, instruction, opening, revision_turns
-from redraft.text.json_reply import json_of
+from redraft._calls import ASKED, render_critique, render_failure, render_issue
+from redraft._steps import answer
+from redraft._texts import as_text
+from redraft.errors import ModelError, OutputError, UnfinishedError
+from redraft.protocols import ChatModel, ChatReply, ChatRequest, Message
+from redraft.text.replies import json_of
+from redraft.types import NOTHING_USED, Draft, prompt_of
 
 if TYPE_CHECKING:
-    from redraft.core.chat import ModelRole
-    from redraft.core.context import RunContext
-    from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.usage import TokenUsage
-    from redraft.core.version import Output
+    from collections.abc import Sequence
+
+    from redraft.protocols import ModelRole, RunContext
+    from redraft.types import Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
+
+EDIT_FORMAT = """\
+<<<<<<< SEARCH
+(lines copied exactly from the text, enough of them to occur only once)
+=======
+(the lines that replace them)
+>>>>>>> REPLACE"""
+
+_BLOCK = re.compile(r"^<{7} SEARCH[ \t]*\r?\n(.*?)^>{7} REPLACE[ \t]*$", re.DOTALL | re.MULTILINE)
+_END = re.compile(r"^>{7} REPLACE[ \t]*$", re.MULTILINE)
+_SEPARATOR = re.compile(r"^={7}[ \t]*\r?\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace one stretch of a text, which must occur exactly once, by another."""
+
+    search: str
+    replace: str
+
+    def describe(self) -> str:
+        """Say what the edit does, in one line."""
+        return f"replaced {_clip(self.search)} by {_clip(self.replace)}"
+
+
+def read_edits(reply: str) -> tuple[Edit, ...]:
+    """Return the edits in a reply; raises `OutputError` when there is none, or where one can't be told apart.
+
+    A text may have lines of `=` of its own; seven of them in an edit leave open where the search text ends.
+    """
+    edits: list[Edit] = []
+    # Up to the last end: a search for one that isn't there would go through all of a long reply each time.
+    end = max((found.end() for found in _END.finditer(reply)), default=0)
+    for block in _BLOCK.findall(reply, 0, end):
+        parts = _SEPARATOR.split(block)
+        if len(parts) != 2:  # noqa: PLR2004 (search and replace)
+            raise OutputError(f"an edit has {len(parts) - 1} lines of '=======', where exactly one is needed")
+        edits.append(Edit(_body(parts[0]), _body(parts[1])))
+    if not edits:
+        raise OutputError("the reply holds no edit in the SEARCH/REPLACE form")
+    return tuple(edits)
+
+
+def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
+    """Return `text` with all edits applied in order; raises `OutputError` that names the one that can't be.
+
+    All or nothing: a text is never half edited.
+    """
+    for edit in edits:
+        if not edit.search:
+            raise OutputError(
+                f"an edit searches for nothing; to insert {_clip(edit.replace)}, name its place"
+            )
+        found = text.count(edit.search)
+        if found != 1:
+            where = "does not occur in the text" if not found else f"occurs {found} times, not once"
+            raise OutputError(f"the search text {_clip(edit.search)} {where}")
+        text = text.replace(edit.search, edit.replace)
+    return text
+
+
+def _body(block: str) -> str:
+    # The line break before a marker belongs to the marker, not to the text.
+    return block.removesuffix("\n").removesuffix("\r")
+
+
+def _clip(text: str, width: int = 60) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= width else line[: width - 3] + "...")
+
+
+SHOWN_VERSIONS = 3
+"""How many earlier versions or reflections a prompt shows at most, the latest ones."""
+
+REWRITE = "Write the whole thing anew so that none of these problems remains."
+EXTEND = (
+    "Build on your answer: keep every part that is right as it is, fix the parts that are wrong, "
+    "and add what is missing."
+)
+ONLY = "Reply with only the answer: no introduction, no comment on it."
+WHOLE = "Reply with the complete new version and nothing else: no introduction, no comment on the changes."
+EDIT = (
+    "Fix exactly these problems with the fewest edits, and leave everything else alone. Reply with nothing "
+    f"but edits in this form, as many as it takes:\n\n{EDIT_FORMAT}"
+)
+ADVISED = "This was advised then:"
+AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Say what a revision prompt shows of the past: earlier reflections, earlier versions."""
+
+    reflections: bool = True
+    versions: bool = False
+
+
+def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
+    """Return the turns that every call of a run begins with: the system prompt and what is asked."""
+    return Message("system", answering(system_prompt)), Message("user", prompt)
+
+
+def answering(system_prompt: str) -> str:
+    """Return a system prompt that asks for only the answer: chatter fails checks that the answer passes."""
+    return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
+
+
+def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
+    """Render a prompt for a fresh start: what went wrong before as constraints, the failed text hidden.
+
+    A model that sees its failed draft tends to repeat it; one that sees only what to avoid does not.
+    """
+    parts = [prompt]
+    if evaluation is not None and evaluation.issues:
+        constraints = "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        parts.append(f"{AVOID}\n{constraints}")
+    if evaluation is not None and evaluation.suggestions:
+        advice = "\n".join(f"- {text}" for text in evaluation.suggestions)
+        parts.append(f"{ADVISED}\n{advice}")
+    return "\n\n".join(parts)
+
+
+def revision_turns(
+    output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str, memory: Memory
+) -> tuple[Message, ...]:
+    """Return the turns that ask for a revision: the output as the model's own, then the critique."""
+    parts = [render_critique(evaluation)]
+    failed = run.attempt.failed
+    if failed is not None:
+        parts.append(render_failure(failed))
+    if memory.reflections and (earlier := _reflections(run.versions, output)):
+        parts.append(f"What was said about earlier versions:\n{earlier}")
+    if memory.versions and (shown := _versions(run.versions, output)):
+        parts.append(f"Earlier versions, for reference only:\n\n{shown}")
+    parts.append(instruction(strategy))
+    return (Message("assistant", as_text(output)), Message("user", "\n\n".join(parts)))
+
+
+def instruction(strategy: str) -> str:
+    """Return what a revision strategy asks for."""
+    if strategy == "targeted_edit":
+        return EDIT
+    return f"{EXTEND if strategy == 'incremental' else REWRITE} {WHOLE}"
+
+
+def _reflections(versions: Sequence[ReflectionVersion], output: Output) -> str:
+    lines = [
+        f"- version {version.iteration}: {issue}"
+        for version in _others(versions, output)
+        for issue in version.evaluation.issues[:3]
+    ]
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _versions(versions: Sequence[ReflectionVersion], output: Output) -> str:
+    return "\n\n".join(
+        f"--- version {version.iteration} ---\n{as_text(version.output)}"
+        for version in _others(versions, output)
+    )
+
+
+def _others(versions: Sequence[ReflectionVersion], output: Output) -> list[ReflectionVersion]:
+    others = [version for version in versions if version.output != output and version.repeats is None]
+    return others[-SHOWN_VERSIONS:]
+
 
 RevisionStrategy: TypeAlias = Literal["full_rewrite", "targeted_edit", "incremental", "hybrid"]
 STRATEGIES: tuple[str, ...] = get_args(RevisionStrategy)
@@ -68,7 +228,7 @@ class ModelReviser:
 
     model: ChatModel
     system_prompt: str = ""
-    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
+    memory: Memory = Memory()
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a better draft.

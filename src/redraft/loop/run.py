@@ -1,4 +1,4 @@
-"""The loop: generate, evaluate, critique, revise, until a rule says stop."""
+"""The loop: generate, evaluate, revise, until a rule says stop."""
 
 from __future__ import annotations
 
@@ -6,44 +6,268 @@ import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import PurePath
 from threading import get_ident
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import ref
 
-from redraft.core.callbacks import ReflectionDecision
-from redraft.core.context import RunContext
-from redraft.core.errors import ChangedRunError, ReflectionFailedError, UnfinishedError
-from redraft.core.evaluation import Issue, ReflectionEvaluation
-from redraft.core.events import RunFinished, RunStarted, VersionEvaluated
-from redraft.core.failures import MISTAKES
-from redraft.core.ids import passing_id
-from redraft.core.made import maker
-from redraft.core.protocols import TimedStep
-from redraft.core.result import ConvergenceReason, ReflectionHistory, ReflectionResult
-from redraft.core.steps import allowance, direct, observed, offered
-from redraft.core.task import prompt_of
-from redraft.core.texts import as_text, copy_of
-from redraft.core.version import Draft, ReflectionVersion
-from redraft.loop.attempts import next_attempt
+from redraft._calls import awaited
+from redraft._codec import MISTAKES
+from redraft._steps import allowance, direct, observed, offered, retried
+from redraft._texts import as_text, copy_of, passing_id
+from redraft._validation import check_list
+from redraft.errors import (
+    ChangedRunError,
+    ConfigError,
+    ReflectionDueError,
+    ReflectionFailedError,
+    UnfinishedError,
+)
+from redraft.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.loop.budget import NO_BUDGET, Tally, bounded
-from redraft.loop.diagnose import diagnose
-from redraft.loop.guests import call_back, decision_of, note, observe, observe_failure, recalled
-from redraft.loop.select import first_best_last, gain_over, is_better, select
+from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
+from redraft.loop.events import emitter, failure_handler
+from redraft.loop.live import LiveRun
+from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE
+from redraft.loop.select import first_best_last, gain_over, is_better, is_known_drop, select
 from redraft.loop.stop import reason_of
-from redraft.loop.tell import emitter
-from redraft.loop.trying import failed_once, trying
+from redraft.protocols import (
+    Attempt,
+    Evaluator,
+    FailureObserver,
+    Generator,
+    ReflectionDecision,
+    Reviser,
+    RunContext,
+    TimedStep,
+)
 from redraft.redact.log import logger
+from redraft.types import (
+    Advice,
+    ConvergenceReason,
+    Draft,
+    Issue,
+    ReflectionEvaluation,
+    ReflectionHistory,
+    ReflectionResult,
+    ReflectionVersion,
+    maker,
+    prompt_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from redraft.core.protocols import Step
-    from redraft.core.task import Task
-    from redraft.core.version import Output
-    from redraft.loop.parts import Parts
+    from redraft._steps import Retry
+    from redraft.events import Listener
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.select import Peaks
+    from redraft.protocols import Advisor, ReflectionCallbacks, Step
+    from redraft.types import Output, Task
+
+_attempt = maker(Attempt)
+
+
+def next_attempt(
+    versions: Sequence[ReflectionVersion],
+    best: ReflectionVersion | None,
+    before: Attempt,
+    pattern: ReflectionPattern,
+    tokens_left: int | None,
+) -> tuple[Attempt, ReflectionVersion]:
+    """Return the attempt after `before`, and the version that it starts from: the best one, or the last.
+
+    A version that was not fully judged is put aside like one that made things worse, but nobody is told so.
+    """
+    last = versions[-1]
+    best = best or last
+    base = best if is_better(best, last) else last
+    worse = base is not last and is_known_drop(best, last)
+    stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
+    fresh = stuck and pattern.diversify
+    strategy: str = pattern.revision_strategy
+    if worse and not fresh:
+        tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
+        strategy = AFTER_FAILURE.get(tried, "full_rewrite")
+    tried_fresh = sum(version.strategy == "fresh" for version in versions) if fresh else 0
+    attempt = _attempt(
+        len(versions) + 1,
+        "fresh" if fresh else "revise",
+        copy_of(base.output),
+        base.evaluation,
+        strategy,
+        min(1.0, FRESH_TEMPERATURE + 0.3 * tried_fresh) if fresh else None,
+        last if worse and last.repeats is None else None,
+        tokens_left,
+        None if fresh else base.iteration,
+    )
+    return attempt, base
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def trying(step: Step, retry: Retry, run_id: str, tally: Tally, emit: Listener) -> Step:
+    """Try a step again when its failure is a passing one and the budget allows; every failure is counted."""
+    return retried(step, retry, failure_handler(run_id, tally, emit))
+
+
+def failed_once(error: Exception) -> Step:
+    """Return `direct` as it is after a first try that failed with `error`."""
+    failures = [error]
+
+    async def next_try(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        if failures:
+            raise failures.pop()
+        return await direct(name, returns, fn, *args, **kwargs)
+
+    return next_try
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """Hold what judges, and where its scores come from."""
+
+    evaluate: Evaluator
+    signals: Signals = NO_JUDGE
+
+
+@dataclass(slots=True)
+class Parts:
+    """Hold the verbs of a run. Without `generate` a fresh start is the reviser's business, too.
+
+    `live` is for verbs that must know how the run stands while they are at work. `output_alone` says that
+    judging looks at nothing but the output: then the same output is not judged again. `advice` is what the
+    run is told from its beginning, before any advisor is asked.
+    """
+
+    generate: Generator | None
+    evaluate: Evaluator
+    revise: Reviser
+    signals: Signals = NO_JUDGE
+    live: LiveRun | None = None
+    output_alone: bool = True
+    advice: tuple[Advice, ...] = ()
+
+    def through(self, step: Step) -> Parts:
+        """Return the same verbs, each of which is a step now."""
+        return Parts(
+            None if self.generate is None else partial(step, "generate", Draft, self.generate),
+            partial(step, "evaluate", ReflectionEvaluation, self.evaluate),
+            partial(step, "revise", Draft, self.revise),
+            self.signals,
+            self.live,
+            self.output_alone,
+            self.advice,
+        )
+
+
+CALLBACKS = ("on_generation", "on_reflection", "on_revision")
+
+
+def check_guests(callbacks: Any, advisors: Any) -> None:
+    """Refuse callbacks that would never be called, and advisors that can't advise; raises `ConfigError`.
+
+    Callbacks may be few, and need not be a `ReflectionCallbacks`.
+    """
+    if callbacks is not None and (
+        isinstance(callbacks, type) or not any(hasattr(callbacks, name) for name in CALLBACKS)
+    ):
+        raise ConfigError(f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {callbacks!r}.")
+    check_list("advisors", advisors)
+    for advisor in advisors:
+        check_advisor("advisors", advisor)
+
+
+def check_advisor(name: str, value: Any) -> None:
+    """Require an object with `recall` and `observe`; raises `ConfigError`."""
+    if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
+        return
+    meant = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
+    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{meant}")
+
+
+async def call_back(
+    callbacks: ReflectionCallbacks | None, name: str, step: Step, notes: dict[str, str], *args: object
+) -> object:
+    """Call a callback, if there is one of that name, and return its answer; None where it raised."""
+    callback: Callable[..., object] | None = getattr(callbacks, name, None)
+    if callback is None:
+        return None
+    try:
+        return await step(name, object, awaited(callback), *args)
+    except Exception as error:  # noqa: BLE001 (a person's code must not cost the run what it has made)
+        _ignored(notes, "callback", name, f"{type(error).__name__}: {error}")
+        return None
+
+
+def decision_of(answer: object, notes: dict[str, str]) -> ReflectionDecision:
+    """Read what `on_reflection` answered; None, and what is no decision, leaves it to the rules."""
+    if answer is None:
+        return ReflectionDecision.AUTO
+    try:
+        return ReflectionDecision(answer)
+    except ValueError:
+        _ignored(notes, "callback", "on_reflection", f"it returned {answer!r}, not a ReflectionDecision")
+        return ReflectionDecision.AUTO
+
+
+async def recalled(
+    advisors: Sequence[Advisor], task: Task, step: Step, notes: dict[str, str]
+) -> tuple[Advice, ...]:
+    """Return what all advisors have to say about a task.
+
+    Raises the one error that is meant for the run: the `ReflectionDueError` of an earlier one.
+    """
+    advice: list[Advice] = []
+    for advisor in advisors:
+        try:
+            advice += await step("recall", list[Advice], advisor.recall, task)
+        except ReflectionDueError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
+            _ignored(notes, "advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
+    return tuple(advice)
+
+
+async def observe(advisors: Sequence[Advisor], result: ReflectionResult, step: Step) -> None:
+    """Let those who gave advice learn from how the run went."""
+    for advisor in advisors:
+        try:
+            await step("observe", type(None), advisor.observe, result)
+        except Exception:
+            logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+
+
+async def observe_failure(advisors: Sequence[Advisor], task: Task, run_id: str, error: BaseException) -> None:
+    """Let those who gave advice learn from a run that made nothing; one that was cancelled did not fail.
+
+    That is no step: a kept run which goes on has to find its steps as they were before it failed.
+    """
+    if not isinstance(error, Exception) or isinstance(error, ChangedRunError):
+        return
+    for advisor in advisors:
+        if isinstance(advisor, FailureObserver):
+            try:
+                await advisor.observe_failure(task, run_id, error)
+            except Exception:
+                logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+
+
+def note(notes: dict[str, str], name: str, text: str) -> None:
+    """Add a sentence to what a person should know about the run."""
+    notes[name] = f"{notes[name]} {text}" if name in notes else text
+
+
+def _ignored(notes: dict[str, str], kind: str, name: str, why: str) -> None:
+    logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
+    note(notes, f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}.")
+
 
 _context = maker(RunContext)
 AUTO = ReflectionDecision.AUTO  # said often, and a member of an enumeration is five times as far as a name

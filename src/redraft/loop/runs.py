@@ -1,22 +1,39 @@
-"""Runs: the kept runs of a project, to look at."""
+"""Runs: list, find, read and explain the kept runs of a project."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from redraft.core.codec import from_json, from_record, untagged
-from redraft.core.errors import ConfigError, DamagedRecordError
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.core.version import Draft, ReflectionVersion
+from redraft._codec import from_json, from_record, to_json, untagged
+from redraft._texts import as_text, compared, counted, scored, unasked
+from redraft._texts import listed as listed_compared
+from redraft.errors import ConfigError, DamagedRecordError
+from redraft.loop.events import ROLES
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.record import RUN, RunRecord, damaged_run
 from redraft.loop.select import select
-from redraft.loop.tell import ROLES
+from redraft.loop.stop import IN_A_ROW, same_substance
+from redraft.protocols import ChatReply
 from redraft.stores.base import intact, listed
-from redraft.stores.place import project_store
+from redraft.stores.location import project_store
+from redraft.types import (
+    NOTHING_USED,
+    REASONS,
+    Draft,
+    QualityCriterion,
+    ReflectionEvaluation,
+    ReflectionVersion,
+    TokenUsage,
+    highest,
+    render_usd,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,3 +231,541 @@ def _step(record: Record) -> KeptStep:
         data.get("error"),
         void=record.kind == VOID,
     )
+
+
+NAMES = "a number such as 2 or v2, 'first', 'best' or 'last'"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """Hold a run's record and its steps, in the order in which they ended."""
+
+    record: RunRecord
+    steps: tuple[KeptStep, ...] = ()
+
+    @property
+    def outer_steps(self) -> tuple[KeptStep, ...]:
+        """The steps of the loop itself, in their order."""
+        return tuple(step for step in self.steps if not step.is_inner)
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The least score that each criterion must reach, in the order of the criteria."""
+        criteria = self.record.options.get("criteria", ())
+        return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The names of all criteria that judged a version: those of the pattern first."""
+        judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
+        names = dict.fromkeys((*self.thresholds, *judged))
+        return tuple(names)
+
+    def version(self, name: str) -> ReflectionVersion:
+        """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
+
+        Raises `ConfigError` for one that is not there, which says which ones are.
+        """
+        versions = self.record.versions
+        if not versions:
+            raise ConfigError(
+                f"The run {self.record.run_id!r} has no version yet: it is {self.record.state}."
+            )
+        numbers = {
+            "first": versions[0].iteration,
+            "best": self.record.best,
+            "last": versions[-1].iteration,
+            "final": versions[-1].iteration,
+        }
+        digits = name.removeprefix("v")
+        number = int(digits) if digits.isascii() and digits.isdigit() else numbers.get(name)
+        if number is None:
+            raise ConfigError(f"A version is {NAMES}; got {name!r}.")
+        if (found := self.record.version(number)) is None:
+            kept = ", ".join(str(version.iteration) for version in versions)
+            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; kept are {kept}.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Hold who said something (`system`, `user`, `assistant`, `error`, a tool's name), and what."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Hold what was asked and answered in one call; `usage` where the reply tells."""
+
+    name: str
+    seconds: float
+    asked: tuple[Turn, ...]
+    answered: tuple[Turn, ...]
+    usage: TokenUsage | None = None
+
+
+def exchange(step: KeptStep) -> Exchange:
+    """Return what was said in a step within a step, in whatever form it was recorded."""
+    name = step.name.partition(" ")[0] if _is_model(step) else step.name
+    if step.error is not None:
+        answered = (Turn("error", f"{step.error.get('type')}: {step.error.get('message')}"),)
+        return Exchange(name, step.seconds, tuple(_turns(step.given, "user")), answered)
+    return Exchange(
+        name,
+        step.seconds,
+        tuple(_turns(step.given, "user")),
+        tuple(_turns(step.result, "assistant")),
+        _usage(step.result),
+    )
+
+
+def _is_model(step: KeptStep) -> bool:
+    return step.name.startswith("model ")
+
+
+def _usage(result: Any) -> TokenUsage | None:
+    """Return what a reply used; those of agents of another make tell it in their own way."""
+    if not isinstance(result, dict) or "text" not in result:
+        return None
+    return from_json(ChatReply, cast("dict[str, Any]", result)).usage
+
+
+def _turns(value: Any, role: str) -> list[Turn]:
+    """Find the turns in a request or reply: Redraft's own, Pydantic AI's messages, or any JSON."""
+    if isinstance(value, list):
+        return [turn for item in cast("list[Any]", value) for turn in _turns(item, role)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        if "messages" in fields:
+            return [Turn(message["role"], message["content"]) for message in fields["messages"]]
+        if "parts" in fields:
+            return [_part(part, role) for part in fields["parts"]]
+        if isinstance(fields.get("text"), str):
+            return [Turn(role, fields["text"])]
+    return [Turn(role, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))]
+
+
+def _part(part: dict[str, Any], role: str) -> Turn:
+    kind = str(part.get("part_kind", role)).removesuffix("-prompt")
+    who = f"{kind} {part['tool_name']}" if part.get("tool_name") else {"text": role}.get(kind, kind)
+    content = part.get("content", part.get("args"))
+    return Turn(who, content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class AfterBest:
+    """Hold what came after the best version: how many versions, their usage, and seconds.
+
+    `usage` is None where not all of these versions are kept, so that it is not known.
+    """
+
+    versions: int
+    usage: TokenUsage | None
+    seconds: float
+
+
+def after_best(run: KeptRun) -> AfterBest | None:
+    """Add up what a run spent after its best version; None where it has none."""
+    record = run.record
+    best = record.version(record.best)
+    if best is None:
+        return None
+    later = [step for step in run.outer_steps if step.at > best.timestamp]
+    until = max((step.elapsed for step in run.outer_steps if step.at <= best.timestamp), default=0.0)
+    made = record.revisions + 1 - best.iteration
+    kept = sum(version.iteration > best.iteration for version in record.versions)
+    usage = sum(map(_usage_of, later), NOTHING_USED) if kept == made else None
+    if usage is not None:
+        looks_back = (one.usage for one in record.reflections if one.iteration > best.iteration)
+        usage = sum(looks_back, usage)
+    return AfterBest(made, usage, max(0.0, record.execution_time - until))
+
+
+def _usage_of(step: KeptStep) -> TokenUsage:
+    if step.name not in ROLES:
+        return NOTHING_USED
+    if step.error is not None:
+        used: Any = step.error.get("usage")
+        failed = TokenUsage(failed_requests=1) if step.error.get("type") == "ModelError" else NOTHING_USED
+        return failed if used is None else failed + from_json(TokenUsage, used)
+    if step.name == "evaluate":
+        return from_json(ReflectionEvaluation, step.result).usage
+    return from_json(Draft, step.result).usage
+
+
+MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revision")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Hold one step of the loop with the version that it worked on, where it did on one.
+
+    `inner` are the steps within it. `began` and `seconds` are of the run's own clock.
+    """
+
+    step: KeptStep
+    version: int | None
+    inner: tuple[KeptStep, ...] = ()
+
+    @property
+    def began(self) -> float:
+        """When it began, in seconds of the run."""
+        return self.step.began
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.step.seconds
+
+
+def timeline(run: KeptRun) -> list[Stretch]:
+    """Return the steps of the loop in the order in which they ended."""
+    within: defaultdict[str, list[KeptStep]] = defaultdict(list)
+    for step in run.steps:
+        if step.is_inner:
+            within[step.place.partition("/")[0]].append(step)
+    ends = sorted((one.timestamp, one.iteration) for one in run.record.versions)
+    times = [at for at, _ in ends]
+    first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
+
+    def version_of(step: KeptStep) -> int | None:
+        if step.name == "on_reflection":
+            return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
+        if step.name not in MAKING:
+            return None
+        # A version's time is that of the last step that went into it.
+        at = bisect_left(times, step.at)
+        if at < len(first_from):
+            return first_from[at]
+        return run.record.revisions + 2 if ends else 1
+
+    return [Stretch(step, version_of(step), tuple(within[step.place])) for step in run.outer_steps]
+
+
+Told: TypeAlias = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Say why a run stopped, or how it stands.
+
+    `rule` is its reason to stop, else its state (`running`, `killed`, `failed`); `headline` says that in
+    words, `detail` with the numbers, and `numbers` are those. `short_of` says what the best version lacks.
+    """
+
+    rule: str
+    headline: str
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    short_of: tuple[str, ...] = ()
+
+
+STATES = {
+    "running": "it is still running",
+    "killed": "its process ended before the run did",
+    "unknown": "it is not known whether its process is still there",
+    "failed": "a step failed for good",
+    "cancelled": "the run was cancelled",
+}
+
+
+def why(run: KeptRun) -> Why:
+    """Say which rule stopped a run, and by which numbers."""
+    record = run.record
+    best = record.version(record.best)
+    short_of = () if best is None else falls_short(run, best)
+    if record.reason is None:
+        detail, numbers = _unfinished(run)
+        state = record.state
+        return Why(state, STATES.get(state, state), detail, numbers, short_of)
+    reason = record.reason.value
+    detail, numbers = RULES[reason](run)
+    if record.options.get("max_iterations") == 0 and best is not None and unasked(best):
+        return Why(reason, "one version was wanted", "Nothing is there to judge it by.", numbers)
+    return Why(reason, REASONS[reason], detail, numbers, short_of)
+
+
+def falls_short(run: KeptRun, version: ReflectionVersion) -> tuple[str, ...]:
+    """Say what a version lacks to be satisfactory: a clause for each threshold that it is below."""
+    evaluation, threshold = version.evaluation, run.record.options.get("quality_threshold")
+    if evaluation.satisfactory:
+        return ()
+    lacks: list[str] = []
+    if evaluation.overall_score is None:
+        lacks.append("the score is not known")
+    elif threshold is not None and evaluation.overall_score < threshold:
+        lacks.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
+    for name, least in run.thresholds.items():
+        score = evaluation.criteria_scores.get(name, least)
+        if score is None:
+            lacks.append(f"{name} could not be judged")
+        elif score < least:
+            lacks.append(f"{name} {compared(score, '<', least)}")
+    return tuple(lacks)
+
+
+def _quality_met(run: KeptRun) -> Told:
+    last, threshold = run.record.versions[-1], run.record.options.get("quality_threshold")
+    score, scores = last.evaluation.overall_score, last.evaluation.criteria_scores
+    detail = f"Version {last.iteration} is satisfactory"
+    if score is not None and threshold is not None:
+        detail = f"Version {last.iteration} scored {compared(score, '>=', threshold)}"
+        if score < threshold:  # an evaluator of the program's own decides by more than the score
+            detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
+    reached = [
+        f"{name} {compared(given, '>=', least)}"
+        for name, least in run.thresholds.items()
+        if (given := scores.get(name)) is not None and given >= least
+    ]
+    if reached:
+        detail += f", and every criterion is at its threshold: {listed_compared(reached)}"
+    return f"{detail}.", {"version": last.iteration, "score": score, "quality_threshold": threshold}
+
+
+def _max_iterations(run: KeptRun) -> Told:
+    record = run.record
+    allowed = record.options.get("max_iterations")
+    revisions = f"{record.revisions} of {allowed} revisions were made"
+    if record.origin.surface == "workflow" and isinstance(allowed, int):  # whose file counts attempts
+        revisions = f"{record.revisions + 1} of {allowed + 1} attempts were made"
+    elif allowed == 0:
+        revisions = "No revision was allowed (max_iterations = 0)"
+    elif allowed == 1:
+        revisions = "The one revision that was allowed was made"
+    return f"{revisions}; {_best(run)}.", {"revisions": record.revisions, "max_iterations": allowed}
+
+
+def _plateau(run: KeptRun) -> Told:
+    record = run.record
+    iterations: int = record.options.get("plateau_iterations", 1)
+    beaten = [version for version in record.versions if version.gain is not None][-iterations:]
+    before = [v for v in record.versions if not beaten or v.iteration < beaten[0].iteration]
+    best = highest(before) if before else None
+    if best is not None and best.evaluation.overall_score is None:
+        best = None
+    others = listed_compared([f"{v.iteration} ({_score_with_spread(v)})" for v in beaten])
+    numbers = {
+        "best": None if best is None else best.iteration,
+        "best_score": None if best is None else best.evaluation.overall_score,
+        "not_better": [version.iteration for version in beaten],
+        "plateau_iterations": iterations,
+    }
+    if best is None:
+        return f"No version was better than those before it; plateau_iterations = {iterations}.", numbers
+    versions = "version" if len(beaten) == 1 else "versions"
+    return (
+        f"The best score, {scored(best)} of version {best.iteration}, was not beaten by {versions} {others}; "
+        f"plateau_iterations = {iterations}."
+    ), numbers
+
+
+def _diminishing(run: KeptRun) -> Told:
+    last, threshold = run.record.versions[-1], run.record.options.get("improvement_threshold")
+    gain = last.gain or 0.0
+    numbers = {"version": last.iteration, "gain": last.gain, "improvement_threshold": threshold}
+    told = f"Version {last.iteration} ({scored(last)}) beat the best before it by only"
+    if threshold is None:
+        return f"{told} {gain:.2f}.", numbers
+    return f"{told} {compared(gain, '<', threshold)} (improvement_threshold).", numbers
+
+
+def _oscillation(run: KeptRun) -> Told:
+    last = run.record.versions[-4:]
+    scores = listed_compared([f"{scored(version)} (version {version.iteration})" for version in last])
+    return (
+        f"The last scores went up and down and ended no higher: {scores}.",
+        {"scores": {version.iteration: version.evaluation.overall_score for version in last}},
+    )
+
+
+def _semantic_stability(run: KeptRun) -> Told:
+    last = run.record.versions[-IN_A_ROW:]
+    said: list[str] = []
+    for before, version in pairwise(last):
+        if version.repeats is not None:
+            said.append(f"version {version.iteration} is the same as version {version.repeats}")
+        elif same_substance(as_text(before.output), as_text(version.output)):
+            said.append(f"version {version.iteration} says what version {before.iteration} said")
+        else:
+            said.append(f"version {version.iteration} won nothing")
+    versions = [version.iteration for version in last[1:]]
+    return f"Nothing changed in substance any more: {listed_compared(said)}.", {"versions": versions}
+
+
+def _repeated_issues(run: KeptRun) -> Told:
+    last = run.record.versions[-IN_A_ROW:]
+    issues = [" ".join(issue.message.split()) for issue in last[-1].evaluation.issues]
+    shown = "; ".join(issues[:3]) + (f"; and {len(issues) - 3} more" if len(issues) > 3 else "")  # noqa: PLR2004 (enough to recognise them)
+    versions = [version.iteration for version in last]
+    numbers = listed_compared([str(number) for number in versions])
+    detail = f"Versions {numbers} have the same issues, and the score went from"
+    detail = f"{detail} {scored(last[0])} to {scored(last[-1])}: {shown}."
+    return detail, {"versions": versions, "issues": issues}
+
+
+def _user(what: str) -> Callable[[KeptRun], Told]:
+    def told(run: KeptRun) -> Told:
+        last = run.record.versions[-1]
+        return f"{what} version {last.iteration} ({scored(last)}).", {"version": last.iteration}
+
+    return told
+
+
+def _tokens(run: KeptRun) -> Told:
+    record, used = run.record, run.record.usage.total_tokens
+    allowed = record.options.get("budget_tokens")
+    refused = "budget_tokens=" in record.diagnostics.get("budget", "")
+    if allowed is not None and (used >= allowed or refused):
+        too_little = " What was left was too little for the next call." if used < allowed else ""
+        return f"{used:,} of {allowed:,} tokens were used (budget_tokens).{too_little}", {
+            "used": used,
+            "budget_tokens": allowed,
+        }
+    revision = record.usage_by_role.get("revision")
+    used = revision.total_tokens if revision else 0
+    allowed = record.options.get("max_revision_tokens")
+    if allowed is None:
+        return f"{record.usage.total_tokens:,} tokens were used.", {"used": record.usage.total_tokens}
+    return f"Revisions used {used:,} of {allowed:,} tokens (max_revision_tokens).", {
+        "used": used,
+        "max_revision_tokens": allowed,
+    }
+
+
+def _cost(run: KeptRun) -> Told:
+    allowed, used = run.record.options.get("budget_usd"), run.record.usage.cost_usd
+    bound = "" if allowed is None else render_usd(allowed)
+    if used is None:
+        told = f"Part of the cost is not known; what is reached {bound or 'the budget'}"
+    else:
+        told = f"{render_usd(used)}{f' of {bound}' if bound else ''} were spent"
+    return f"{told} (budget_usd).", {"used": used, "budget_usd": allowed}
+
+
+def _time(run: KeptRun) -> Told:
+    allowed, used = run.record.options.get("budget_seconds"), run.record.execution_time
+    bound = "" if allowed is None else f" of {allowed:.1f}"
+    return f"{used:.1f}{bound} seconds went by (budget_seconds).", {"used": used, "budget_seconds": allowed}
+
+
+def _unjudged(run: KeptRun) -> Told:
+    last = run.record.versions[-1]
+    blind = list(last.evaluation.unjudged)
+    what = f": {listed_compared(blind)}" if blind else ""
+    why_not = "; ".join(" ".join(issue.message.split()) for issue in last.evaluation.issues[:2])
+    said = f" ({why_not})" if why_not else ""
+    return f"Version {last.iteration} could not be judged{what}{said}.", {
+        "version": last.iteration,
+        "unjudged": blind,
+    }
+
+
+def _error(run: KeptRun) -> Told:
+    failed = [step for step in run.outer_steps if step.error is not None and not step.void]
+    at = f"The step {failed[-1].name!r} failed" if failed else "A step failed"
+    after = f" after version {run.record.versions[-1].iteration}" if run.record.versions else ""
+    numbers = {"step": failed[-1].name if failed else None, "error": run.record.error}
+    return f"{at}{after}: {run.record.error}", numbers
+
+
+def _cancelled(run: KeptRun) -> Told:
+    versions = run.record.versions
+    after = f"after version {versions[-1].iteration}" if versions else "before its first version"
+    return f"It was cancelled {after}.", {"versions": len(versions)}
+
+
+def _unfinished(run: KeptRun) -> Told:
+    record = run.record
+    if record.status == "failed":
+        return _error(run)
+    if record.status == "cancelled":
+        return _cancelled(run)
+    done, versions = len(run.outer_steps), len(record.versions)
+    process = record.process
+    numbers = {"versions": versions, "steps": done, "host": process.host, "pid": process.pid}
+    went = f"{counted(versions, 'version')} and {counted(done, 'finished step')}"
+    if record.state == "killed":
+        return (
+            f"The process {process.pid} is gone; kept are {went}, which a resumed run does not repeat.",
+            numbers,
+        )
+    if record.state == "unknown":
+        said = f"This machine can't tell whether the process {process.pid} is at work on it still"
+        return f"{said}: {went} so far.", numbers
+    return f"The process {process.pid} on {process.host} is at work on it: {went} so far.", numbers
+
+
+def _best(run: KeptRun) -> str:
+    best = run.record.version(run.record.best)
+    return (
+        "there is no best version"
+        if best is None
+        else f"the best is version {best.iteration} ({scored(best)})"
+    )
+
+
+def _score_with_spread(version: ReflectionVersion) -> str:
+    gain, spread = version.gain or 0.0, version.evaluation.spread
+    within = f", within the judge's spread of {spread:.2f}" if 0 < gain <= spread else ""
+    return f"{scored(version)}{within}"
+
+
+RULES: Mapping[str, Callable[[KeptRun], Told]] = {
+    "quality_met": _quality_met,
+    "max_iterations": _max_iterations,
+    "plateau": _plateau,
+    "oscillation": _oscillation,
+    "diminishing": _diminishing,
+    "semantic_stability": _semantic_stability,
+    "repeated_issues": _repeated_issues,
+    "user_accepted": _user("A callback accepted"),
+    "user_stopped": _user("A callback, or a rule of the caller's, said stop after"),
+    "token_budget": _tokens,
+    "cost_budget": _cost,
+    "time_budget": _time,
+    "unjudged": _unjudged,
+    "error": _error,
+    "cancelled": _cancelled,
+}
+
+
+def row_document(record: RunRecord) -> dict[str, Any]:
+    """Describe a run in a few fields, as a list of runs has them."""
+    best = record.version(record.best)
+    scores = [version.evaluation.overall_score for version in record.versions]
+    return {
+        "run_id": record.run_id,
+        "name": record.origin.name,
+        "task": record.task.description,
+        "status": record.state,
+        "reason": record.reason,
+        "started_at": record.started_at,
+        "finished_at": record.finished_at,
+        "versions": record.revisions + 1 if record.versions else 0,
+        "scores": scores,
+        "first_score": scores[0] if scores else None,
+        "best_score": None if best is None else best.evaluation.overall_score,
+        "best_version": record.best,
+        "satisfactory": best is not None and best.evaluation.satisfactory,
+        "usage": record.usage,
+        "execution_time": record.execution_time,
+        "parent": record.parent,
+        "error": record.error,
+    }
+
+
+def run_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
+    """Describe a whole run: its record, why it stopped, what came after the best, and the steps if wanted."""
+    record: dict[str, Any] = to_json(run.record)
+    document = {
+        **record,
+        "status": run.record.state,
+        "why": why(run),
+        "after_best": after_best(run),
+        "usage": run.record.usage,
+    }
+    if steps:
+        document["steps"] = [{**to_json(step), "seconds": step.seconds} for step in run.steps]
+    return document

@@ -1,16 +1,15 @@
-"""Which version is best, and what is a gain: one comparison, and four ways to select."""
+"""Which version is best."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft.core.version import highest
+from redraft.types import highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.core.evaluation import ReflectionEvaluation
-    from redraft.core.version import ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 Selection: TypeAlias = Literal["highest_score", "latest", "first_satisfactory", "weighted_recency"]
 SELECTIONS: tuple[str, ...] = get_args(Selection)

@@ -1,21 +1,20 @@
-"""Convergence rules: pure functions of the versions that say why a run should stop."""
+"""Convergence rules: pure functions of the versions."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import ConfigError, OutputError
-from redraft.core.result import ConvergenceReason
-from redraft.core.texts import as_text
+from redraft._texts import as_text
+from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better
+from redraft.types import ConvergenceReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from redraft.core.evaluation import Issue
-    from redraft.core.protocols import Stopper
-    from redraft.core.version import ReflectionVersion
+    from redraft.protocols import Stopper
+    from redraft.types import Issue, ReflectionVersion
 
 SAME_ISSUE = 0.6
 """Token Jaccard similarity from which two messages name the same issue."""

@@ -1,4 +1,4 @@
-"""VersionDiff: what changed from one version to another, and what that did to the critique."""
+"""What changed between two versions, and which issues that resolved."""
 
 from __future__ import annotations
 
@@ -7,17 +7,51 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.texts import as_text
-from redraft.core.version import ReflectionVersion
-from redraft.loop.addressed import Critique, addressed
+from redraft._texts import as_text
+from redraft.loop.stop import same_issue
 from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
+from redraft.types import Issue, ReflectionVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from redraft.core.version import Output
+    from redraft.types import Output, ReflectionEvaluation
 
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Hold an issue of the older version; `addressed` where the newer one does not have it any more.
+
+    None where the newer version was not judged, so that nobody knows.
+    """
+
+    issue: Issue
+    addressed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """Hold the issues of the older of two versions, and those that only the newer one has."""
+
+    points: tuple[Point, ...]
+    new: tuple[Issue, ...]
+
+
+def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
+    """Say of each issue of `older` whether it was addressed: no issue of `newer` is the same one."""
+    judged = newer.overall_score is not None
+    points = tuple(
+        Point(issue, not _is_among(issue, newer.issues) if judged else None) for issue in older.issues
+    )
+    return Critique(points, tuple(issue for issue in newer.issues if not _is_among(issue, older.issues)))
+
+
+def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
+    return any(same_issue(issue, other) for other in others)
+
+
+if TYPE_CHECKING:
     WordDiff: TypeAlias = Callable[[str, str], Sequence[tuple[Op, str]]]
 
 # Models like to wrap JSON in Markdown, even where nothing else is asked for.

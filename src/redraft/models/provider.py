@@ -1,4 +1,4 @@
-"""ProviderModel: the models of providers, through Pydantic AI's direct requests."""
+"""ProviderModel: models of providers, through Pydantic AI."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from redraft.core.chat import ChatReply
-from redraft.core.errors import ConfigError, MissingExtraError, ModelError
-from redraft.core.usage import TokenUsage
-from redraft.models.nearest import EXTRAS, nearest
-from redraft.models.parse import alternatives_of, parsed_of
-from redraft.text.well_formed import well_formed
+from redraft.errors import ConfigError, MissingExtraError, ModelError
+from redraft.models.names import EXTRAS, nearest
+from redraft.models.reply import alternatives_of, parsed_of
+from redraft.protocols import ChatReply
+from redraft.text.characters import well_formed
+from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models.openai import OpenAIChatModelSettings
     from pydantic_ai.providers import Provider
 
-    from redraft.core.chat import ChatRequest
+    from redraft.protocols import ChatRequest
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class ProviderModel:
 
     Sends sampling settings only where a request has them. A schema goes out natively where the model is known
     to support it, else in the prompt. The provider's client makes one attempt a call: trying again is for
-    `redraft.core.steps.retried` alone. The cost comes from a price list that is installed, never from the
+    `redraft._steps.retried` alone. The cost comes from a price list that is installed, never from the
     network; for a model that is not on it, it is None.
 
     Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` where the provider's

@@ -1,13 +1,21 @@
-"""Note: one revision of what is put before a task, where it came from, and how the runs with it did."""
+"""Note: one revision of what is put before a task, and how it is rendered."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from redraft.notes.reflection import TaskReflection
+from redraft._texts import estimate_tokens
+from redraft.notes.task import TaskReflection, fill_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from redraft.types import Task
 
 Arm = Literal["note", "control", "none"]
 
@@ -78,3 +86,106 @@ class NotedTask:
     off: bool = False
     why_off: str = ""
     since: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReflectedEvent:
+    """Tell of a reflection that was stored.
+
+    `is_first_reflection` is the store's word: of two runs at once only one is the first. `version` is the
+    revision that was stored. `rollback` says that the note in force was found to hurt, and what took its
+    place.
+    """
+
+    task_description: str
+    reflection: TaskReflection
+    is_first_reflection: bool
+    task_identity: str = ""
+    version: int = 0
+    run_id: str = ""
+    rollback: Rollback | None = None
+    schema_version: int = 1
+
+
+ReflectedListener: TypeAlias = Callable[[TaskReflectedEvent], Awaitable[None] | None]
+
+
+_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+# Controls; what turns the direction of writing; what has no width; the tags and selectors that spell whole
+# sentences nobody sees. U+FE0E and U+FE0F stay: emoji are made with them.
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    r"\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Persian, the scripts of India and emoji need joiners, between two signs of their own; nothing else does.
+_STRAY_JOINERS = re.compile(
+    r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
+)
+
+
+def plain(text: str) -> str:
+    """Return a text without what can't be seen; every line ends in a line feed; takes linear time.
+
+    Half a surrogate pair, which no encoding has, becomes U+FFFD. Tabs stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    seen = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
+    return _SURROGATES.sub("\ufffd", _STRAY_JOINERS.sub("", seen))
+
+
+_LEAD = """\
+## Task Improvement Notes (from prior executions)
+
+The following refinements were identified by analyzing previous runs of this task.
+Apply them to improve your approach while still fulfilling the original requirements below."""
+_END = "---"
+
+# What begins or ends a part of a text: a heading, a line of nothing but rules (which also makes a heading of
+# the line above), a fence, and the HTML that does the same. Any white space may stand before it.
+_SIGNS = r"\-=*_\u2010-\u2015\u2500-\u257f"
+_STRUCTURE = re.compile(
+    rf"^(?! {{4}})[^\S\n]*+(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
+    re.MULTILINE,
+)
+# Behind the dash of a list, more dashes are a rule however far away they stand.
+_LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
+_INDENT = "    "
+
+
+def note_block(reflection: TaskReflection, task: Task, inputs: Mapping[str, Any]) -> str:
+    """Render a note as it stands before `task`, from its heading to the closing `---`.
+
+    `task` is the definition as it was written; placeholders in the refined texts are filled from `inputs`.
+    What would end the block or begin a part of its own (a heading, a rule, a fence) is indented by four
+    spaces, in the values of inputs, too. Specification: What gets injected next run.
+    """
+    texts = (
+        ("Refined Instructions", reflection.refined_description, task.description),
+        ("Output Guidance", reflection.refined_expected_output, task.expected_output),
+    )
+    parts = [
+        f"### {heading}\n{text}"
+        for heading, refined, original in texts
+        if (text := _contained(fill_known(refined if refined.strip() else original, inputs)))
+    ]
+    lists = (("Observations", reflection.observations), ("Suggestions", reflection.suggestions))
+    parts += [f"### {heading}\n{listed}" for heading, items in lists if (listed := _listed(items))]
+    return "\n\n".join([_LEAD, *parts, _END])
+
+
+def tokens_of(block: str) -> int:
+    """Estimate what a block costs in a prompt."""
+    return estimate_tokens(block)
+
+
+def _listed(items: Iterable[str]) -> str:
+    texts = (_contained(_LEADING_RULES.sub("", plain(item))) for item in items)
+    return "\n".join("- " + text.replace("\n", "\n  ") for text in texts if text)
+
+
+def _contained(text: str) -> str:
+    """Return a text that can't leave its place: nothing unseen in it, and no structure at a line's start."""
+    return _STRUCTURE.sub(_INDENT, plain(text).strip()).rstrip()

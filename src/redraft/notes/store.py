@@ -1,13 +1,39 @@
-"""ReflectionStore: where notes are kept between runs; two methods are enough for one of your own."""
+"""Note stores: every revision of every note, and which one is in force."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from operator import attrgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
+
+from redraft._calls import awaited
+from redraft._codec import from_record, to_record
+from redraft.errors import ConfigError, StoreError
+from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, note_block, tokens_of
+from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.redact.log import logger
+from redraft.stats import FEWEST, effect_of, last_look
+from redraft.stores.base import Record, intact, listed
+from redraft.stores.location import project_store, server_space
+from redraft.stores.memory import MemoryStore
+from redraft.types import Advice, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import NoReturn, Self
 
-    from redraft.notes.reflection import TaskReflection
+    from redraft.notes.task import ReflectionConfig, Trial
+    from redraft.notes.task import Task as EnsembleTask
+    from redraft.stores.base import Store
 
 
 class ReflectionStore(Protocol):
@@ -24,3 +50,762 @@ class ReflectionStore(Protocol):
     def retrieve(self, task_identity: str, /) -> Awaitable[TaskReflection | None] | TaskReflection | None:
         """Return the latest reflection on a task, None where there is none."""
         ...
+
+
+class Notebook(Protocol):
+    """Keep the notes on tasks, safely under many tasks, threads and processes at once.
+
+    A run asks for the `current` note, and with a trial that makes it a control run against the previous one
+    for the `revision` that the note is `based_on`. It writes down with `used` what it was given and how it
+    did, then with `append` what it taught, then lets `settle` see whether the note in force hurts.
+    `notebook_of` makes one of any store. What the store raises comes through.
+    """
+
+    @property
+    def keeps_revisions(self) -> bool:
+        """Whether there are revisions, uses and rollbacks; without them there is no trial."""
+        ...
+
+    async def current(self, identity: str, /) -> Note | None:
+        """Return the note in force; None where there is none, or notes are off."""
+        ...
+
+    async def revision(self, identity: str, version: int, /) -> Note | None:
+        """Return one revision, in force or not; None where it is not kept."""
+        ...
+
+    async def revisions(self, identity: str, /) -> list[Note]:
+        """Return all revisions that are kept, the first one first."""
+        ...
+
+    async def append(
+        self,
+        task: Task,
+        reflection: TaskReflection,
+        /,
+        *,
+        run_id: str = "",
+        based_on: int | None = None,
+        name: str = "",
+        trial: Trial | None = None,
+    ) -> tuple[Note, bool]:
+        """Keep what an accepted run taught as the next revision; return it, and whether it is the first.
+
+        `task` is the definition as it was written, for its description is what the notes are kept under.
+        `reflection` counts its runs anew. `based_on` is the version that was in force when the run began, for
+        a control run, too. The new revision comes into force unless `trial` holds the present one, notes are
+        off, or what it is based on was rolled back meanwhile. Once more for the same `run_id` gives what is
+        there.
+        """
+        ...
+
+    async def used(self, identity: str, use: NoteUse, /) -> None:
+        """Write down what a run was given and how well it did, in place of what was said of it before."""
+        ...
+
+    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:
+        """Return what the runs of a task were given, the earliest first; `latest` bounds how many."""
+        ...
+
+    async def noted(self, identity: str, /) -> NotedTask | None:
+        """Tell how the notes on a task stand; None where there are none."""
+        ...
+
+    async def rollback(self, identity: str, version: int | None, /) -> NotedTask:
+        """Put an older version in force, or none. Raises `ConfigError` for one that there is not."""
+        ...
+
+    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
+        """Roll the note in force back if the trial shows that it hurts; say so to one caller only."""
+        ...
+
+
+def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
+    """Count a new revision, and put it in force unless something speaks against it.
+
+    `held` says that a trial keeps the present one. What is based on a note that was rolled back meanwhile is
+    kept and no more.
+    """
+    if note.version <= noted.run_count:  # counted already, or a newer one was faster
+        return noted
+    counted = replace(noted, run_count=note.version)
+    if held or noted.off or not _is_in_line(noted, note):
+        return counted
+    return replace(counted, in_force=note.version, why_off="")
+
+
+def _is_in_line(noted: NotedTask, note: Note) -> bool:
+    if noted.since == 1 or note.based_on == noted.in_force:
+        return True
+    return note.based_on is not None and note.based_on >= noted.since
+
+
+def rolled_back(noted: NotedTask, version: int | None, why: str = "") -> NotedTask:
+    """Put an older version in force, or none: a new line of notes begins."""
+    why = why or f"rolled back from version {noted.in_force}"
+    since = noted.run_count + 1
+    return replace(noted, in_force=version, off=version is None, why_off=why, since=since)
+
+
+def switched(noted: NotedTask, *, off: bool, why: str = "") -> NotedTask:
+    """Switch notes off, or on again with what was in force, else with the newest."""
+    if off:
+        return replace(noted, off=True, why_off=why or "switched off")
+    return replace(noted, off=False, why_off="", in_force=noted.in_force or noted.run_count or None)
+
+
+def checked_version(noted: NotedTask, version: int) -> int:
+    """Return a version that there is; raises `ConfigError` for any other."""
+    if not 1 <= version <= noted.run_count:
+        there = "version 1" if noted.run_count == 1 else f"versions 1 to {noted.run_count}"
+        raise ConfigError(f"There is no version {version} of the notes on this task; there is {there}.")
+    return version
+
+
+def why_of(rollback: Rollback) -> str:
+    """Say why a note was rolled back by itself, with the figures."""
+    other = "without notes" if rollback.to is None else f"with version {rollback.to}"
+    return (
+        f"version {rollback.version} was rolled back by itself: runs with it scored "
+        f"{-rollback.effect:.2f} lower than runs {other} (95 % interval {rollback.low:+.2f} to "
+        f"{rollback.high:+.2f}, {rollback.with_runs} and {rollback.without_runs} runs)"
+    )
+
+
+class Turns:
+    """Let one task at a time go on, in the order in which they came: an async context manager.
+
+    No thread is blocked by who waits, so what the holder does in threads finds one.
+    """
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._taken = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not self._withdrawn(waiter):  # the turn had come, and nobody takes it
+                self._pass_on()
+            raise
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._pass_on()
+
+    def _withdrawn(self, waiter: asyncio.Future[None]) -> bool:
+        with self._guard:
+            if waiter not in self._waiting:
+                return False
+            self._waiting.remove(waiter)
+            return True
+
+    def _pass_on(self) -> None:
+        with self._guard:
+            while self._waiting:
+                waiter = self._waiting.popleft()
+                try:
+                    waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+                except RuntimeError:  # its loop was closed, and nobody waits there any more
+                    continue
+                return
+            self._taken = False
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_turns: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+_finding = Lock()
+
+
+def turns_of(name: str) -> Turns:
+    """Return the turns that this process takes at something, the same as long as anybody holds them."""
+    with _finding:
+        if (found := _turns.get(name)) is None:
+            _turns[name] = found = Turns()
+        return found
+
+
+LATEST_USES = 2000
+"""How many runs a verdict looks back: what was before says little about now."""
+
+
+def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control"]:
+    """Say whether a run is given the note. A run that is resumed gets the same answer."""
+    drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
+    return "control" if int.from_bytes(drawn) < trial.share * 2**64 else "note"
+
+
+def verdict(
+    trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None
+) -> Rollback | None:
+    """Say that the note in force hurts, and what should take its place; None where that is not known.
+
+    `uses` are those of the task, the earliest first; `previous` is the version that the note in force is
+    based on. Against none, all notes of the present line count together; against the previous one, the note
+    in force alone. It looks no more often than `last_look` says.
+    """
+    in_force = noted.in_force
+    if in_force is None or in_force < noted.since:  # a person chose it
+        return None
+    to = previous if trial.against == "previous" else None
+    scores: list[tuple[bool, float]] = []
+    for use in uses:
+        if use.score is None:
+            continue
+        if _has_note(use, noted, alone=trial.against == "previous"):
+            scores.append((True, use.score))
+        elif use.arm == "control" and use.version == to and scores:  # of the time of these notes
+            scores.append((False, use.score))
+    seen = last_look(scores)
+    if seen is None:
+        return None
+    effect = effect_of(*seen)
+    if effect.high >= 0:
+        return None
+    return Rollback(in_force, to, effect.mean, effect.low, effect.high, len(seen[0]), len(seen[1]))
+
+
+def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None) -> bool:
+    """Say whether a newer note may take the place of the one in force.
+
+    It takes `min_runs` scored runs with that; against the previous one also as many runs of both as a verdict
+    takes, else none would ever be reached. One that hurts is rolled back, and no newer one grows from it.
+    """
+    in_force = noted.in_force
+    if in_force is None:
+        return True
+    scored = [use for use in uses if use.score is not None]
+    having = sum(use.arm == "note" and use.version == in_force for use in scored)
+    if having < trial.min_runs:
+        return False
+    if trial.against == "none" or in_force < noted.since:
+        return True
+    controls = sum(use.arm == "control" and use.version == previous for use in scored)
+    return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
+
+
+def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
+    if use.arm != "note" or use.version is None:
+        return False
+    return use.version == noted.in_force if alone else use.version >= noted.since
+
+
+NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
+"""The kinds of the records."""
+CURRENT = "note"
+"""Under which name the record of a task also holds its note in force, so that a run reads but this."""
+
+
+class NoteStore:
+    """Keep the notes on tasks in a `Store`: a `ReflectionStore`, and the `Notebook` of an ensemble.
+
+    Every revision stays, with the run that it came from and what the runs with it scored. It is safe under as
+    many tasks, threads and processes at once as its store is: two runs of a task at once give two revisions.
+    Texts are kept as they come, so who writes them withholds the secrets. All methods raise `StoreError`
+    where the store can't be read or written.
+    """
+
+    keeps_revisions = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of files and connections; the next use opens anew."""
+        await self._store.aclose()
+
+    async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
+        """Keep a reflection as the next revision and put it in force, with the run count that it has."""
+        note = await self._written(task_identity, partial(_note, reflection), "")
+
+        def changed(noted: NotedTask) -> NotedTask:
+            # Whoever stores by hand means what comes after the note in force, whatever that is.
+            return with_revision(noted, replace(note, based_on=noted.in_force))
+
+        await self._change(task_identity, changed, NotedTask(task_identity, ""), note)
+
+    async def retrieve(self, task_identity: str, /) -> TaskReflection | None:
+        """Return what is put before a task now: the reflection of its `current` note."""
+        note = await self.current(task_identity)
+        return None if note is None else note.reflection
+
+    async def current(self, identity: str, /) -> Note | None:
+        """Return the note in force: the newest, or what a trial or a rollback chose; None while off."""
+        record = await self._store.get(NOTED_TASK, _key(identity))
+        if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
+            return None
+        return from_record(Note, record.data[CURRENT])
+
+    async def revision(self, identity: str, version: int, /) -> Note | None:
+        """Return one revision, in force or not; None where there is none."""
+        record = await self._store.get(NOTE, _note_key(identity, version))
+        return None if record is None else from_record(Note, record.data)
+
+    async def revisions(self, identity: str, /, *, latest: int | None = None) -> list[Note]:
+        """Return the revisions, the first one first; `latest` (from 1) bounds how many."""
+        noted = None if latest is None else await self._stored_standing(identity)
+        before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
+        # By their numbers: to sort those of a task with 100,000 by their times takes a store long.
+        after = await listed(self._store, NOTE, _note_key(identity, before)) if before else None
+        records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", after=after)
+        notes = [from_record(Note, record.data) for record in intact(records)]
+        notes.sort(key=attrgetter("version"))
+        return notes if latest is None else notes[-latest:]
+
+    async def append(
+        self,
+        task: Task,
+        reflection: TaskReflection,
+        /,
+        *,
+        run_id: str = "",
+        based_on: int | None = None,
+        name: str = "",
+        trial: Trial | None = None,
+    ) -> tuple[Note, bool]:
+        """Keep what an accepted run taught as the next revision; return it, and whether it is the first.
+
+        `task` is the definition as it was written, for its description is what the notes are kept under; a
+        `name` is for people. The revision's number is its run count. `based_on` is the version that was in
+        force when the run began, for a control run, too. The revision comes into force unless `trial` holds
+        the present one (write down the run with `used` before: it counts), notes are off, or what it is
+        based on was rolled back meanwhile. Once more for the same `run_id`, of a run that was resumed, gives
+        what is there.
+        """
+        identity = TaskIdentity.of(task)
+        counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
+        async with turns_of(identity):  # else each run of this process would try the numbers of all others
+            note = await self._written(identity, counted, run_id)
+            free = None if trial is None else await self._replaceable(identity, trial)
+
+            def changed(noted: NotedTask) -> NotedTask:
+                defined = replace(noted, description=task.description, expected_output=task.expected_output)
+                held = trial is not None and noted.in_force is not None and noted.in_force != free
+                return with_revision(replace(defined, name=name or noted.name), note, held=held)
+
+            await self._change(identity, changed, NotedTask(identity, task.description), note)
+        return note, note.version == 1
+
+    async def used(self, identity: str, use: NoteUse, /) -> None:
+        """Write down what a run was given and how well it did, in place of what was said of it before."""
+        await self._store.put(Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use)))
+
+    async def uses(
+        self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
+    ) -> list[NoteUse]:
+        """Return what the runs of a task were given, the earliest first; `latest` bounds how many.
+
+        With an `arm`, only those of that arm.
+        """
+        # A record leaves out what is the default, and a field that is absent is asked for as None.
+        where = None if arm is None else {"arm": None if arm == "none" else arm}
+        records = await self._store.find(
+            NOTE_USE, prefix=f"{_key(identity)}/", where=where, newest_first=True, limit=latest
+        )
+        return sorted((from_record(NoteUse, one.data) for one in intact(records)), key=attrgetter("at"))
+
+    async def noted(self, identity: str, /) -> NotedTask | None:
+        """Tell how the notes on a task stand; None where there are none."""
+        noted = await self._stored_standing(identity)
+        return None if noted is None else _shown(noted)
+
+    async def tasks(self) -> list[NotedTask]:
+        """Return all tasks that have notes, those with the latest change first.
+
+        One whose record is damaged has that as its name, and what to do as its description.
+        """
+        records = await self._store.find(NOTED_TASK)
+        records.sort(key=attrgetter("updated_at"), reverse=True)
+        return [_listed(record) for record in records]
+
+    async def page(self, most: int, /, *, before: str = "") -> list[NotedTask]:
+        """Return at most so many of the tasks that have notes, the one that was noted last first.
+
+        `before` is the identity of the last one of the page before. Raises `ConfigError` where there are no
+        notes on that.
+        """
+        last = await listed(self._store, NOTED_TASK, _key(before)) if before else None
+        if before and last is None:
+            raise ConfigError(f"There are no notes on the task {before!r}.")
+        records = await self._store.find(NOTED_TASK, newest_first=True, after=last, limit=most)
+        return [_listed(record) for record in records]
+
+    async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
+        """Put an older version in force, or none, as a person does; tell how the notes stand then.
+
+        It stays in force until the next accepted run has a note that is based on it; none stays until a
+        person switches notes on again. Nothing is deleted. Raises `ConfigError` for a version that there is
+        not.
+        """
+
+        def changed(noted: NotedTask) -> NotedTask:
+            chosen = None if version is None else checked_version(noted, version)
+            return rolled_back(noted, chosen, why)
+
+        return _shown(await self._change(identity, changed))
+
+    async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
+        """Switch the notes on a task off, or on again as they were; tell how they stand then.
+
+        While they are off, revisions are kept and none is in force. Raises `ConfigError` where there are
+        none.
+        """
+        return _shown(await self._change(identity, partial(switched, off=off, why=why)))
+
+    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
+        """Roll the note in force back if the trial shows that it hurts; return that to one caller only.
+
+        The control takes over: no note at all, as if notes were switched off, or the previous one.
+        """
+        noted = await self.noted(identity)
+        if noted is None or noted.in_force is None:
+            return None
+        uses = await self.uses(identity, latest=LATEST_USES)
+        found = verdict(trial, noted, uses, await self._previous(identity, noted.in_force))
+        if found is None:
+            return None
+        judged, done = noted, False
+
+        def changed(noted: NotedTask) -> NotedTask:
+            nonlocal done
+            done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
+            return rolled_back(noted, found.to, why_of(found)) if done else noted
+
+        await self._change(identity, changed)
+        return found if done else None
+
+    async def _replaceable(self, identity: str, trial: Trial) -> int | None:
+        """Return the version in force if a newer one may take its place."""
+        noted = await self.noted(identity)
+        if noted is None or noted.in_force is None:
+            return None
+        uses = await self.uses(identity, latest=LATEST_USES)
+        previous = await self._previous(identity, noted.in_force)
+        return noted.in_force if may_replace(trial, noted, uses, previous) else None
+
+    async def _previous(self, identity: str, version: int) -> int | None:
+        note = await self.revision(identity, version)
+        return None if note is None else note.based_on
+
+    async def _written(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
+        """Write a note under the first number that is free, unless its run has one already.
+
+        All numbers up to the count are looked through at once, those above one by one: so a run that two
+        processes go on with at once has one note, too.
+        """
+        standing = await self._stored_standing(identity)
+        version = 0 if standing is None else standing.run_count
+        if run_id:
+            prefix = f"{_key(identity)}/"
+            if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": run_id})):
+                return from_record(Note, found[0].data)
+        while True:
+            version += 1
+            note = numbered(version)
+            record = Record(NOTE, _note_key(identity, version), to_record(note))
+            stored, is_new = await self._store.put_if_absent(record)
+            if is_new:
+                return note
+            if run_id and stored.data.get("run_id") == run_id:
+                return from_record(Note, stored.data)
+
+    async def _stored_standing(self, identity: str) -> NotedTask | None:
+        record = await self._store.get(NOTED_TASK, _key(identity))
+        return None if record is None else from_record(NotedTask, record.data)
+
+    async def _change(
+        self,
+        identity: str,
+        change: Callable[[NotedTask], NotedTask],
+        new: NotedTask | None = None,
+        written: Note | None = None,
+    ) -> NotedTask:
+        """Change how the notes on a task stand, however many others do; a `new` one begins where none is.
+
+        `written` is the note for which it is changed, if any: it need not be read again.
+        """
+        key = _key(identity)
+        while True:
+            record = await self._store.get(NOTED_TASK, key)
+            if record is None:
+                if new is None:
+                    raise ConfigError(f"There are no notes on the task {identity!r}.")
+                record, _ = await self._store.put_if_absent(Record(NOTED_TASK, key, to_record(new)))
+            noted = from_record(NotedTask, record.data)
+            changed = change(noted)
+            if changed == noted:
+                return changed
+            current = record.data.get(CURRENT)
+            if changed.in_force != noted.in_force:
+                current = to_record(await self._of_version(identity, changed.in_force, written))
+            data = to_record(changed) | {CURRENT: current}
+            if await self._store.replace(replace(record, data=data)):
+                return changed
+
+    async def _of_version(self, identity: str, version: int | None, written: Note | None) -> Note | None:
+        if version is None or (written is not None and written.version == version):
+            return None if version is None else written
+        return await self.revision(identity, version)
+
+
+def _key(identity: str) -> str:
+    # An identity of a program's own may hold the slash that sets versions apart.
+    return quote(identity, safe="", errors="surrogatepass")
+
+
+def _note_key(identity: str, version: int) -> str:
+    return f"{_key(identity)}/{version:08}"
+
+
+def _note(
+    reflection: TaskReflection,
+    version: int,
+    *,
+    task: Task | None = None,
+    run_id: str = "",
+    based_on: int | None = None,
+) -> Note:
+    kept = reflection if task is None else replace(reflection, run_count=version)
+    return Note(version, kept, run_id, based_on, note_tokens(reflection, task))
+
+
+def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
+    """Estimate what a note costs in a prompt, before any input is filled in."""
+    return tokens_of(note_block(reflection, task or Task(""), {}))
+
+
+def _listed(record: Record) -> NotedTask:
+    if record.damage:
+        return NotedTask(
+            unquote(record.key, errors="surrogatepass"), record.damage, name="(a damaged record)"
+        )
+    return _shown(from_record(NotedTask, record.data))
+
+
+def _shown(noted: NotedTask) -> NotedTask:
+    # What was in force is remembered while notes are off, and is not in force.
+    return replace(noted, in_force=None) if noted.off else noted
+
+
+def notebook_of(store: ReflectionStore) -> Notebook:
+    """Return the notebook that a store is, or make one of its two methods.
+
+    Raises `ConfigError` for a class, and for what has no `store` and `retrieve`.
+    """
+    if isinstance(store, type):
+        raise ConfigError(
+            f"reflection_store must be a store, got the class: make one, {store.__name__}(...)."
+        )
+    return store if isinstance(store, NoteStore) else OwnStore(store)
+
+
+class OwnStore:
+    """Keep the latest note on each task in a store of a program's own: a `Notebook` without revisions.
+
+    The runs of a process take turns at a task, whichever event loops and threads they are in; what other
+    processes write at the same moment is for the store to guard. Methods that are not async run in threads.
+    What the store raises comes through.
+    """
+
+    keeps_revisions = False
+
+    def __init__(self, store: ReflectionStore) -> None:
+        self._store = awaited(_method(store, "store"))
+        self._retrieve = awaited(_method(store, "retrieve"))
+
+    async def current(self, identity: str, /) -> Note | None:
+        """Return the note that is kept; its version is the count of runs that have informed it."""
+        found = await self._retrieve(identity)
+        if found is None:
+            return None
+        if not isinstance(found, TaskReflection):
+            raise StoreError(f"retrieve must return a TaskReflection or None, got {found!r}.")
+        return Note(found.run_count, found, tokens=note_tokens(found))
+
+    async def revision(self, identity: str, version: int, /) -> Note | None:
+        """Return the note that is kept if it is this one."""
+        note = await self.current(identity)
+        return note if note is not None and note.version == version else None
+
+    async def revisions(self, identity: str, /) -> list[Note]:
+        """Return the note that is kept."""
+        note = await self.current(identity)
+        return [] if note is None else [note]
+
+    async def append(
+        self,
+        task: Task,
+        reflection: TaskReflection,
+        /,
+        *,
+        run_id: str = "",
+        based_on: int | None = None,
+        name: str = "",  # noqa: ARG002 (there is no place for it)
+        trial: Trial | None = None,
+    ) -> tuple[Note, bool]:
+        """Keep a note in place of the one before; return it, and whether there was none."""
+        if trial is not None:
+            _refuse("A trial")
+        identity = TaskIdentity.of(task)
+        async with turns_of(identity):
+            before = await self.current(identity)
+            version = 1 if before is None else before.version + 1
+            counted = replace(reflection, run_count=version)
+            await self._store(identity, counted)
+        return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
+
+    async def used(self, identity: str, use: NoteUse, /) -> None:
+        """Write nothing down: there is no place for it."""
+
+    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:  # noqa: ARG002 (none are kept)
+        """Return nothing: no uses are kept."""
+        return []
+
+    async def noted(self, identity: str, /) -> NotedTask | None:
+        """Tell what is known: how many runs have informed the note."""
+        note = await self.current(identity)
+        if note is None:
+            return None
+        return NotedTask(identity, "", run_count=note.version, in_force=note.version)
+
+    async def rollback(self, identity: str, version: int | None, /) -> NotedTask:  # noqa: ARG002 (a notebook's)
+        """Raise `ConfigError`: nothing older is kept."""
+        _refuse("A rollback")
+
+    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (a notebook's)
+        """Raise `ConfigError`: how the runs did is not kept."""
+        _refuse("A trial")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ConfigError(
+        f"{what} needs a store that keeps every revision: SqliteReflectionStore, PostgresReflectionStore or "
+        "InMemoryReflectionStore."
+    )
+
+
+def _method(store: Any, name: str) -> Callable[..., Any]:
+    method = getattr(store, name, None)
+    if not callable(method):
+        raise ConfigError(
+            f"reflection_store must have the methods store(task_identity, reflection) and "
+            f"retrieve(task_identity); {store!r} has no {name!r}."
+        )
+    return method
+
+
+class InMemoryReflectionStore(NoteStore):
+    """Keep notes for as long as this object lives: for tests, and to try things out."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+
+
+class SqliteReflectionStore(NoteStore):
+    """Keep notes in a SQLite database; the file at `path` and its folder are made by the first write.
+
+    The database of a project, `.redraft/redraft.db`, may be the one.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (sqlite3 is imported on first use)
+
+        super().__init__(SqliteStore(path))
+
+
+class PostgresReflectionStore(NoteStore):
+    """Keep notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+
+    Projects in one database each see their own notes; those of one name are one project. The name is
+    `project`, else what the settings say: REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError`
+    for what is no such URL, and `MissingExtraError` where `redraft[postgres]` is not installed.
+    """
+
+    def __init__(self, dsn: str, project: str | None = None) -> None:
+        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (imported on first use)
+
+        super().__init__(PostgresStore(dsn, server_space() if project is None else project))
+
+
+def project_notes() -> NoteStore:
+    """Return the notes of the project that this process works in, in the database of its runs.
+
+    Where the settings keep nothing they are new ones, which live as long as this object.
+    """
+    store = project_store()
+    return InMemoryReflectionStore() if store is None else NoteStore(store)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenNote:
+    """Hold what a run is given: the note as it stands in the prompt, or why there is none.
+
+    `in_force` is the version that the task's notes stand at, `version` the one that was given, which a trial
+    may make another or none. `unread` says that the notes could not be read, which was warned of.
+    """
+
+    arm: Arm = "none"
+    version: int | None = None
+    in_force: int | None = None
+    text: str = ""
+    tokens: int = 0
+    why: str = ""
+    unread: bool = False
+
+    def advice(self) -> tuple[Advice, ...]:
+        """Return the note as advice on this very task, for drafts and revisions alike, if there is one."""
+        if not self.text:
+            return ()
+        source = "note" if self.version is None else f"note v{self.version}"
+        return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
+
+
+NO_NOTE = GivenNote()
+
+
+async def given_note(
+    task: EnsembleTask, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
+) -> GivenNote:
+    """Choose what a run is given: the note in force, or what a trial puts in its place.
+
+    Where the notes can't be read, the run goes without, with one warning.
+    """
+    identity = TaskIdentity.of(task)
+    try:
+        current = await notebook.current(identity)
+        note, arm, why = current, "note", "the note in force on this task"
+        if current is None:
+            return NO_NOTE
+        if config.trial is not None and arm_of(config.trial, run_id, identity) == "control":
+            arm, why = "control", "a control run of the trial: the note before the one in force"
+            against = current.based_on if config.trial.against == "previous" else None
+            note = None if against is None else await notebook.revision(identity, against)
+    except Exception as error:  # noqa: BLE001 (whatever a store raises: a run without a note is better than none)
+        logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
+        return GivenNote(unread=True)
+    if note is None:
+        return GivenNote("control", in_force=current.version, why="a control run of the trial: no note")
+    text = note_block(note.reflection, task.asked(), inputs)
+    version = note.version if notebook.keeps_revisions else None
+    return GivenNote(arm, version, current.version, text, tokens_of(text), why)

@@ -1,42 +1,590 @@
-"""ReflectionStrategy: what turns an accepted output into a better brief."""
+"""Reflect on an accepted output: the prompt, its reply, the bounds of a note."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+import re
+from dataclasses import dataclass, replace
+from itertools import combinations
+from textwrap import dedent
+from typing import TYPE_CHECKING, NamedTuple
 
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.task import Task
-from redraft.notes.reflection import TaskReflection
+from redraft._calls import render_critique
+from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
+from redraft.errors import ModelError, OutputError
+from redraft.notes.note import plain
+from redraft.notes.task import TaskReflection, placeholders_of
+from redraft.protocols import ChatModel, ChatRequest, Message
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
+from redraft.redact.log import logger
+from redraft.text.characters import without_middle
+from redraft.text.replies import fenced
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Iterable
 
-MAX_TOKENS = 600
+    from redraft.notes.task import ReflectionInput
+    from redraft.types import ReflectionEvaluation, Task
+
+MOST_OUTPUT = 24_000
+"""Characters of an output that are shown: two thirds from its beginning, the rest from its end."""
+MOST_SAID = 6_000
+"""Characters of a judgement that are shown, or of a note: one that a person wrote has no bound."""
+
+NOT_GIVEN = "(none was given)"
+
+ROLE = """\
+You are a task prompt optimization specialist. Your role is to analyze how a task
+definition performed and propose improvements to its instructions for future executions."""
+
+ANALYSIS = """\
+## Analysis Instructions
+
+1. Evaluate whether the task instructions were clear, concise, and effective.
+2. Identify where the instructions helped or hindered the agent's execution flow.
+3. Propose targeted improvements focused on:
+   - Improving clarity and conciseness
+   - Consolidating overlapping or redundant guidance
+   - Identifying outdated or low-impact instructions that add noise
+   - Tightening the expected output format if output deviated from intent"""
+
+FORM = """\
+Respond using EXACTLY the following structured format:
+
+REFINED_DESCRIPTION:
+[An improved version of the task description]
+
+REFINED_EXPECTED_OUTPUT:
+[An improved version of the expected output specification]
+
+OBSERVATIONS:
+- [Key observation about what worked or did not work]
+
+SUGGESTIONS:
+- [Specific actionable improvement for future runs]"""
+
+
+def meta_prompt(given: ReflectionInput) -> str:
+    """Render the question how the instructions of a task could be better.
+
+    The words are the specification's (Default Reflection Prompt), with what else there is to know between
+    them: the note in force, what the criteria said, the limits. All that a run made is fenced as data.
+    """
+    task = given.task
+    parts = [
+        ROLE,
+        "## Original Task Definition",
+        f"### Description\n{plain(task.description)}",
+        f"### Expected Output Specification\n{plain(task.expected_output) or NOT_GIVEN}",
+        f"## What Was Produced\n{fenced(without_middle(plain(given.task_output), MOST_OUTPUT), 'output')}",
+    ]
+    if given.prior_reflection is not None:
+        parts.append(_prior(given.prior_reflection))
+    if given.evaluation is not None:
+        parts.append(_judged(given.evaluation))
+    return "\n\n".join([*parts, ANALYSIS, _limits(given), FORM])
+
+
+def shorten_prompt(given: ReflectionInput, reflection: TaskReflection, size: int) -> str:
+    """Render the request to say the same in fewer words; `size` is how many tokens it is now."""
+    now = (
+        f"You wrote a note on a task that is too long: about {size:,} tokens, and at most "
+        f"{given.max_tokens:,} tokens altogether are allowed{_in_characters(given.max_tokens)}."
+    )
+    asked = (
+        "Shorten it. Keep what helps most the next time the task is carried out, merge what says the same, "
+        "and leave out what the definition says already."
+    )
+    note = fenced(without_middle(_rendered(reflection), MOST_OUTPUT), "note")
+    kept = _placeholder_rule(given.task)
+    return "\n\n".join(part for part in (now, note, asked, kept, FORM) if part)
+
+
+def _prior(prior: TaskReflection) -> str:
+    rendered = without_middle(_rendered(prior), MOST_SAID)
+    runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
+    return (
+        f"## Note in Force (run {prior.run_count})\n"
+        f"{runs} led to this note, and your answer takes its place: carry over what still helps, mend or "
+        f"drop what does not.\n{fenced(rendered, 'note in force')}"
+    )
+
+
+def _rendered(reflection: TaskReflection) -> str:
+    parts = (
+        ("Refined description", reflection.refined_description),
+        ("Refined expected output", reflection.refined_expected_output or NOT_GIVEN),
+        ("Observations", "\n".join(f"- {item}" for item in reflection.observations) or "- (none)"),
+        ("Suggestions", "\n".join(f"- {item}" for item in reflection.suggestions) or "- (none)"),
+    )
+    return plain("\n\n".join(f"{heading}:\n{text}" for heading, text in parts))
+
+
+def _judged(evaluation: ReflectionEvaluation) -> str:
+    verdict = "satisfactory" if evaluation.satisfactory else "not satisfactory"
+    lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
+    lines += [f"- {name}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
+    said = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
+    return f"## What the Criteria Said\n{fenced(without_middle(plain(said), MOST_SAID), 'judgement')}"
+
+
+def _score(score: float | None) -> str:
+    return "could not be judged" if score is None else f"{score:.2f} of 1"
+
+
+def _limits(given: ReflectionInput) -> str:
+    most = given.max_tokens
+    rules = [
+        f"Write at most {most:,} tokens altogether{_in_characters(most)}.",
+        "A section that is left blank means the original text.",
+        "Say what holds for every run of this task, not what only this output was about.",
+    ]
+    if estimate_tokens(given.task.description + given.task.expected_output) > most:
+        rules.append(
+            "The definition alone is longer than that: leave both refined sections blank, and put what you "
+            "would change into the suggestions."
+        )
+    if given.evaluation is not None and given.evaluation.issues:
+        rules.append(
+            "Whatever the criteria found wrong must not happen again: where the definition leaves unsaid "
+            "what they ask for, say it in the refined expected output, by the very names that they use."
+        )
+    if kept := _placeholder_rule(given.task):
+        rules.append(kept)
+    return "Limits:\n" + "\n".join(f"- {rule}" for rule in rules)
+
+
+def _placeholder_rule(task: Task) -> str:
+    names = ", ".join(f"{{{name}}}" for name in placeholders_of(task.description))
+    return f"Keep these placeholders of the description in it, exactly as they are: {names}" if names else ""
+
+
+def _in_characters(tokens: int) -> str:
+    return f" (about {round(tokens * BYTES_PER_TOKEN, -2):,.0f} characters)"
+
+
+MARKERS = ("REFINED_DESCRIPTION", "REFINED_EXPECTED_OUTPUT", "OBSERVATIONS", "SUGGESTIONS")
+"""The sections of a reply, in their order."""
+
+# As the format has it, or set off as models like to.
+_MARKER = re.compile(rf"(?:#{{1,6}} +)?(\*\*|__|`)?({'|'.join(MARKERS)})(?(1)(?:\1)?)[:\uff1a](?(1)(?:\1)?)")
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^`]*")
+_RULE = re.compile(r"\s*([-*_])(?:\s*\1){2,}\s*")
+_BULLET = re.compile(r"([^\S\n]*)(?:[-*+\u2022\u2013]|\(?\d{1,3}[.)])(?:\s+|$)")
+_NOTHING = re.compile(
+    r"(?:none|n/a|nothing|unchanged|no changes?|no (?:observations|suggestions))(?: (?:needed|required))?"
+)
+# The form itself, given back unfilled.
+_FORM = re.compile(
+    r"\[(?:An improved version of the|Key observation about|Specific actionable improvement)[^\]\n]*\]"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectionInput:
-    """Show a strategy what there is to reflect on.
+class Sections:
+    """Hold what stood in the sections of a reply; a text is empty where its section was blank or missing."""
 
-    `task` is the definition as it was written, without the inputs of the run; `task_output` the accepted
-    output as a text. `prior_reflection` is the note that is in force, None before the first. `evaluation` is
-    what the criteria of the task said of the output, where it has any. `max_tokens` bounds the note.
+    description: str = ""
+    expected_output: str = ""
+    observations: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+
+def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Sections:
+    """Read a reply to the reflection prompt about an `output`.
+
+    A section begins with its marker at the beginning of a line. Of the markers that stand there, those count
+    with which most sections are found in their documented order, the earliest of them; any other is content
+    of the section in which it stands. So is one of several of a name that the output has, too, with the same
+    line after it: the reply quotes it. A fence around all of it and what stands before the first marker are
+    left out. Of a reply that was `cut_off` within a list, the last item is left out. Raises `OutputError`
+    where there is no marker at all, and where a refined text was cut off.
+    """
+    lines = plain(reply).split("\n")
+    places = _places(lines, _quotable(output))
+    if not places:
+        raise OutputError(
+            f"None of the markers {', '.join(f'{name}:' for name in MARKERS)} begins a line of the reply, "
+            f"which has {len(reply):,} characters: it can't be read as a reflection."
+        )
+    last = list(places)[-1] if cut_off else ""
+    if last in MARKERS[:2]:
+        raise OutputError(
+            f"The reply was cut off in the section {last}: the model's limit of tokens is too low."
+        )
+    del lines[_end(lines, places) :]
+    ends = sorted([*places.values(), len(lines)])
+    found: dict[str, list[str]] = {}
+    for name, start in places.items():
+        end = ends[ends.index(start) + 1]
+        found[name] = _unfenced([_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]])
+    description, expected = (_text(found.get(name, [])) for name in MARKERS[:2])
+    observed, suggested = (
+        _items(found.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]
+    )
+    return Sections(description, expected, observed, suggested)
+
+
+def _places(lines: list[str], quotable: set[str]) -> dict[str, int]:
+    """Return the line of each marker that counts, in their order."""
+    marked = _marked(lines)
+    own = [mark for mark in marked if _with_what_follows(lines, mark[0]) not in quotable]
+    known = {name for _, name in own}
+    marked = sorted([*own, *(mark for mark in set(marked) - set(own) if mark[1] not in known)])
+    for count in range(len(MARKERS), 0, -1):
+        ways = [way for names in combinations(MARKERS, count) if (way := _first_in_order(names, marked))]
+        if ways:
+            return min(ways, key=lambda way: list(way.values()))
+    return {}
+
+
+def _marked(lines: list[str]) -> list[tuple[int, str]]:
+    return [
+        (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
+    ]
+
+
+def _quotable(output: str) -> set[str]:
+    """Return the markers in an output, each with what follows it."""
+    lines = plain(output).split("\n")
+    return {text for number, _ in _marked(lines) if (text := _with_what_follows(lines, number))}
+
+
+def _with_what_follows(lines: list[str], number: int) -> str:
+    """Return a marker with the first text behind it, in its line or below; nothing where there is none."""
+    marker = lines[number].strip()
+    if _MARKER.sub("", marker, count=1).strip():
+        return marker
+    behind = (lines[at].strip() for at in range(number + 1, len(lines)))
+    below = next(filter(None, behind), "")
+    return f"{marker}\n{below}" if below and not _MARKER.match(below) else ""
+
+
+def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> dict[str, int]:
+    """Return the first lines on which these markers follow each other; nothing if they don't."""
+    found: dict[str, int] = {}
+    for number, name in marked:
+        if len(found) < len(names) and name == names[len(found)]:
+            found[name] = number
+    return found if len(found) == len(names) else {}
+
+
+def _end(lines: list[str], places: dict[str, int]) -> int:
+    """Say where the reply ends: at the fence that closes one opened above the first marker, if any."""
+    fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
+    above = sum(number < min(places.values()) for number in fences)
+    # Fences come in pairs: an odd number above leaves one open, and then an even number in all closes it.
+    closed = above % 2 and len(fences) % 2 == 0 and fences[-1] > max(places.values())
+    return fences[-1] if closed else len(lines)
+
+
+def _unfenced(lines: list[str]) -> list[str]:
+    """Return a section without blank lines and rules around it, and without a fence around all of it."""
+    said = [number for number, line in enumerate(lines) if line.strip() and not _RULE.fullmatch(line)]
+    inner = lines[said[0] : said[-1] + 1] if said else []
+    fences = [number for number, line in enumerate(inner) if _FENCE.fullmatch(line)]
+    return inner[1:-1] if fences == [0, len(inner) - 1] else inner
+
+
+def _text(lines: list[str]) -> str:
+    text = "\n".join(lines).strip()
+    return "" if _says_nothing(text) else text
+
+
+def _items(lines: list[str]) -> tuple[str, ...]:
+    """Read a list: bullets or numbers, else lines; what is deeper below an item, or at once, is its own."""
+    bullets = [found for line in lines if not _RULE.fullmatch(line) and (found := _BULLET.match(line))]
+    outermost = len(bullets[0][1]) + 1 if bullets else 0
+    items: list[list[str]] = []
+    goes_on = False
+    for line in lines:
+        if not line.strip() or _RULE.fullmatch(line):
+            goes_on = False
+            continue
+        bullet = _BULLET.match(line)
+        if bullet is not None and len(bullet[1]) <= outermost:
+            items.append([line[bullet.end() :]])
+        elif items and bullets and (goes_on or line[0].isspace()):
+            items[-1].append(line)
+        else:
+            items.append([line])
+        goes_on = True
+    texts = ("\n".join([first, dedent("\n".join(rest))]).strip() for first, *rest in items)
+    return tuple(dict.fromkeys(text for text in texts if not _says_nothing(text)))
+
+
+def _says_nothing(text: str) -> bool:
+    bare = text.strip(" \t\n.*_`()[]-").casefold()
+    return not bare or _NOTHING.fullmatch(bare) is not None or _FORM.fullmatch(text) is not None
+
+
+FEWEST_WORDS = 30
+"""How many words a text must have for the loss of some to count."""
+LEAST_KEPT = 1 / 3
+DESCRIPTION = "description"
+
+# Scripts that don't part their words: there each sign counts as one.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+
+
+def bounded(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return what any strategy made of `given` as a note that may be kept.
+
+    A blank refined text becomes the task's own, blank items go. What is longer than `given.max_tokens` is
+    cut: observations from the end, then suggestions, then the refined texts at their lines; one that has
+    nothing left then, or no longer what it needs, is the task's own. So is a refined text that lost most of
+    its content or a placeholder of the description. Changes nothing that is within its bounds. Raises
+    `OutputError` where such a loss leaves nothing to keep.
+    """
+    return _cut(without_losses(settled(reflection, given), given), given)
+
+
+def settled(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return a reflection with nothing blank in it: what is not said is as the task has it."""
+    return replace(
+        reflection,
+        refined_description=_own(reflection.refined_description, given.task.description),
+        refined_expected_output=_own(reflection.refined_expected_output, given.task.expected_output),
+        observations=_bounded_items(reflection.observations),
+        suggestions=_bounded_items(reflection.suggestions),
+    )
+
+
+def size_of(reflection: TaskReflection, task: Task) -> int:
+    """Estimate the tokens of a note's own words.
+
+    A refined text that is the task's own counts nothing, and neither do the fixed lines of the block.
+    """
+    return _size(
+        _counted(reflection.refined_description, task.description),
+        _counted(reflection.refined_expected_output, task.expected_output),
+        reflection.observations,
+        reflection.suggestions,
+    )
+
+
+def without_losses(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return a reflection whose refined texts lost nothing: one that did is refused for the task's own.
+
+    What else was noticed is kept, for it was paid for. Raises `OutputError` where there is nothing else.
+    """
+    lost = losses(reflection, given)
+    if not lost:
+        return reflection
+    why = " ".join(lost.values())
+    kept = [part.original if part.name in lost else text for part, text in _compared(reflection, given)]
+    left = replace(reflection, refined_description=kept[0], refined_expected_output=kept[1])
+    if size_of(left, given.task) == 0:
+        raise OutputError(why)
+    logger.info("The task's own text stays in its note: %s", why)
+    return left
+
+
+def losses(reflection: TaskReflection, given: ReflectionInput) -> dict[str, str]:
+    """Say of each refined text that lost most of its content, or a placeholder, what it lost."""
+    return {part.name: why for part, text in _compared(reflection, given) if (why := _loss(part, text))}
+
+
+class _Part(NamedTuple):
+    """Hold what a refined text is compared with: the task's own, and the one in force."""
+
+    name: str
+    original: str
+    before: str = ""
+
+
+def _parts(given: ReflectionInput) -> tuple[_Part, _Part]:
+    before = _texts(given.prior_reflection) if given.prior_reflection else ("", "")
+    return (
+        _Part(DESCRIPTION, given.task.description, before[0]),
+        _Part("expected output", given.task.expected_output, before[1]),
+    )
+
+
+def _compared(reflection: TaskReflection, given: ReflectionInput) -> list[tuple[_Part, str]]:
+    return list(zip(_parts(given), _texts(reflection), strict=True))
+
+
+def _texts(reflection: TaskReflection) -> tuple[str, str]:
+    return reflection.refined_description, reflection.refined_expected_output
+
+
+def _loss(part: _Part, text: str) -> str:
+    """Say what a refined text lost that it may not lose; the task's own lost nothing."""
+    if text == part.original:
+        return ""
+    kept = placeholders_of(text)
+    missing = [f"{{{name}}}" for name in placeholders_of(part.original) if name not in kept]
+    if missing and part.name == DESCRIPTION:
+        return (
+            f"The refined description lost {', '.join(missing)}, which the task's description has: every "
+            "placeholder must stay in it as it is."
+        )
+    words = _words(text)
+    for whose, other in (("the task's own", part.original), ("the one in force", part.before)):
+        if (whole := _words(other)) >= FEWEST_WORDS and words < whole * LEAST_KEPT:
+            return (
+                f"The refined {part.name} lost most of its content: it has {words} words, and {whose} has "
+                f"{whole}. At least a third must be left."
+            )
+    return ""
+
+
+def _own(refined: str, original: str) -> str:
+    """Return a refined text, made plain, or the task's own where it says nothing else."""
+    text = plain(refined).strip()
+    return original if not text or text == plain(original).strip() else text
+
+
+def _bounded_items(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for item in items if (text := plain(item).strip()))
+
+
+def _words(text: str) -> int:
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def _cut(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    most = given.max_tokens
+    if size_of(reflection, given.task) <= most:
+        return reflection
+    description, expected = _cut_texts(reflection, given)
+    texts = _counted(description, given.task.description), _counted(expected, given.task.expected_output)
+    suggestions = _first_items(reflection.suggestions, most - _size(*texts))
+    observations = _first_items(reflection.observations, most - _size(*texts, (), suggestions))
+    return replace(
+        reflection,
+        refined_description=description,
+        refined_expected_output=expected,
+        observations=observations,
+        suggestions=suggestions,
+    )
+
+
+def _cut_texts(reflection: TaskReflection, given: ReflectionInput) -> tuple[str, str]:
+    """Return the refined texts so that both together fit: the longer one first, to half or more.
+
+    Where they don't fit, they leave the lists their place, up to half of all.
+    """
+    parts, texts, most = _parts(given), list(_texts(reflection)), given.max_tokens
+
+    def counted(place: int) -> str:
+        return _counted(texts[place], parts[place].original)
+
+    if _size(counted(0), counted(1)) > most:
+        most = max(most // 2, most - _size("", "", reflection.observations, reflection.suggestions))
+    for place in sorted((0, 1), key=lambda at: len(texts[at]), reverse=True):
+        if _size(counted(0), counted(1)) <= most:
+            break
+        text = _first_lines(texts[place], max(most - estimate_tokens(counted(1 - place)), most // 2))
+        texts[place] = parts[place].original if not text or _loss(parts[place], text) else text
+    return texts[0], texts[1]
+
+
+def _counted(refined: str, original: str) -> str:
+    return "" if refined == original else refined
+
+
+def _size(
+    description: str, expected: str, observations: Iterable[str] = (), suggestions: Iterable[str] = ()
+) -> int:
+    items = [f"- {item}" for listed in (observations, suggestions) for item in listed]
+    return estimate_tokens("\n".join(part for part in (description, expected, *items) if part))
+
+
+def _first_items(items: tuple[str, ...], room: int) -> tuple[str, ...]:
+    return items[: _fitting([f"- {item}\n" for item in items], room)]
+
+
+def _first_lines(text: str, room: int) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[: _fitting(lines, room)]).rstrip()
+
+
+def _fitting(parts: list[str], room: int) -> int:
+    """Say how many of the parts, from the first, fit into so many tokens together."""
+    used = 0.0
+    for count, part in enumerate(parts):
+        used += len(part.encode("utf-8", "replace")) / BYTES_PER_TOKEN
+        if used >= room:  # less than that, since what is beside it may have been rounded down by half a token
+            return count
+    return len(parts)
+
+
+# Compared by identity: so are models.
+@dataclass(frozen=True, slots=True, eq=False)
+class LlmReflectionStrategy:
+    """Ask a model how the instructions of a task could be better; the strategy where none is given.
+
+    A reply that is too long is asked to be shortened, once; what is still too long is cut (`bounded`). Raises
+    what the model raises, and `OutputError` for a reply without a marker, or one that says nothing but what
+    `bounded` refuses. Specification: Default Reflection Prompt.
     """
 
-    task: Task
-    task_output: str
-    prior_reflection: TaskReflection | None = None
-    evaluation: ReflectionEvaluation | None = None
-    max_tokens: int = MAX_TOKENS
+    model: ChatModel
+
+    async def __call__(self, given: ReflectionInput, /) -> TaskReflection:
+        """Return the improved brief; a section that the reply leaves out stays as the task has it."""
+        reflection = without_losses(await self._asked(meta_prompt(given), given), given)
+        size = size_of(reflection, given.task)
+        if size > given.max_tokens:
+            reflection = await self._shortened(reflection, given, size)
+        return bounded(reflection, given)
+
+    async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
+        """Return what the model says, as long as it is."""
+        reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
+        return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
+
+    async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
+        """Return a shorter reflection, or the long one: it can still be cut, and it has been paid for."""
+        try:
+            short = await self._asked(shorten_prompt(given, long, size), given)
+        except (ModelError, OutputError):
+            return long
+        return short if size_of(short, given.task) < size and not losses(short, given) else long
 
 
-class ReflectionStrategy(Protocol):
-    """Say how a task's instructions could be better. A function is one, sync or async.
+def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskReflection:
+    found = sections_of(reply, output=given.task_output, cut_off=cut_off)
+    return TaskReflection(
+        found.description,
+        found.expected_output,
+        found.observations,
+        found.suggestions,
+        run_count=1 if given.prior_reflection is None else given.prior_reflection.run_count + 1,
+    )
 
-    Whatever it raises leaves the note as it was. The store counts the runs, whatever `run_count` says.
+
+def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
+    """Return what may be stored of what any strategy answered to `given`.
+
+    Secrets go first, so that no cut leaves half of one, and once more at the end: a text that became the
+    task's own again has not been looked at yet. Raises `OutputError` for what is no `TaskReflection`, and
+    where `bounded` or `redacted` does.
     """
+    if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
+        raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
+    return redacted(bounded(redacted(reflection), given))
 
-    def __call__(self, given: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
-        """Return the improved brief; what can't be improved stays as the task has it."""
-        ...
+
+def redacted(reflection: TaskReflection) -> TaskReflection:
+    """Return a reflection with what must not be shown of its texts withheld, of every category.
+
+    Known to be secret is what `redactor_of_environment` knows. Doing it again changes nothing. Raises
+    `OutputError` if something would be left.
+    """
+    redactor = redactor_of_environment(also=EVERY_CATEGORY)
+
+    def clean(text: str) -> str:
+        kept = redactor.redact(text).text
+        if not redactor.is_clean(kept):
+            raise OutputError("A text of the reflection holds a secret that could not be withheld.")
+        return kept
+
+    return replace(
+        reflection,
+        refined_description=clean(reflection.refined_description),
+        refined_expected_output=clean(reflection.refined_expected_output),
+        observations=tuple(map(clean, reflection.observations)),
+        suggestions=tuple(map(clean, reflection.suggestions)),
+    )

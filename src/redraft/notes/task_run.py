@@ -1,38 +1,450 @@
-"""TaskRun: one task of one run of an ensemble, from its inputs to an accepted output."""
+"""One task of one run, from its inputs to an accepted output."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from redraft.core.errors import RedraftError, ReflectionFailedError, RejectedOutputError
-from redraft.core.evaluation import ReflectionEvaluation
-from redraft.core.events import Listener
-from redraft.core.protocols import Evaluator
-from redraft.core.texts import as_text, copy_of
-from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.core.version import Draft, Output
-from redraft.loop.keep import run_kept
-from redraft.loop.pattern import variant_of
-from redraft.loop.run import last_result
-from redraft.notes.acceptance import ACCEPTED, accept, check_inputs, why
-from redraft.notes.given import NO_NOTE, GivenNote
-from redraft.notes.keeping import Keeping
-from redraft.notes.means import Means
-from redraft.notes.placeholders import fill
-from redraft.notes.result import TaskResult
-from redraft.notes.task import Task
-from redraft.text.fence import fenced
+from redraft import _calls as adapt
+from redraft._calls import awaited, evaluation_of, render_feedback, render_issue
+from redraft._codec import from_record, to_record
+from redraft._steps import direct
+from redraft._texts import as_text, copy_of
+from redraft.errors import (
+    ConfigError,
+    OutputError,
+    RedraftError,
+    ReflectionFailedError,
+    RejectedOutputError,
+    StoreError,
+)
+from redraft.events import Event, Listener
+from redraft.loop.agent import performer_with
+from redraft.loop.journal import Journalled, journal_in
+from redraft.loop.pattern import (
+    ReflectionPattern,
+    judges_of,
+    live_run,
+    parts_of_model,
+    reflecting,
+    variant_of,
+)
+from redraft.loop.record import Origin, kept_step, new_run_id, run_kept
+from redraft.loop.run import Judges, Parts, last_result
+from redraft.models.names import model_of
+from redraft.notes.note import Arm, TaskReflectedEvent
+from redraft.notes.store import NO_NOTE, GivenNote
+from redraft.notes.task import Task, TaskContext, TaskReflection, fill
+from redraft.protocols import ChatModel, Evaluator
+from redraft.redact.log import logger
+from redraft.stores.base import Record, Store
+from redraft.text.replies import fenced
+from redraft.types import (
+    NOTHING_USED,
+    Draft,
+    Issue,
+    Output,
+    ReflectionEvaluation,
+    ReflectionResult,
+    TokenUsage,
+    render_usage,
+)
+from redraft.types import Task as Asked
 
 if TYPE_CHECKING:
-    from redraft.core.context import RunContext
-    from redraft.core.events import Event
-    from redraft.core.result import ReflectionResult
-    from redraft.core.task import Task as Asked
+    from collections.abc import Sequence
+
+    from redraft.loop.tool_agent import Performer  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
+    from redraft.protocols import RunContext, Step
+    from redraft.settings import Settings
+    from redraft.types import ConvergenceReason, ReflectionVersion
+
+ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
+
+
+async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
+    """Ask the input guardrails of a task in their order; raises `ConfigError` where one refuses."""
+    for guardrail in task.input_guardrails:
+        verdict = await _asked(task, guardrail, dict(inputs))
+        if not verdict.satisfactory:
+            raise ConfigError(f"The task {task.title!r} refuses its inputs: {why(verdict)}")
+
+
+async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
+    """Ask all guardrails of a task, and if they let an output pass its review; return what was said.
+
+    A number counts as passed from `threshold` on. The evaluation of a refused output is not satisfactory,
+    has not passed its gates, and names all that was found. Raises what a guardrail or the review raises, and
+    `OutputError` for an answer that is no verdict.
+    """
+    refusals: list[ReflectionEvaluation] = []
+    for guardrail in task.guardrails:
+        verdict = await _asked(task, guardrail, copy_of(output), threshold)
+        refusals += [] if verdict.satisfactory else [verdict]
+    if not refusals and task.review is not None:
+        verdict = await _asked(task, task.review, copy_of(output), threshold)
+        refusals += [] if verdict.satisfactory else [verdict]
+    if not refusals:
+        return ACCEPTED
+    return ReflectionEvaluation(
+        min(verdict.overall_score or 0.0 for verdict in refusals),
+        issues=tuple(issue for verdict in refusals for issue in verdict.issues),
+        suggestions=tuple(text for verdict in refusals for text in verdict.suggestions),
+        gates_passed=False,
+    )
+
+
+def why(refusal: ReflectionEvaluation) -> str:
+    """Say in one line why something was refused."""
+    return "; ".join(render_issue(issue) for issue in refusal.issues)
+
+
+async def _asked(
+    task: Task, guardrail: Callable[[Any], Any], value: Any, threshold: float | None = None
+) -> ReflectionEvaluation:
+    answer = await awaited(guardrail)(value)
+    if answer is None or answer is True:
+        return ACCEPTED
+    judge = evaluation_of if threshold is None else partial(evaluation_of, threshold=threshold)
+    try:
+        verdict = judge(answer)
+    except OutputError as error:
+        raise OutputError(
+            f"{_name(guardrail)} of the task {task.title!r} can't be understood: {error}"
+        ) from error
+    if verdict.satisfactory or verdict.issues:
+        return verdict
+    return replace(verdict, issues=(Issue(f"{_name(guardrail)} refused it"),))
+
+
+def _name(guardrail: Callable[[Any], Any]) -> str:
+    name: object = getattr(guardrail, "__name__", None)
+    return str(name) if name and name != "<lambda>" else "a guardrail or the review"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Means:
+    """Hold what a task is carried out with: one for all its runs.
+
+    `model` is the one that answers, None where a handler does; `performer` acts with the task's tools.
+    """
+
+    task: Task
+    pattern: ReflectionPattern
+    judges: Judges
+    origin: Origin
+    model: ChatModel | None = None
+    performer: Performer | None = None
+
+    def parts(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Parts:
+        """Return the verbs of one run."""
+        task, pattern, judges = self.task, self.pattern, self.judges
+        if task.handler is not None:
+            generate = adapt.generator(_handled(task.handler, inputs, outputs))
+            live = live_run(pattern, None, "a plain function")
+            return reflecting(
+                Parts(generate, judges.evaluate, adapt.regenerating(generate), judges.signals), live
+            )
+        if self.performer is not None:
+            from redraft.loop.tools import acting_parts  # noqa: PLC0415 (only who acts pays for it)
+
+            live = live_run(pattern, self.model)
+            return reflecting(acting_parts(self.performer, judges, live), live)
+        if self.model is None:
+            raise AssertionError("a task without a handler has a model")
+        return parts_of_model(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
+
+
+def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> Means:
+    """Return what a task is carried out with; `model` is the ensemble's.
+
+    Raises `ConfigError` for a model, tool, trigger or criterion that can't work.
+    """
+    named = model if task.model is None else task.model
+    answers = model_of(named, settings) if task.handler is None else None
+    judging = answers or (None if named is None else model_of(named, settings))
+    pattern = _pattern_of(task)
+    means = Means(
+        task,
+        pattern,
+        _judges_of(task, pattern, judging),
+        Origin("task", task.title, _name_of(answers, named, settings)),
+        answers,
+        None if answers is None or not task.tools else performer_with(answers, "", _functions(task)),
+    )
+    means.parts({}, ())  # what is wrong with its triggers shows here
+    if means.performer is not None:
+        means.performer.check(pattern.triggers)
+    return means
+
+
+async def nothing_judges(_output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+    """Leave an output as it is: nothing is there to judge it by, so it has no score, and nothing is amiss."""
+    return ReflectionEvaluation(None, satisfactory=True)
+
+
+def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Leave it to the maximum when to stop."""
+    return None
+
+
+def _pattern_of(task: Task) -> ReflectionPattern:
+    """Return a task's pattern; without one, a version is made, and scored where there are criteria."""
+    if task.pattern is not None:
+        return (
+            task.pattern
+            if task.criteria is None
+            else variant_of(task.pattern, quality_criteria=task.criteria)
+        )
+    if task.criteria is not None:
+        return ReflectionPattern(0, task.criteria, task_type=task.task_type)
+    # Nothing is measured, so that no rule but the maximum has anything to say.
+    return ReflectionPattern(0, until=never)
+
+
+def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) -> Judges:
+    if task.pattern is None and task.criteria is None:
+        return Judges(nothing_judges)
+    judges = judges_of(pattern, model, task.task_type)
+    if task.handler is None:
+        return judges
+    return replace(judges, signals=replace(judges.signals, self_judged=False))  # it did not write it
+
+
+def _functions(task: Task) -> list[Callable[..., Any]]:
+    functions: list[Callable[..., Any]] = []
+    for tool in task.tools:
+        if isinstance(tool, str):
+            raise ConfigError(
+                f"The task {task.title!r} names the tool {tool!r}, which an ensemble can't call: give the "
+                "function itself."
+            )
+        functions.append(tool)
+    return functions
+
+
+def _handled(
+    handler: Callable[[TaskContext], Any], inputs: Mapping[str, Any], outputs: tuple[Output, ...]
+) -> Callable[..., Any]:
+    call = awaited(handler)
+
+    async def handle(prompt: str, run: RunContext) -> Any:
+        return await call(TaskContext(run.task, prompt, inputs, outputs, render_feedback(run.attempt)))
+
+    return handle
+
+
+def _name_of(answers: ChatModel | None, named: str | ChatModel | None, settings: Settings) -> str:
+    if answers is None:
+        return ""
+    if named is None:
+        return settings.model or ""
+    return named if isinstance(named, str) else type(named).__name__
+
+
+BESIDE = "reflected on in the background"
+"""Why there is no reflection (yet) where nobody waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Hold what became of a task: its accepted output, and how it came about.
+
+    `result` is the run that made the output, the last of `attempts`; `run_id` that of the first. `note` is
+    the version of the note that it was given, None without one, and `arm` says why (`NoteUse`). `reflection`
+    is what was stored for next time; where there is none, `no_reflection` says why. `usage` covers all
+    attempts, and the reflection where that was waited for.
+    """
+
+    task: Task
+    output: Output
+    result: ReflectionResult
+    run_id: str
+    attempts: int = 1
+    note: int | None = None
+    arm: Arm = "none"
+    reflection: TaskReflection | None = None
+    no_reflection: str = ""
+    usage: TokenUsage = NOTHING_USED
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleResult:
+    """Hold what an ensemble made, task by task in the order of its list.
+
+    `errors` says what a task that failed raised, `not_run` which ones needed its output. `execution_time` is
+    in seconds.
+    """
+
+    results: tuple[TaskResult, ...]
+    run_id: str = ""
+    usage: TokenUsage = NOTHING_USED
+    execution_time: float = 0.0
+    errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
+    not_run: tuple[Task, ...] = ()
+
+    @property
+    def outputs(self) -> dict[Task, Output]:
+        """The accepted outputs, by task."""
+        return {one.task: one.output for one in self.results}
+
+    @property
+    def output(self) -> Output:
+        """The output of the last task that has one, None where none has."""
+        return self.results[-1].output if self.results else None
+
+    def __getitem__(self, task: Task) -> TaskResult:
+        for one in self.results:
+            if one.task is task:
+                return one
+        raise KeyError(f"The task {task.title!r} has no result.")
+
+    def summary(self) -> str:
+        """Tell the run in a few lines: each task with its score and note, what failed, the cost."""
+        lines = [_line(one) for one in self.results]
+        lines += [
+            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
+        ]
+        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
+        lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
+        return "\n".join(lines)
+
+
+def _line(one: TaskResult) -> str:
+    score = one.result.history.best_version.evaluation.overall_score
+    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
+    if one.attempts > 1:
+        said.append(f"at attempt {one.attempts}")
+    if one.note is not None:
+        said.append(f"given note v{one.note}")
+    if one.reflection is not None:
+        said.append(f"reflected (run {one.reflection.run_count})")
+    elif one.no_reflection and one.task.config is not None:
+        said.append(
+            one.no_reflection if one.no_reflection == BESIDE else f"not reflected: {one.no_reflection}"
+        )
+    return f"{one.task.title}: {', '.join(said)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A task begins."""
+
+    run_id: str
+    task: Task
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """A task's output was accepted; its reflection, if there is to be one, comes later."""
+
+    run_id: str
+    result: TaskResult
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task failed for good."""
+
+    run_id: str
+    task: Task
+    error: Exception
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleFinished:
+    """An ensemble came to its end; also one of which tasks failed."""
+
+    run_id: str
+    result: EnsembleResult
+    schema_version: int = 1
+
+
+EnsembleEvent: TypeAlias = (
+    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
+)
+
+
+R = TypeVar("R")
+
+DONE = "ensemble_step"
+"""The kind of the records of what was done around the runs of an ensemble's tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Keep one run of an ensemble, or one task of it, under a run id; without a `store`, nowhere.
+
+    `resumes` says that the id was given, so that something may be there already.
+    """
+
+    run_id: str
+    store: Store | None = None
+    resumes: bool = False
+
+    def part(self, number: int) -> Keeping:
+        """Return the keeping of the task with a number, from 1: its id follows from the ensemble's."""
+        return Keeping(f"{self.run_id}.{number}", self.store, self.resumes)
+
+    def again(self, attempt: int) -> Keeping:
+        """Return the keeping of another attempt at a task, from 2."""
+        return Keeping(f"{self.run_id}-{attempt}", self.store, self.resumes)
+
+    def step(self) -> Step:
+        """Return the step of the run that has this id."""
+        return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
+
+    async def once(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
+        """Return what `fn` came to under this id before, or call it and write that down.
+
+        What raises is not written down. Raises `StoreError` where an id was given and nothing can be read;
+        what can't be written costs nobody an answer.
+        """
+        if (done := await self.done(name, returns)) is not None:
+            return done
+        value = await fn()
+        await self.write(name, value)
+        return value
+
+    async def done(self, name: str, returns: type[R]) -> R | None:
+        """Return what was written down under this id before, None where nothing was."""
+        if self.store is None or not self.resumes:
+            return None
+        record = await self.store.get(DONE, f"{self.run_id}/{name}")
+        return None if record is None else from_record(returns, record.data["value"])
+
+    async def write(self, name: str, value: Any) -> None:
+        """Write down what something came to; where that can't be, a warning says so.
+
+        Under an id that nobody gave nobody asks for it, and the run's own record warns of the store.
+        """
+        if self.store is None:
+            return
+        record = Record(DONE, f"{self.run_id}/{name}", {"value": to_record(value)})
+        try:
+            await self.store.put_if_absent(record)
+        except StoreError as error:
+            level = logging.WARNING if self.resumes else logging.INFO
+            logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
+
+
+def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:
+    """Say how a run of an ensemble is kept, by the rules for every run.
+
+    Raises `ConfigError` for an id that can't be one, or without a store.
+    """
+    journal = journal_in(kept_step(keep, run_id, Asked(f"the ensemble {name}")))
+    if journal is None:
+        return Keeping(new_run_id())
+    return Keeping(journal.run_id, journal.store, journal.resumes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from redraft.redact import redact, Redactor, Category
 
 from __future__ import annotations
 
-from redraft.core.lazy import lazily
+from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # Every run imports this package for its log; the finders cost milliseconds that only who redacts shall pay.
 _PLACES = {
-    "environment": ["redact", "redactor_of_environment"],
-    "kinds": ["Category", "Kind"],
-    "redacted": ["Redacted"],
-    "redactor": ["Redactor"],
+    "environment": ("redact", "redactor_of_environment"),
+    "kinds": ("Category", "Kind"),
+    "redacted": ("Redacted",),
+    "redactor": ("Redactor",),
 }
 __all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)

@@ -8,10 +8,10 @@ from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.evaluation import Issue
 from redraft.redact.kinds import mark
 from redraft.redact.labels import Strength, kind_of, strength_of
 from redraft.redact.values import is_placeholder
+from redraft.types import Issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from redraft.core.script import Script
+from redraft.protocols import Script
 
 _Outcome = TypeVar("_Outcome")
 

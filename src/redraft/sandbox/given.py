@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from redraft.core.script import Script
+    from redraft.protocols import Script
 
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 

@@ -12,13 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import (
-    ConfigError,
-    SandboxError,
-    SandboxMemoryError,
-    SandboxTimeoutError,
-    ScriptError,
-)
+from redraft.errors import ConfigError, SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
 from redraft.sandbox.dialect import Dialect, SpoiledError
 from redraft.sandbox.inside.answer import late, too_big
 from redraft.sandbox.monty.conversation import MONTY
@@ -30,7 +24,7 @@ from redraft.sandbox.worker import DeadError, LateError, LongError
 from redraft.sandbox.workers import Workers
 
 if TYPE_CHECKING:
-    from redraft.core.script import Script, ScriptOutcome
+    from redraft.protocols import Script, ScriptOutcome
 
 
 @cache

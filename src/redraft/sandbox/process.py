@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from redraft.core.command import Command, CommandOutcome, find_program, problem_of_files
-from redraft.core.errors import ConfigError, SandboxError, SandboxForbiddenError
-from redraft.core.sync import run_sync
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
+from redraft.protocols import Command, CommandOutcome, find_program, problem_of_files
 from redraft.sandbox.child import Child, ChildEnd
 
 if TYPE_CHECKING:

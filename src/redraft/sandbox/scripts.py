@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, MissingExtraError
-from redraft.core.nearest import nearest
+from redraft._validation import nearest
+from redraft.errors import ConfigError, MissingExtraError
 from redraft.sandbox.inline import INTERPRETERS, InlineRunner, installed
 from redraft.sandbox.whole import WholePython
 
 if TYPE_CHECKING:
-    from redraft.core.protocols import ScriptRunner
-    from redraft.core.script import Script
+    from redraft.protocols import Script, ScriptRunner
 
 
 async def run_script(script: Script, *, allow_unsandboxed: bool = False) -> Any:

@@ -11,7 +11,7 @@ from redraft.sandbox.inside.answer import failure
 from redraft.sandbox.inside.frames import framed
 
 if TYPE_CHECKING:
-    from redraft.core.script import Script
+    from redraft.protocols import Script
     from redraft.sandbox.dialect import Conversation
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import (
+from redraft.errors import (
     SandboxError,
     SandboxForbiddenError,
     SandboxMemoryError,
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.core.script import ScriptOutcome
+from redraft.protocols import ScriptOutcome
 from redraft.sandbox.inside.plain import DEPTH, is_too_deep
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.command import Command
+from redraft.protocols import Command
 from redraft.sandbox.inside.answer import failure, flooded, late, too_big
 from redraft.sandbox.process import ProcessJail
 from redraft.sandbox.told import outcome_of
 
 if TYPE_CHECKING:
-    from redraft.core.command import CommandOutcome
-    from redraft.core.script import Script, ScriptOutcome
+    from redraft.protocols import CommandOutcome, Script, ScriptOutcome
 
 _START_SECONDS = 0.3
 """Seconds that an interpreter and its walls may take before the script's own time runs."""

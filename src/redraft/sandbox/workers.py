@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from redraft.core.errors import SandboxError
+from redraft.errors import SandboxError
 from redraft.sandbox.worker import DeadError, LateError, LongError, Worker
 
 if TYPE_CHECKING:

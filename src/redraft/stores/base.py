@@ -1,14 +1,28 @@
-"""Store and Record: the one way in which anything is kept."""
+"""Store, Record and Query: the one way in which anything is kept."""
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+from importlib import import_module
+from math import fsum, isfinite, sqrt
+from operator import mul
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
+from zlib import crc32
 
-from redraft.core.errors import DamagedRecordError
+from pydantic_core import from_json, to_json
+
+from redraft._validation import check_count
+from redraft.errors import ConfigError, DamagedRecordError, StoreError
+from redraft.types import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -184,3 +198,384 @@ class FencedStore(Store, Protocol):
         nothing, where the fields have other values or there is no such record.
         """
         ...
+
+
+LONGEST_NAME = 1000
+"""Bytes of a kind, a key or a space: what every database can index."""
+
+_record = maker(Record)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN = frozenset({str, int, bool, type(None)})
+# That data hold themselves shows in that they have no end.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
+
+
+class Row(NamedTuple):
+    """Hold a record's fields as databases take them, in the order of their columns.
+
+    `data` is JSON text, `vector` little-endian float32, the times are microseconds since 1970 in UTC. Text
+    that is not UTF-8 comes with lone surrogates in place of the bytes that are wrong.
+    """
+
+    kind: str
+    key: str
+    data: str
+    schema_version: int
+    vector: bytes | None
+    checksum: int = 0
+    revision: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+
+    def record(self, data: Mapping[str, Any] | None = None) -> Record:
+        """Return the record, all of it new; one that does not match its checksum has `damage`.
+
+        `data` is what they are as JSON, where that has been read already and is nobody else's.
+        """
+        created = updated = _EPOCH
+        vector = None
+        try:
+            created = updated = _EPOCH + timedelta(microseconds=self.created_at)
+            if self.updated_at != self.created_at:
+                updated = _EPOCH + timedelta(microseconds=self.updated_at)
+            if data is None:
+                data = self._read()
+            vector = None if self.vector is None else unpacked(self.vector)
+        except (TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
+            what = str(error).rstrip(".")
+            data = DamagedData(
+                f"The record {self.kind!r} {self.key!r} is damaged: {what}. Restore it from a backup, or "
+                f"remove it with `store.delete({self.kind!r}, {self.key!r})`."
+            )
+        return _record(
+            self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated
+        )
+
+    def _read(self) -> dict[str, Any]:
+        if not is_whole(self.checksum, *self[:3], self.schema_version, self.vector):
+            raise ValueError("it does not match its checksum")
+        return json.loads(self.data)
+
+    def intact(self) -> Record:
+        """Return the record; raises `DamagedRecordError` for one that is damaged."""
+        record = self.record()
+        if record.damage:
+            raise DamagedRecordError(record.damage)
+        return record
+
+
+def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int, vector: bytes | None) -> int:
+    """Return the CRC-32 of what a record holds: it differs wherever up to 32 bits in a row have changed."""
+    # A name has no NUL, so nothing can move from one to the next.
+    return crc32(vector or b"", crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version))))
+
+
+def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any, vector: Any) -> bool:
+    """Say whether a record is as it was written; its texts may come as bytes."""
+    try:
+        named, given = (_bytes(kind), _bytes(key)), _bytes(data)
+        return found == checksum(*named, given, schema_version, vector)
+    except (TypeError, AttributeError):  # a number where a text was, say
+        return False
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time as it is stored."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def row_of(record: Record) -> Row:
+    """Return what is to be stored of a record; raises `StoreError` that names what can't be."""
+    return row_and_copy(record)[0]
+
+
+def row_and_copy(record: Record) -> tuple[Row, dict[str, Any]]:
+    """Return what `row_of` does, and a copy of the data as they will be read: to know one is to have both."""
+    check_name("kind", record.kind)
+    check_name("key", record.key)
+    try:
+        _check_version(record.schema_version)
+        text, copy = _text_and_copy(_named_fields(record.data))
+        vector = None if record.vector is None else packed(record.vector)
+        named = record.kind.encode(), record.key.encode()
+        crc = checksum(*named, text.encode(), record.schema_version, vector)
+        return Row(record.kind, record.key, text, record.schema_version, vector, crc), copy
+    except (TypeError, ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        reason = "data is nested too deeply, or holds itself" if deep else error
+        message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
+        raise StoreError(message) from error
+
+
+def _check_version(version: Any) -> None:
+    if not isinstance(version, int) or not 0 <= version < 2**31:
+        raise ValueError(f"schema_version must be a whole number from 0, got {version!r}")
+
+
+def _named_fields(data: object) -> dict[str, Any]:
+    if data.__class__ is dict:  # as nearly all are
+        return cast("dict[str, Any]", data)
+    if isinstance(data, Mapping):
+        return dict(cast("Mapping[str, Any]", data))
+    raise TypeError(f"data is a {type(data).__name__}, not an object with named fields")
+
+
+def json_text(value: Any) -> str:
+    """Return JSON that any database can hold: a lone surrogate, which UTF-8 has not, becomes its escape."""
+    text = _ENCODER.encode(value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return data as JSON text and as that will be read.
+
+    Raises `TypeError` with the place of what would be read as something else.
+    """
+    try:
+        encoded = to_json(data)
+        copy = from_json(encoded, allow_inf_nan=False)
+    except ValueError:
+        return _text_and_copy_of_any(data)
+    # It also takes what JSON has not, a set for a list: what is read is equal to what was written, or else.
+    return (encoded.decode(), copy) if copy == data else _text_and_copy_of_any(data)
+
+
+def _text_and_copy_of_any(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Do the same for what the quicker way does not take: tuples, lone surrogates, what is to be refused."""
+    try:
+        text = json_text(data)
+        copy, _ = _DECODER.raw_decode(text)  # `loads` also looks for what is not JSON around it
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"data{_fault(data) or f': {error}'}") from error
+    # Most are equal, and to see that takes less time than to look at each value.
+    if copy != data and (fault := _fault(data)):
+        raise TypeError(f"data{fault}")
+    return text, copy
+
+
+def _fault(value: Any) -> str:
+    """Return where and what would not be read as it was written; empty if there is nothing."""
+    if type(value) in _PLAIN:
+        return ""
+    if isinstance(value, dict):
+        return _fault_in(cast("dict[Any, Any]", value).items(), str)
+    if isinstance(value, list | tuple):
+        return _fault_in(enumerate(cast("list[Any]", value)), int)
+    if isinstance(value, float) and not isfinite(value):
+        return f" is {value!r}, and JSON has no such number"
+    return "" if isinstance(value, str | int | float) else f" is a {type(value).__name__}, which JSON has not"
+
+
+def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
+    for key, item in items:
+        if not isinstance(key, keys):
+            return f" has the key {key!r}, and keys of JSON are texts"
+        if fault := _fault(item):
+            return f"[{key!r}]{fault}"
+    return ""
+
+
+def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
+    """Refuse a kind, key or space that not every database can hold and index."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
+        raise StoreError(f"A {what} must be a text, got {name!r}.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise StoreError(f"The {what} {name!r} is no valid text: {error.reason}.") from error
+    if "\0" in name or size > longest:
+        raise StoreError(
+            f"The {what} {name[:80]!r} ({size} bytes) must have at most {longest} and no NUL character."
+        )
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """Return a vector as float32; raises `ValueError` for one that has no direction."""
+    try:
+        blob = struct.pack(f"<{len(vector)}f", *vector)
+    except (struct.error, OverflowError, TypeError) as error:
+        raise ValueError(f"vector must hold numbers in the range of float32 ({error})") from error
+    numbers = unpacked(blob)
+    if not all(map(isfinite, numbers)):
+        raise ValueError("vector must hold finite numbers, and has NaN or infinity")
+    if not any(numbers):
+        raise ValueError(f"vector must have a direction, and is all zero ({len(numbers)} numbers)")
+    return blob
+
+
+def unpacked(blob: bytes) -> tuple[float, ...]:
+    """Return the numbers of a packed vector."""
+    return struct.unpack(f"<{len(blob) // 4}f", blob)
+
+
+_LAST = "\U0010ffff"
+
+
+class Question(NamedTuple):
+    """Hold which records are wanted: `fields` as JSON texts, `after` as the time and key of a record."""
+
+    kind: str
+    prefix: str
+    fields: Mapping[str, frozenset[str]]
+    newest_first: bool
+    after: tuple[int, str] | None
+    limit: int | None
+
+
+def question(
+    kind: str,
+    *,
+    prefix: str = "",
+    where: Where | None = None,
+    newest_first: bool = False,
+    after: Record | None = None,
+    limit: int | None = None,
+) -> Question:
+    """Check and put into form what `find` and `near` take; raises `ConfigError` for what makes no sense."""
+    check_name("kind", kind)
+    if prefix:
+        check_name("prefix", prefix)
+    if limit is not None:
+        check_count("limit", limit, 1)
+    cursor = None
+    if after is not None:
+        if after.created_at is None:
+            raise ConfigError(f"after: the record {after.key!r} is none that a store returned.")
+        cursor = microseconds(after.created_at), after.key
+    return Question(kind, prefix, wanted(where), newest_first, cursor, limit)
+
+
+def wanted(where: Where | None) -> dict[str, frozenset[str]]:
+    """Return for each field the JSON texts that it may have; one that is absent counts as `null`.
+
+    As JSON, True is not 1, "1" is not 1, and 1 is 1.0: one number has several texts. Raises `ConfigError` for
+    a field that can't be named in a JSON path, and for a value that is no scalar.
+    """
+    fields: dict[str, frozenset[str]] = {}
+    for field, value in (where or {}).items():
+        if not field or any(char in '"\\' or not char.isprintable() for char in field):
+            raise ConfigError(
+                f"where: {field!r} can't be asked for; a field has a name without quotes, backslashes and "
+                "control characters."
+            )
+        values = value if isinstance(value, tuple) else (value,)
+        fields[field] = frozenset(text for each in values for text in _texts(field, each))
+    return fields
+
+
+def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
+    """Say whether a record's data has one of the wanted texts in each field."""
+    return all(json_text(data.get(field)) in texts for field, texts in fields.items())
+
+
+def after_all_with(prefix: str) -> str:
+    """Return a text that comes after all keys that begin with a prefix, and before all others after it."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return _LAST * LONGEST_NAME
+    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # surrogates are no text
+    return stem[:-1] + following
+
+
+def _texts(field: str, value: Scalar) -> set[str]:
+    if value is not None and not isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
+        raise ConfigError(
+            f"where: {field!r} must be a text, a number, a bool, None, or a tuple of those; got {value!r}."
+        )
+    if isinstance(value, float) and not isfinite(value):
+        return set()  # JSON has no such number, so no record has
+    texts = {json_text(value)}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        same = _same_numbers(value)
+        # What writes records spells some floats in another way: 0.00001, not 1e-05.
+        texts |= {json_text(number) for number in same} | {to_json(number).decode() for number in same}
+    return texts
+
+
+def _same_numbers(value: float) -> list[float]:
+    """Return the other forms of a whole number: the int, the float, and the zero below zero."""
+    if value == 0:
+        return [0, 0.0, -0.0]
+    try:
+        forms = [int(value), float(value)]
+    except OverflowError:  # an int beyond all floats
+        return []
+    return [cast("float", form) for form in forms if form == value]
+
+
+DIGITS = 6
+"""What float32 has; beyond, equal vectors would seem to differ by how their products were added up."""
+
+
+def nearest(
+    rows: Sequence[tuple[str, bytes]], vector: Sequence[float], limit: int
+) -> list[tuple[str, float]]:
+    """Return the keys of the packed vectors nearest to one, with the cosine similarity, nearest first.
+
+    Equally near ones come in the order of their keys. Raises `StoreError` for vectors of other dimensions.
+    """
+    wanted = packed_question(vector)
+    for key, blob in rows:
+        if len(blob) != len(wanted):
+            raise StoreError(
+                f"The vector of the record {key!r} has {len(blob) // 4} dimensions, the one asked for has "
+                f"{len(wanted) // 4}: they come from different embedders, so embed the records anew."
+            )
+    numpy = _numpy()
+    blobs = [blob for _, blob in rows]
+    found = _by_hand(blobs, wanted) if numpy is None else _with_numpy(numpy, blobs, wanted)
+    similar = [max(-1.0, min(1.0, round(each, DIGITS))) for each in found]
+    ranked = sorted(zip((key for key, _ in rows), similar, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return ranked[:limit]
+
+
+def packed_question(vector: Sequence[float]) -> bytes:
+    """Return the vector that is asked for as float32; raises `StoreError` for one without a direction."""
+    try:
+        return packed(vector)
+    except ValueError as error:
+        raise StoreError(f"near: the {error}.") from error
+
+
+def _numpy() -> Any:
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
+
+
+def _by_hand(blobs: Sequence[bytes], wanted: bytes) -> list[float]:
+    one = unpacked(wanted)
+    length = sqrt(fsum(map(mul, one, one)))
+    found: list[float] = []
+    for blob in blobs:
+        other = unpacked(blob)
+        product = fsum(map(mul, one, other))
+        found.append(product / length / sqrt(fsum(map(mul, other, other))))
+    return found
+
+
+def _with_numpy(numpy: Any, blobs: Sequence[bytes], wanted: bytes) -> list[float]:
+    one = numpy.frombuffer(wanted, "<f4").astype("f8")
+    others = numpy.frombuffer(b"".join(blobs), "<f4").astype("f8").reshape(len(blobs), len(one))
+    lengths = numpy.sqrt(numpy.einsum("ij,ij->i", others, others)) * numpy.sqrt(one @ one)
+    return (others @ one / lengths).tolist()
+
+
+@lru_cache
+def scripts(backend: str) -> tuple[str, ...]:
+    """Return the SQL of a backend's migrations in their order; the version of a database is how many it has.
+
+    They are the files `migrations/BACKEND/0001_what.sql` and so on; a number that is missing or there twice
+    is a mistake of ours.
+    """
+    folder = Path(__file__).parent / "migrations" / backend
+    found = sorted((file.name, file.read_text("utf-8")) for file in folder.iterdir())
+    if [name[:5] for name, _ in found] != [f"{number:04}_" for number in range(1, len(found) + 1)]:
+        raise AssertionError(f"the migrations of {backend} are not numbered 1, 2, 3: {found}")
+    return tuple(sql for _, sql in found)

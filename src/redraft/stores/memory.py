@@ -8,10 +8,18 @@ from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from redraft.stores.base import intact
-from redraft.stores.near import nearest
-from redraft.stores.question import Question, matches, question, wanted
-from redraft.stores.row import Row, check_name, microseconds, row_and_copy
+from redraft.stores.base import (
+    Question,
+    Row,
+    check_name,
+    intact,
+    matches,
+    microseconds,
+    nearest,
+    question,
+    row_and_copy,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""PostgresStore: records in a PostgreSQL database that many processes and machines share."""
+"""PostgresStore: records in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from redraft.core.errors import ConfigError, MissingExtraError, StoreError
-from redraft.stores import postgres_records as sql
-from redraft.stores.postgres_fields import entries
-from redraft.stores.question import question
-from redraft.stores.row import Row, check_name, microseconds, row_and_copy
+from redraft.errors import ConfigError, MissingExtraError, StoreError
+from redraft.stores import postgres_sql as sql
+from redraft.stores.base import Row, check_name, microseconds, question, row_and_copy
+from redraft.stores.postgres_sql import entries
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from redraft.stores.base import Record, Where
-    from redraft.stores.postgres_database import SpaceConnection
-    from redraft.stores.postgres_records import Steps
+    from redraft.stores.postgres_session import SpaceConnection
+    from redraft.stores.postgres_sql import Steps
 
 T = TypeVar("T")
 
@@ -163,7 +162,7 @@ class PostgresStore:
             raise ConfigError("Only a store that is made with isolated=True has sessions of its own.")
         from psycopg import Error  # noqa: PLC0415 (it needs the extra, which is there by now)
 
-        from redraft.stores.postgres_faults import explained  # noqa: PLC0415 (likewise)
+        from redraft.stores.postgres_session import explained  # noqa: PLC0415 (likewise)
 
         try:
             return await self._server.isolated.session(self._space.name)
@@ -212,9 +211,12 @@ class _Server:
 
     def __init__(self, url: str, wait: float, *, isolated: bool) -> None:
         try:
-            from redraft.stores.postgres_database import Database  # noqa: PLC0415 (it needs the extra)
-            from redraft.stores.postgres_isolation import IsolatedDatabase  # noqa: PLC0415 (likewise)
-            from redraft.stores.postgres_session import Reader, Writer  # noqa: PLC0415 (likewise)
+            from redraft.stores.postgres_session import (  # noqa: PLC0415 (likewise)
+                Database,
+                IsolatedDatabase,
+                Reader,
+                Writer,
+            )
         except ImportError as error:
             raise MissingExtraError("A PostgreSQL database", "postgres") from error
         self.isolated = IsolatedDatabase(url, wait) if isolated else None

@@ -1,25 +1,375 @@
-"""Reader and Writer: what the two threads of a PostgreSQL database work with."""
+"""Sessions with a PostgreSQL server: connect, isolate, read and write, and explain faults."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+from array import array
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from operator import itemgetter
 from select import POLLIN, POLLOUT, poll
+from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
+from psycopg import errors
+from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo, Format
 
-from redraft.core.errors import StoreError
-from redraft.stores.postgres_database import Database, SpaceConnection, milliseconds
-from redraft.stores.postgres_faults import explained, unknown
+from redraft.errors import ConfigError, StoreError, StoreSettingsError
+from redraft.redact.log import logger
+from redraft.stores.base import scripts
+from redraft.stores.postgres_sql import Vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from redraft.stores.postgres_records import Steps, Write, WriteAll
+    from psycopg import Connection, Error
+    from psycopg.abc import Buffer
+
+    from redraft.stores.postgres_sql import Steps, Write, WriteAll
     from redraft.stores.worker import Job
+
+_SAYS = {
+    "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
+    "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
+    "3D000": "does not exist: make it with `createdb`, or name another one in the URL",
+    "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
+    "3F000": "has no schema in which this user may create tables: see its search_path",
+    "25006": "can be read only (a standby server?): give the URL of the one that takes writes",
+    "53100": "can't grow, because the server's disk is full: free some space",
+    "53300": "has no connection to spare: raise max_connections, or use fewer processes",
+    "54000": "can't hold so much in one record",
+    "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
+    "57P01": "is stopping: try again when it is back",
+    "57P02": "has crashed: try again when it is back",
+    "57P03": "is starting or stopping: try again in a moment",
+}
+_SETTINGS = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
+"""What only somebody who changes the URL, the database or its rights can mend."""
+_AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
+_TEXTS = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    'no pg_hba.conf entry|pg_hba.conf rejects|authentication failed|role ".*" ': "28000",
+    'database ".*" does not exist': "3D000",
+    "permission denied": "42501",
+    "too many clients|too many connections|remaining connection slots": "53300",
+    "starting up|shutting down|recovery mode|accepting connections": "57P03",
+}
+"""What the server says where libpq gives no code: while one connects."""
+
+
+def explained(error: Error, name: str) -> StoreError:
+    """Return the `StoreError` that says what an error of psycopg means for a database of a name."""
+    said = " ".join(str(error).split())
+    state = error.sqlstate
+    if state is None:
+        # Before this stand names, which may hold any word.
+        answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
+        state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
+    says = _SAYS.get(state, "can't be used" if state else _AWAY)
+    kind = StoreSettingsError if state in _SETTINGS else StoreError
+    return kind(f"The PostgreSQL database {name} {says} ({said}).")
+
+
+def unknown(error: Error, name: str) -> StoreError:
+    """Return the `StoreError` for a write whose fate nobody knows."""
+    said = " ".join(str(error).split())
+    return StoreError(
+        f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "
+        f"read it before you write it again ({said})."
+    )
+
+
+REAL = 700
+ARRAY_OF_REAL = 1021
+_HEAD = Struct(">iiiii")
+"""Dimensions, whether there are nulls, the type, the length, the first index; then come items with sizes."""
+
+
+class VectorDumper(Dumper):
+    """Write a packed vector as an array of real."""
+
+    format = Format.BINARY
+    oid = ARRAY_OF_REAL
+
+    def dump(self, obj: Vector) -> Buffer:
+        """Return the array in binary."""
+        numbers = array("I", obj)
+        items = array("I", bytes(2 * len(obj)))
+        items[0::2] = array("I", b"\4\0\0\0" * len(numbers))
+        items[1::2] = numbers
+        items.byteswap()
+        return _HEAD.pack(1, 0, REAL, len(numbers), 1) + items.tobytes()
+
+
+class VectorLoader(Loader):
+    """Read an array of real as a packed vector."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        """Return the numbers as little-endian float32."""
+        items = array("I", bytes(data)[_HEAD.size :])
+        items.byteswap()
+        return items[1::2].tobytes()
+
+
+def register(connection: Connection) -> None:
+    """Let a connection write `Vector` and read it back as bytes."""
+    connection.adapters.register_dumper(Vector, VectorDumper)
+    connection.adapters.register_loader(ARRAY_OF_REAL, VectorLoader)
+
+
+EXPECTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters percent-encoded"
+_LOCK = 0x52445246
+"""The advisory lock of those who change the schema ("RDRF")."""
+_DEFAULTS = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "fallback_application_name": "redraft"}
+"""Without them, a server that does not answer is waited for without end."""
+STANDS_STILL = 2.0
+"""Seconds after which the server ends a session whose process has stopped within a transaction.
+
+Else nobody could write what it has locked, such as the lease of an agent, until it goes on."""
+_ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
+"""Of options, white space ends one, unless a backslash is before it."""
+
+
+class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Know which space it has entered in this exchange: `space` is None before the first one."""
+
+    space: str | None = None
+
+
+class Database:
+    """Connect to the database of a URL, and bring its schema up to date.
+
+    `name` is how messages speak of it, without the password. Raises `ConfigError` for what is no such URL.
+    """
+
+    is_isolated = False
+    """Whether its sessions see one space alone, which they have to enter first."""
+    is_hasty = False
+    """Whether what its sessions commit may reach the disk a little later."""
+
+    def __init__(self, url: str, wait: float) -> None:
+        self._wait = wait
+        self._conninfo, self.name = _understood(url)
+
+    def connect(self) -> SpaceConnection:
+        """Return a connection to a database with the newest schema.
+
+        Raises `psycopg.Error`, and `StoreSettingsError` for a database that is of no use.
+        """
+        connection = SpaceConnection.connect(self._conninfo, autocommit=True)
+        try:
+            self._check_encoding(connection)
+            connection.execute(
+                f"SET idle_in_transaction_session_timeout = '{milliseconds(STANDS_STILL)}'".encode()
+            )
+            if self.is_hasty:
+                connection.execute("SET synchronous_commit = off")
+            register(connection)
+            if not self._is_current(connection):
+                self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_encoding(self, connection: psycopg.Connection) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StoreSettingsError(
+                f"The PostgreSQL database {self.name} has the encoding {encoding}, which can't hold every "
+                "text: make one with `createdb --encoding UTF8 --template template0`."
+            )
+
+    def _is_current(self, connection: psycopg.Connection) -> bool:
+        """Say if the schema is the newest; raises `StoreSettingsError` for one of a newer Redraft."""
+        version, newest = _version(connection), len(scripts("postgres"))
+        if version > newest:
+            raise StoreSettingsError(
+                f"The PostgreSQL database {self.name} has version {version} of the schema, and this Redraft "
+                f"knows {newest}: it was written by a newer one, so upgrade redraft."
+            )
+        return version == newest
+
+    def conninfo_with(self, settings: Mapping[str, str]) -> str:
+        """Return what a session connects with that begins with settings of its own."""
+        said = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
+        given = _in_force(conninfo_to_dict(self._conninfo)).get("options", "")
+        return make_conninfo(self._conninfo, options=" ".join([given, *said]).strip())
+
+    @contextmanager
+    def changing(self, connection: psycopg.Connection) -> Generator[None]:
+        """Be the one who changes the schema, and change all of it or nothing."""
+        with connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds(self._wait),))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            yield
+
+    def _migrate(self, connection: psycopg.Connection) -> None:
+        with self.changing(connection):
+            if self._is_current(connection):
+                return  # another process was quicker
+            steps = scripts("postgres")
+            for script in steps[_version(connection) :]:
+                connection.execute(script.encode())
+            connection.execute("UPDATE redraft_schema SET version = %s", (len(steps),))
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration as PostgreSQL's settings take it."""
+    return f"{round(seconds * 1000)}ms"
+
+
+def _version(connection: psycopg.Connection) -> int:
+    # Unlike to_regclass, this sees what was committed while the lock was waited for.
+    visible = "SELECT 1 FROM pg_class WHERE relname = 'redraft_schema' AND pg_table_is_visible(oid)"
+    if connection.execute(visible).fetchone() is None:
+        return 0
+    found = connection.execute("SELECT version FROM redraft_schema").fetchone()
+    return found[0] if found else 0
+
+
+def _understood(url: str) -> tuple[str, str]:
+    """Return what psycopg connects with, and the name of the database; never says more of a URL than that."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        scheme = url.partition(":")[0] if "://" in url else ""
+        got = f"one that begins with {scheme + '://'!r}" if scheme else "none"
+        raise ConfigError(f"The URL of a PostgreSQL database must be {EXPECTED}; got {got}.")
+    try:
+        given = conninfo_to_dict(url)
+    except (psycopg.Error, UnicodeError):  # whose text may hold a part of the password
+        given = None
+    # A password that is not encoded is taken for parts of these, and what is behind a NUL for nothing.
+    if (
+        given is None
+        or "\0" in url
+        or any("@" in str(given.get(part)) for part in ("host", "port", "dbname"))
+    ):
+        raise ConfigError(f"The URL of a PostgreSQL database can't be understood: it must be {EXPECTED}.")
+    conninfo = make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "UTF8"})
+    return conninfo, _name(given)
+
+
+def _name(given: dict[str, Any]) -> str:
+    """Return `'database' on host:port`, with what libpq takes where the URL says nothing."""
+    options = _in_force(given)
+    host = options.get("host") or options.get("hostaddr") or "localhost"
+    database = options.get("dbname") or options.get("user") or ""
+    return f"{database!r} on {host}:{options.get('port') or 5432}"
+
+
+def _in_force(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given, and what the environment of libpq says of the rest."""
+    return {
+        option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
+    } | given
+
+
+ROLE = "redraft_agents"
+"""A role without rights of its own, which a user who passes over policies takes on."""
+
+_PASSES_OVER = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_RIGHTS = f"""
+SELECT format('GRANT USAGE ON SCHEMA %s TO {ROLE}', relnamespace::regnamespace),
+    format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO {ROLE}', oid::regclass)
+FROM pg_class WHERE oid = 'redraft_agent_records'::regclass AND NOT (
+    has_schema_privilege('{ROLE}', relnamespace, 'USAGE')
+    AND has_table_privilege('{ROLE}', oid, 'SELECT') AND has_table_privilege('{ROLE}', oid, 'INSERT')
+    AND has_table_privilege('{ROLE}', oid, 'UPDATE') AND has_table_privilege('{ROLE}', oid, 'DELETE'))"""  # noqa: S608 (made of a constant)
+
+
+class IsolatedDatabase(Database):
+    """Connect to a database in sessions that see rows of agents by the policies alone.
+
+    Superusers and users with BYPASSRLS pass over policies. They take on the role `redraft_agents`, which is
+    made where it is missing; where that is not allowed, a warning says so once.
+    """
+
+    is_isolated = True
+
+    def __init__(self, url: str, wait: float) -> None:
+        super().__init__(url, wait)
+        self._warned = False
+
+    def connect(self) -> SpaceConnection:
+        """Return a connection to a database with the newest schema, that is held to its policies."""
+        connection = super().connect()
+        try:
+            if _asked(connection, _PASSES_OVER):
+                self._take_on_role(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def session(self, space: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+        """Return a connection in autocommit mode that has entered a space from its beginning.
+
+        What resets a session leaves it there. Raises what `connect` does.
+        """
+        with await asyncio.to_thread(self.connect) as made:  # the tables, and the role
+            role = _asked(made, "SELECT current_user")
+        settings = {"redraft.space": space, **({"role": ROLE} if role == ROLE else {})}
+        return await psycopg.AsyncConnection.connect(self.conninfo_with(settings), autocommit=True)
+
+    def _take_on_role(self, connection: psycopg.Connection) -> None:
+        try:
+            with self.changing(connection):
+                _make_role(connection)
+            _set_role(connection)
+        except errors.InsufficientPrivilege as error:
+            self._warn(" ".join(str(error).split()))
+        else:
+            if _asked(connection, _PASSES_OVER):
+                self._warn(f"{ROLE} passes over it, too")
+
+    def _warn(self, said: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "The user of the PostgreSQL database %s passes over row-level security, and can't take on a "
+                "role that does not (%s): agents are kept apart by what is asked alone. Give a user without "
+                "SUPERUSER and BYPASSRLS, or as an administrator: CREATE ROLE %s; GRANT %s TO that user.",
+                self.name,
+                said,
+                ROLE,
+                ROLE,
+            )
+
+
+def _make_role(connection: psycopg.Connection) -> None:
+    """Make what is missing of the role, its rights, and the user's right to take it on."""
+    exists = f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"  # noqa: S608 (made of a constant)
+    if not _asked(connection, exists):
+        # A server has its roles in common, so another database may be quicker.
+        with suppress(errors.DuplicateObject, errors.UniqueViolation), connection.transaction():
+            connection.execute(f"CREATE ROLE {ROLE}".encode())
+    for grants in connection.execute(_RIGHTS.encode()).fetchall():
+        for grant in grants:
+            connection.execute(grant.encode())
+    if _asked(connection, _RIGHTS):  # to grant what one may not is no error to PostgreSQL
+        raise errors.InsufficientPrivilege(f"{ROLE} can't be let use the schema and the table")
+
+
+def _set_role(connection: psycopg.Connection) -> None:
+    try:
+        connection.execute(f"SET ROLE {ROLE}".encode())
+    except errors.InsufficientPrivilege:  # who has made a role may grant it, and since PostgreSQL 16 has to
+        connection.execute(f"GRANT {ROLE} TO CURRENT_USER".encode())
+        connection.execute(f"SET ROLE {ROLE}".encode())
+
+
+def _asked(connection: psycopg.Connection, sql: str) -> Any:
+    row = connection.execute(sql.encode()).fetchone()
+    return row and row[0]
+
 
 _STALE = frozenset({"25006", "3F000", "42P01", "42703"})
 """States in which another connection may do better: the server is read-only now, or the tables are gone."""

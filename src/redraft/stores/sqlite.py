@@ -1,25 +1,446 @@
-"""SqliteStore: records in a file that many tasks, threads and processes share."""
+"""SqliteStore: records in a file shared by tasks, threads and processes."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from stat import S_IMODE
+from time import time_ns
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft.core.errors import ConfigError, StoreError
-from redraft.stores import sqlite_records as sql
-from redraft.stores.question import question
-from redraft.stores.row import check_name, microseconds, row_and_copy
-from redraft.stores.sqlite_faults import explained
-from redraft.stores.sqlite_sessions import Reader, Writer
+from redraft._locks import FileLock, make_file, make_folder
+from redraft.errors import ConfigError, StoreError
+from redraft.stores.base import (
+    Row,
+    after_all_with,
+    check_name,
+    intact,
+    is_whole,
+    microseconds,
+    nearest,
+    question,
+    row_and_copy,
+    scripts,
+)
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from sqlite3 import Connection
 
-    from redraft.stores.base import Record, Where
+    from redraft.stores.base import Question, Record, Where
+    from redraft.stores.worker import Job
+
+_DAMAGED = (
+    "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
+    "still be read with `sqlite3 FILE .recover`"
+)
+_SAYS = {
+    "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_FULL": "can't grow, because the disk is full: free some space",
+    "SQLITE_IOERR": "can't be read or written by the system: see if the disk is full or a quota reached",
+    "SQLITE_READONLY": "can't be written: see who may write to the file and to its folder",
+    "SQLITE_PERM": "can't be used: see who may write to the file and to its folder",
+    "SQLITE_CANTOPEN": "can't be opened: see who may write to the file and to its folder",
+    "SQLITE_TOOBIG": "can't hold so much in one record (SQLite's limit is 1 GB)",
+}
+
+
+def name_of(error: Exception) -> str:
+    """Return SQLite's name for an error, without its finer kind; empty where it comes from Python."""
+    return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
+
+
+def explained(error: Exception, path: Path, wait: float) -> StoreError:
+    """Return the `StoreError` that says what an error of the database, the system or the lock means."""
+    if isinstance(error, StoreError):
+        return type(error)(*error.args)
+    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
+        return StoreError(f"{path} is a folder: give the store the path of a file.")
+    if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
+        return StoreError(
+            f"{path} has been locked by another program for {wait:g} s: see if one hangs, or try again later."
+        )
+    if isinstance(error, OSError):
+        return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
+    says = _SAYS.get(name_of(error), "can't be used")
+    return StoreError(f"{path} {says} ({error}).")
+
+
+_COLUMNS = ", ".join(Row._fields)
+_ONE = "space = ? AND kind = ? AND key = ?"
+_STORED = "RETURNING revision, created_at"
+# Values go by their places: to look for each by its name takes as long as to write the row.
+_INSERT = f"""
+INSERT INTO records (space, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
+ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
+_PUT = f"""{_INSERT} UPDATE
+SET data = excluded.data, schema_version = excluded.schema_version, vector = excluded.vector,
+    checksum = excluded.checksum, revision = revision + 1, updated_at = excluded.updated_at {_STORED}"""
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING"
+_REPLACE = f"""
+UPDATE records
+SET data = ?, schema_version = ?, vector = ?, checksum = ?, revision = revision + 1, updated_at = ?
+WHERE {_ONE} AND revision = ? AND ? IN (0, created_at) {_STORED}"""  # noqa: S608 (made of constants)
+_GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of constants)
+_DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
+
+
+def put(space: str, row: Row, connection: Connection) -> Row:
+    """Store a row in any case."""
+    return _put(space, row, _now(), connection)
+
+
+def put_all(space: str, rows: Sequence[Row], connection: Connection) -> list[Row]:
+    """Store rows one after the other, all or none: others may share the transaction."""
+    connection.execute("SAVEPOINT together")
+    try:
+        now = _now()
+        stored = [_put(space, row, now, connection) for row in rows]
+    except BaseException:
+        if connection.in_transaction:  # else SQLite has taken back all of it
+            connection.execute("ROLLBACK TO together")
+            connection.execute("RELEASE together")
+        raise
+    connection.execute("RELEASE together")
+    return stored
+
+
+def put_all_if(
+    space: str, asked: Question, key: str, rows: Sequence[Row], connection: Connection
+) -> list[Row] | None:
+    """Store rows as `put_all` does if the record with a key is as a question asks."""
+    condition, values = _condition(space, asked)
+    found = connection.execute(f"SELECT 1 FROM records WHERE {condition} AND key = ?", (*values, key))  # noqa: S608 (made of constants)
+    return put_all(space, rows, connection) if found.fetchone() else None
+
+
+def _put(space: str, row: Row, now: int, connection: Connection) -> Row:
+    ((revision, created_at),) = connection.execute(_PUT, (space, *row[:6], now, now)).fetchall()
+    return Row(*row[:6], revision, created_at, now)
+
+
+def put_if_absent(space: str, row: Row, connection: Connection) -> tuple[Row, bool]:
+    """Store a row unless there is one; return the one that is stored, and whether it is this."""
+    now = _now()
+    while not connection.execute(_PUT_IF_ABSENT, (space, *row[:6], now, now)).rowcount:
+        if stored := _rows(connection, _GET, (space, row.kind, row.key)):
+            return stored[0], False  # else another program has deleted it in between
+    return Row(*row[:6], 1, now, now), True
+
+
+def replace(space: str, row: Row, connection: Connection) -> Row | None:
+    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
+    now = _now()
+    given = (row.data, row.schema_version, row.vector, row.checksum, now)
+    asked = (space, row.kind, row.key, row.revision, row.created_at)
+    stored = connection.execute(_REPLACE, (*given, *asked)).fetchall()
+    return Row(*row[:6], *stored[0], updated_at=now) if stored else None
+
+
+def get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
+    """Return the record with a key."""
+    rows = _rows(connection, _GET, (space, kind, key))
+    return rows[0].intact() if rows else None
+
+
+def delete(space: str, kind: str, key: str, connection: Connection) -> bool:
+    """Remove a row; say if there was one."""
+    return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
+
+
+def find(space: str, asked: Question, connection: Connection) -> list[Record]:
+    """Return the records that a question asks for."""
+    condition, values = _condition(space, asked)
+    if asked.after is not None:
+        condition += " AND (created_at, key) < (?, ?)" if asked.newest_first else " AND key > ?"
+        values += asked.after if asked.newest_first else asked.after[1:]
+    order = "created_at DESC, key DESC" if asked.newest_first else "key"
+    limit = -1 if asked.limit is None else asked.limit
+    sql = f"SELECT {_COLUMNS} FROM records WHERE {condition} ORDER BY {order} LIMIT ?"  # noqa: S608 (made of constants)
+    return [row.record() for row in _rows(connection, sql, (*values, limit))]
+
+
+def near(
+    space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
+) -> list[tuple[Record, float]]:
+    """Return the records whose vectors are nearest, nearest first, with their similarity."""
+    condition, values = _condition(space, asked, "0")
+    sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
+    connection.execute("BEGIN")  # both questions see the same state
+    try:
+        vectors = connection.execute(sql, values).fetchall()
+        whole = _of_same_length(space, asked.kind, vectors, 4 * len(vector), connection)
+        found = nearest(whole, vector, limit)
+        rows = [row for key, _ in found for row in _rows(connection, _GET, (space, asked.kind, key))]
+    finally:
+        connection.execute("ROLLBACK")
+    records = {record.key: record for record in intact([row.record() for row in rows])}
+    return [(records[key], similarity) for key, similarity in found if key in records]
+
+
+def _of_same_length(
+    space: str, kind: str, vectors: Sequence[tuple[str, bytes]], size: int, connection: Connection
+) -> list[tuple[str, bytes]]:
+    """Leave out vectors of another length that are damaged: none can be compared with them."""
+    odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
+    rows = [row for key in odd for row in _rows(connection, _GET, (space, kind, key))]
+    damaged = {row.key for row in rows} - {record.key for record in intact([row.record() for row in rows])}
+    return [(key, blob) for key, blob in vectors if key not in damaged]
+
+
+def _now() -> int:
+    return time_ns() // 1000
+
+
+def _rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[Row]:
+    return [Row(*row) for row in connection.execute(sql, values).fetchall()]
+
+
+def prepare(connection: Connection) -> None:
+    """Let a connection read what is damaged, and tell it."""
+    # Text that is not UTF-8 would be an error of the whole question.
+    connection.text_factory = _TEXT
+    connection.create_function("redraft_is_whole", 6, is_whole, deterministic=True)
+
+
+_TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
+# As bytes: text that is not UTF-8 would be an error here, too.
+_IS_DAMAGED = """NOT redraft_is_whole(
+    checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version, vector)"""
+
+
+def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tuple[str, tuple[Any, ...]]:
+    """Return the SQL condition of a question, without its page, and the values that it takes.
+
+    Of a record without the fields that are asked for, `otherwise` decides: what is damaged may have had them.
+    """
+    parts, values = ["space = ? AND kind = ?"], [space, asked.kind]
+    if asked.prefix:
+        parts.append("key >= ? AND key < ?")
+        values += [asked.prefix, after_all_with(asked.prefix)]
+    fields: list[str] = []
+    for field, texts in asked.fields.items():
+        # Asked for two paths, SQLite returns both values as JSON, whatever they are: absent ones as null.
+        fields.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
+        path = f'$."{field}"'
+        values += [path, path, *(f"[{text},{text}]" for text in texts)]
+    if fields:
+        parts.append(f"CASE WHEN json_valid(data) AND {' AND '.join(fields)} THEN 1 ELSE {otherwise} END")
+    return " AND ".join(parts), tuple(values)
+
+
+APPLICATION_ID = 0x52445246
+"""How a file says that it is ours ("RDRF")."""
+OLDEST = (3, 35)
+"""The first SQLite that returns what it has written."""
+
+_SETTINGS = "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+
+
+class SqliteFile:
+    """Hold one thread's connection to a database file, and the lock beside it.
+
+    A file that is missing or empty becomes a database of ours, readable by its owner only. A folder that is
+    missing is made, and ignores itself in git. A file of something else, or of a newer Redraft, is refused.
+    What can't be opened or locked raises `sqlite3.Error`, `OSError` or `StoreError`.
+    """
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._path = path
+        self._wait = wait
+        self._lock = FileLock(path.with_name(f"{path.name}.lock"), wait)
+        self._connection: sqlite3.Connection | None = None
+        self._inode = (0, 0)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Be the one process that writes; make the folder if it is missing."""
+        if self._connection is None:
+            make_folder(self._path.parent)
+        return self._lock.held()
+
+    def connection(self) -> sqlite3.Connection:
+        """Return a connection to a database with the newest schema."""
+        if self._connection is None:
+            self._connection = self._open()
+        elif self._inode != _inode(self._path):
+            self.close()
+            raise StoreError(
+                f"{self._path} was deleted or replaced while it was in use, and what it held is gone; "
+                "the next write begins a new one."
+            )
+        return self._connection
+
+    def exists(self) -> bool:
+        """Say if there is a database to read, without making one."""
+        return self._connection is not None or self._path.exists()
+
+    def drop(self) -> None:
+        """Let go of the connection, and of what it has not committed; the next use opens another one."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # what was committed is safe, and there is nothing else to lose
+                self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """Let go of the file, and of the lock."""
+        self.drop()
+        self._lock.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise StoreError(
+                f"{self._path} needs SQLite {OLDEST[0]}.{OLDEST[1]}, and this Python has "
+                f"{sqlite3.sqlite_version}: use a Python that is built with a newer one."
+            )
+        if not self._path.exists():
+            with self.locked():
+                make_file(self._path)  # SQLite would make it with the modes that the umask leaves
+        for side in ("-wal", "-shm"):
+            # They keep the mode that the database had when they were made, be it read-only for a while.
+            with suppress(OSError):
+                self._path.with_name(f"{self._path.name}{side}").chmod(S_IMODE(self._path.stat().st_mode))
+        uri = f"{self._path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)
+        try:
+            self._inode = _inode(self._path)
+            connection.executescript(_SETTINGS)
+            prepare(connection)
+            if not self._is_current(connection):
+                with self.locked():
+                    self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_current(self, connection: sqlite3.Connection) -> bool:
+        """Say if a database has the newest schema; raises `StoreError` for one that is not ours or newer."""
+        version, newest = self._version(connection), len(scripts("sqlite"))
+        if version > newest:
+            raise StoreError(
+                f"{self._path} has version {version} of the schema, and this Redraft knows {newest}: it was "
+                "written by a newer one, so upgrade redraft."
+            )
+        return version == newest
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application == APPLICATION_ID or (application, version, objects) == (0, 0, 0):
+            return version
+        raise StoreError(
+            f"{self._path} is a database of another program (application_id {application}, {objects} tables "
+            "and indexes), and was left as it is: give the store another path."
+        )
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if self._is_current(connection):
+            return  # another process was quicker
+        version, steps = self._version(connection), scripts("sqlite")
+        if version == 0:
+            self._path.chmod(0o600)
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {''.join(steps[version:])} PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {len(steps)}; COMMIT;"
+        )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Reader:
+    """Answer questions one after the other; where there is no database yet, nothing is found or made."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._file = SqliteFile(path, wait)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for nobody: a reader sees what was committed last."""
+        return nullcontext()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Run each job; after an error of the database, the next one opens it anew."""
+        if not self._file.exists():
+            with closing(sqlite3.connect(":memory:")) as nothing:
+                nothing.executescript("".join(scripts("sqlite")))
+                prepare(nothing)
+                for job in jobs:
+                    job.run(nothing)
+            return
+        for job in jobs:
+            job.run(self._file.connection())
+            if isinstance(job.error, sqlite3.Error):
+                self._file.drop()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+class Writer:
+    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._file = SqliteFile(path, wait)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Hold the lock that gives each process its turn."""
+        return self._file.locked()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Commit the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        try:
+            self._commit(jobs)
+        except sqlite3.Error as error:
+            if len(jobs) == 1 or name_of(error) == "SQLITE_BUSY":
+                raise
+        else:
+            return
+        for job in jobs:
+            try:
+                self._commit([job])
+            except (sqlite3.Error, OSError, StoreError) as error:
+                job.error = error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _commit(self, jobs: Sequence[Job[Any]]) -> None:
+        connection = self._file.connection()
+        try:
+            if len(jobs) == 1:  # what it does is a transaction of its own, without two statements more
+                jobs[0].run(connection)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                _run_in_transaction(connection, jobs)
+                connection.execute("COMMIT")
+        except BaseException:
+            self._file.drop()
+            raise
+        if any(isinstance(job.error, sqlite3.Error) for job in jobs):
+            self._file.drop()
+
+
+def _run_in_transaction(connection: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:
+    for job in jobs:
+        job.run(connection)
+        if job.error is not None and not connection.in_transaction:
+            raise job.error  # a full disk, say: SQLite has taken back the whole transaction
+
 
 T = TypeVar("T")
 
@@ -46,13 +467,13 @@ class SqliteStore:
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
         row, copy = row_and_copy(record)
-        return (await self._do(self._writer, partial(sql.put, self._space, row))).record(copy)
+        return (await self._do(self._writer, partial(put, self._space, row))).record(copy)
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all of them or none; return them as they are stored."""
         if not (rows := [row_and_copy(record) for record in records]):
             return []
-        stored = await self._do(self._writer, partial(sql.put_all, self._space, [row for row, _ in rows]))
+        stored = await self._do(self._writer, partial(put_all, self._space, [row for row, _ in rows]))
         return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
 
     async def put_all_if(
@@ -62,7 +483,7 @@ class SqliteStore:
         check_name("key", key)
         asked = question(kind, where=where)
         rows = [row_and_copy(record) for record in records]
-        steps = partial(sql.put_all_if, self._space, asked, key, [row for row, _ in rows])
+        steps = partial(put_all_if, self._space, asked, key, [row for row, _ in rows])
         stored = await self._do(self._writer, steps)
         if stored is None:
             return None
@@ -71,7 +492,7 @@ class SqliteStore:
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
         row, copy = row_and_copy(record)
-        stored, is_new = await self._do(self._writer, partial(sql.put_if_absent, self._space, row))
+        stored, is_new = await self._do(self._writer, partial(put_if_absent, self._space, row))
         return stored.record(copy) if is_new else stored.intact(), is_new
 
     async def replace(self, record: Record, /) -> Record | None:
@@ -79,14 +500,14 @@ class SqliteStore:
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
         row, copy = row_and_copy(record)
         row = row._replace(revision=record.revision, created_at=created_at)
-        stored = await self._do(self._writer, partial(sql.replace, self._space, row))
+        stored = await self._do(self._writer, partial(replace, self._space, row))
         return None if stored is None else stored.record(copy)
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._do(self._reader, partial(sql.get, self._space, kind, key))
+        return await self._do(self._reader, partial(get, self._space, kind, key))
 
     async def find(
         self,
@@ -103,20 +524,20 @@ class SqliteStore:
         asked = question(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-        return await self._do(self._reader, partial(sql.find, self._space, asked))
+        return await self._do(self._reader, partial(find, self._space, asked))
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Remove a record; say if there was one."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._do(self._writer, partial(sql.delete, self._space, kind, key))
+        return await self._do(self._writer, partial(delete, self._space, kind, key))
 
     async def near(
         self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
         asked = question(kind, where=where, limit=limit)
-        return await self._do(self._reader, partial(sql.near, self._space, asked, tuple(vector), limit))
+        return await self._do(self._reader, partial(near, self._space, asked, tuple(vector), limit))
 
     async def aclose(self) -> None:
         """Write what is still to be written, and let go of files and connections."""

@@ -1,4 +1,4 @@
-"""Differences: between two texts word by word, between two JSON values field by field."""
+"""Differences between texts, word by word, and between JSON values, field by field."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -137,3 +138,33 @@ def _same(before: Any, after: Any) -> bool:
 
 def _escape(key: Any) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
+
+
+Piece: TypeAlias = "tuple[Op, str]"
+Line: TypeAlias = "list[Piece]"
+
+
+def diff_lines(pieces: Sequence[Piece]) -> list[Line]:
+    """Return the pieces of a word diff line by line; a line has no line break, and may be empty."""
+    lines: list[Line] = [[]]
+    for op, text in pieces:
+        first, *more = text.split("\n")
+        if first:
+            lines[-1].append((op, first))
+        lines.extend([(op, rest)] if rest else [] for rest in more)
+    return lines
+
+
+def hunks(pieces: Sequence[Piece], context: int) -> list[list[Line] | int]:
+    """Return the lines that differ with `context` lines around them, and between them how many are left out.
+
+    What follows the last difference is left out, too, with its number.
+    """
+    lines = diff_lines(pieces)
+    changed = {at for at, line in enumerate(lines) if any(op != "=" for op, _ in line)}
+    near = [any(at + off in changed for off in range(-context, context + 1)) for at in range(len(lines))]
+    shown: list[list[Line] | int] = []
+    for is_near, group in groupby(zip(near, lines, strict=True), key=lambda pair: pair[0]):
+        part = [line for _, line in group]
+        shown.append(part if is_near else len(part))
+    return shown

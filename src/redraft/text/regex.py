@@ -11,8 +11,8 @@ from operator import itemgetter
 from sys import byteorder
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
-from redraft.text.well_formed import is_well_formed
+from redraft.errors import ConfigError
+from redraft.text.characters import is_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

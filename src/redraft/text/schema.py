@@ -1,22 +1,583 @@
-"""Schema: a JSON Schema, compiled once, that coerces, grades and says what is wrong."""
+"""Check, coerce and score values against a JSON Schema."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, cast
 
-from redraft.core.errors import ConfigError, OutputError
-from redraft.text.json_reply import json_of
-from redraft.text.schema_coerce import coerced
-from redraft.text.schema_cost import MAX_CHECKS, MAX_COPIED, MAX_DEPTH, MAX_EXPLAINED, Cost, Size, size_of
-from redraft.text.schema_problem import SchemaProblem, detail_of, pointer, problem_of, shown
-from redraft.text.schema_score import Score
-from redraft.text.schema_tree import ROOT, SchemaTree
+from redraft.errors import ConfigError, OutputError
+from redraft.text.replies import json_of
+from redraft.text.schema_source import (
+    MAX_CHECKS,
+    MAX_COPIED,
+    MAX_DEPTH,
+    MAX_EXPLAINED,
+    REFERENCES,
+    ROOT,
+    Cost,
+    SchemaTree,
+    Size,
+    size_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+MAX_ROUNDS = 6
+MAX_DIGITS = 300
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+"""The texts that are truth values, in lower case."""
+
+Place = tuple[str | int, ...]
+Key = tuple[Place, Place]
+"""Which rule an error is of, and where in the value."""
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")
+_NOTHING = object()
+
+
+def coerced(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]) -> tuple[Any, list[Any]]:
+    """Return the value with its texts turned into what the schema wants there, and the errors that remain.
+
+    Only where a text is an error of type, and holds nothing but the value, with or without white space around
+    it: `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of
+    `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given is left as it
+    is.
+    """
+    tried: set[Place] = set()
+    branches: Counter[Key] = Counter()
+    for _ in range(MAX_ROUNDS):
+        changes = {place: new for place, new in _changes(errors, value) if place not in tried}
+        tried |= set(changes)
+        if changes:
+            value, errors = _keeping(value, changes, errors_of)
+            continue
+        asked = {_key(error): _asked(error, value, branches) for error in errors if _is_choice(error)}
+        asked = {key: changes for key, changes in asked.items() if changes}
+        if not asked:
+            break
+        value, errors = _mending(value, asked, errors_of)
+    return value, errors
+
+
+def _keeping(
+    value: Any, changes: dict[Place, Any], errors_of: Callable[[Any], list[Any]]
+) -> tuple[Any, list[Any]]:
+    """Change the places of a value, but for those where another part of the schema wants the text."""
+    changed = _with(value, changes)
+    errors = errors_of(changed)
+    types = [error for error in errors if error.kind.name == "type" and "string" in error.kind.value]
+    refused = {tuple(error.instance_path) for error in types} & set(changes)
+    if not refused:
+        return changed, errors
+    changed = _with(value, {place: new for place, new in changes.items() if place not in refused})
+    return changed, errors_of(changed)
+
+
+def _mending(
+    value: Any, asked: dict[Key, dict[Place, Any]], errors_of: Callable[[Any], list[Any]]
+) -> tuple[Any, list[Any]]:
+    """Change the places of a value as branches ask, and take back what did not mend its error."""
+    changed = _with(value, {place: new for changes in asked.values() for place, new in changes.items()})
+    errors = errors_of(changed)
+    failed = {_key(error) for error in errors} & set(asked)
+    if not failed:
+        return changed, errors
+    mended = [changes for key, changes in asked.items() if key not in failed]
+    changed = _with(value, {place: new for changes in mended for place, new in changes.items()})
+    return changed, errors_of(changed)
+
+
+def _asked(error: Any, value: Any, branches: Counter[Key]) -> dict[Place, Any]:
+    """Return what the next branch of an error asks for that asks for anything."""
+    key = _key(error)
+    while branches[key] < len(error.kind.value):
+        branches[key] += 1
+        changes = dict(_nested(error.kind.value[branches[key] - 1], value))
+        if changes:
+            return changes
+    return {}
+
+
+def _is_choice(error: Any) -> bool:
+    return error.kind.name in ("anyOf", "oneOf")
+
+
+def _nested(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
+    """Yield what the errors of a branch ask for; of branches within it, the first that asks for anything."""
+    errors = list(errors)
+    yield from _changes(errors, value)
+    for error in errors:
+        if _is_choice(error):
+            for branch in error.kind.value:
+                if asked := list(_nested(branch, value)):
+                    yield from asked
+                    break
+
+
+def _key(error: Any) -> Key:
+    return tuple(error.evaluation_path), tuple(error.instance_path)
+
+
+def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
+    for error in errors:
+        if error.kind.name == "type":
+            place: Place = tuple(error.instance_path)
+            text = _at(value, place)
+            new = as_type(text, error.kind.value) if isinstance(text, str) else _NOTHING
+            if new is not _NOTHING:
+                yield place, new
+
+
+def as_type(text: str, types: Sequence[str]) -> Any:
+    """Return the value of one of the types that a text holds and nothing else, or a mark of its own.
+
+    A number goes before a truth value: `"1"` is 1 where both are allowed.
+    """
+    text = text.strip()
+    if len(text) > MAX_DIGITS:
+        return _NOTHING
+    if ("integer" in types or "number" in types) and _INTEGER.match(text):
+        return int(text)
+    if "number" in types and _NUMBER.match(text) and isfinite(float(text)):
+        return float(text)
+    return TRUTH.get(text.lower(), _NOTHING) if "boolean" in types else _NOTHING
+
+
+def _at(value: Any, place: Place) -> Any:
+    for key in place:
+        value = value[key]
+    return value
+
+
+def _with(value: Any, changes: dict[Place, Any]) -> Any:
+    """Return the value with some places changed; what holds them is copied, once, and the rest is shared."""
+    if not changes or () in changes:
+        return changes.get((), value)
+    copies: dict[Place, Any] = {(): _copy(value)}
+    for place, new in changes.items():
+        for end in range(1, len(place)):
+            if place[:end] not in copies:
+                holder = copies[place[: end - 1]]
+                copies[place[:end]] = holder[place[end - 1]] = _copy(holder[place[end - 1]])
+        copies[place[:-1]][place[-1]] = new
+    return copies[()]
+
+
+def _copy(value: Any) -> Any:
+    return dict(cast("dict[Any, Any]", value)) if isinstance(value, dict) else list(value)
+
+
+_LEAVES = frozenset(
+    """
+type enum const minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern
+minItems maxItems uniqueItems minProperties maxProperties contains minContains maxContains not format
+contentEncoding contentMediaType if dependentRequired dependentSchemas dependencies
+""".split()  # noqa: SIM905 (a list of quoted words is no easier to read)
+)
+_MANY = (
+    *("items", "additionalItems", "additionalProperties", "propertyNames"),
+    *("unevaluatedItems", "unevaluatedProperties"),
+)
+_ALL = ("allOf", "prefixItems")
+_CONDITIONAL = frozenset(("if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"))
+
+
+class Score:
+    """Weigh the errors of a value against all the checks of a schema.
+
+    A schema makes so many checks: each assertion is one, so is each required key, so are those of every
+    property and item that it describes. The score is the share that holds:
+
+    - where a type is wrong nothing beneath it holds; neither does what is beneath a missing required key;
+    - checks of what need not be there, and is not, hold;
+    - the checks of items, of additional and of matching properties are made once for all of them: with a
+      weight w and failures f among the items, w * f / (w + f) is lost;
+    - of `anyOf` and `oneOf` the branch counts that comes nearest; `oneOf` is one check more;
+    - what a condition asks for (`then`, `else`, `dependent...`) is one check.
+
+    So the total depends on the schema alone, and mending an error, where that brings no new ones to light,
+    never lowers the score. It is 1.0 only for a value without errors.
+    """
+
+    def __init__(self, tree: SchemaTree) -> None:
+        self.tree = tree
+        self._weights: dict[int, int] = {}
+        self.total = max(1, self._weight(tree.root, ROOT))
+
+    def of(self, errors: Iterable[Any]) -> float:
+        """Return the score of a value with these errors of the validator, from 0.0 to 1.0."""
+        lost = self._lost(errors)
+        if not lost:
+            return 1.0
+        return min(max(0.0, 1.0 - lost / self.total), 1.0 - 1e-9)
+
+    def _lost(self, errors: Iterable[Any]) -> float:
+        lost = 0.0
+        groups: dict[tuple[Any, ...], list[float]] = {}
+        for error in errors:
+            group, weight, loss = self._place(error)
+            if group is None:
+                lost += loss
+            else:
+                groups.setdefault(group, [weight, 0.0])[1] += loss
+        return lost + sum(weight * failed / (weight + failed) for weight, failed in groups.values())
+
+    def _place(self, error: Any) -> tuple[tuple[Any, ...] | None, float, float]:
+        """Return what an error loses, and the group of items that it is lost in, with the group's weight."""
+        path: Sequence[Any] = error.evaluation_path
+        node, base = self.tree.root, ROOT
+        holder: Any = node
+        group: tuple[Any, ...] | None = None
+        weight = 1.0
+        above = {id(node)}
+        for place, key in enumerate(path):
+            holder = node  # at the end: what holds the keyword that failed
+            found = self._step(node, key, base)
+            again = found is not None and key in REFERENCES and id(found[0]) in above
+            if group is None and (key in _MANY or key in _CONDITIONAL or key == "patternProperties" or again):
+                group = tuple(path[: place + 1])
+                weight = 1.0 if again or found is None or key in _CONDITIONAL else self._least(*found)
+            node, base = found or (None, base)
+            above.add(id(node))
+        return group, weight, self._loss(error, path[-1] if path else "", holder, base)
+
+    def _step(self, node: Any, key: Any, base: str) -> tuple[Any, str] | None:
+        if isinstance(node, dict) and key in node:
+            inner = cast("dict[Any, Any]", node)[key]
+            return (self.tree.target(inner, base)) if key in REFERENCES else (inner, base)
+        if isinstance(node, list) and isinstance(key, int) and key < len(cast("list[Any]", node)):
+            return cast("list[Any]", node)[key], base
+        return None
+
+    def _loss(self, error: Any, keyword: Any, holder: Any, base: str) -> float:
+        schema = cast("dict[str, Any]", holder) if isinstance(holder, dict) else {}
+        kind, value = error.kind.name, error.kind.value
+        if kind == "type":
+            return self._least(schema, base)
+        if kind == "required" and keyword == "required":
+            described = schema.get("properties", {})
+            return 1 + (self._weight(described[value], base) if value in described else 0)
+        if kind in ("anyOf", "oneOf") and isinstance(schema.get(kind), list):
+            nearest = min(
+                (self._share(schema[kind], place, context, base) for place, context in enumerate(value))
+            )
+            return (kind == "oneOf") + nearest * self._nearest(schema[kind], base)
+        if kind in ("additionalProperties", "unevaluatedProperties", "unevaluatedItems") and value:
+            return len(value)
+        return 1
+
+    def _share(self, branches: list[Any], place: int, context: list[Any], base: str) -> float:
+        """Return the share of a branch that is lost."""
+        weight = self._least(branches[place], base) if place < len(branches) else 1
+        return min(1.0, self._lost(context) / weight)
+
+    def _nearest(self, branches: list[Any], base: str) -> int:
+        return max((self._least(branch, base) for branch in branches), default=1)
+
+    def _least(self, schema: Any, base: str) -> int:
+        return max(1, self._weight(schema, base))
+
+    def _weight(self, schema: Any, base: str) -> int:
+        if not isinstance(schema, dict):
+            return 1 if schema is False else 0
+        node = cast("dict[str, Any]", schema)
+        if id(node) not in self._weights:
+            self._weights[id(node)] = 1  # a schema within itself counts as one check
+            self._weights[id(node)] = min(
+                sum(self._of(key, value, base) for key, value in node.items()), 10**9
+            )
+        return self._weights[id(node)]
+
+    def _of(self, key: str, value: Any, base: str) -> int:
+        """Return how many checks a keyword makes."""
+        if key in _LEAVES:
+            return 1
+        if key in REFERENCES:
+            found = self.tree.target(value, base)
+            return 1 if found is None else self._weight(*found)
+        if key in _MANY:
+            return self._least(value, base) if value is not True else 0
+        if isinstance(value, list):
+            return self._of_list(key, cast("list[Any]", value), base)
+        if key in ("properties", "patternProperties") and isinstance(value, dict):
+            inner = cast("dict[str, Any]", value).values()
+            return sum(self._weight(one, base) or (key != "properties") for one in inner)
+        return 0
+
+    def _of_list(self, key: str, value: list[Any], base: str) -> int:
+        if key in ("anyOf", "oneOf"):
+            return (key == "oneOf") + self._nearest(value, base)
+        if key in _ALL:
+            return sum(self._weight(inner, base) for inner in value)
+        return len(value) if key == "required" else 0
+
+
+MAX_SHOWN = 80
+MAX_DETAIL = 300
+MAX_OPTIONS = 12
+MAX_BRANCHES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaProblem:
+    """Say where a value does not fit its schema, what was expected there, what there is, and what to do.
+
+    `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
+    pointer; `schema_path` is the pointer of the rule within the schema; `detail` are the validator's words.
+    """
+
+    path: str
+    message: str
+    schema_path: str
+    expected: str
+    got: str
+    suggestion: str
+    detail: str
+    pointer: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as documented: path, message, schema_path, expected, got."""
+        return {
+            "path": self.path,
+            "message": self.message,
+            "schema_path": self.schema_path,
+            "expected": self.expected,
+            "got": self.got,
+        }
+
+
+def problem_of(error: Any, value: Any) -> SchemaProblem:
+    """Put an error of the validator into words; `value` is the whole that was checked."""
+    place: list[str | int] = list(error.instance_path)
+    at = ".".join(map(str, place))
+    got = shown(_place_of(value, place))
+    kind = error.kind.name
+    expected, suggestion = _WORDS.get(kind, _other)(error, f"{at!r}" if at else "the value")
+    where = at or "The value"
+    message = f"{where}: expected {expected}, got {got}" if kind not in _BARE else f"{where}: {expected}"
+    rule = pointer(error.schema_path)
+    return SchemaProblem(at, message, rule, expected, got, suggestion, detail_of(error), pointer(place))
+
+
+def detail_of(error: Any) -> str:
+    """Return the validator's own words, shortened."""
+    words: str = error.message
+    return words if len(words) <= MAX_DETAIL else f"{words[:MAX_DETAIL]}..."
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, or what there is of it where that would be long."""
+    if isinstance(value, str):
+        short = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
+        return json.dumps(short, ensure_ascii=False)
+    if isinstance(value, list | tuple | dict):
+        return _shown_holder(cast("list[Any] | dict[str, Any]", value))
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def _shown_holder(holder: list[Any] | dict[str, Any]) -> str:
+    inside = list(holder.values()) if isinstance(holder, dict) else holder
+    if len(inside) <= MAX_OPTIONS and not any(isinstance(inner, list | dict) for inner in inside):
+        # What it holds is cut first, so that a large one is never written out as a whole.
+        text = json.dumps(
+            {_cut(key): _cut(inner) for key, inner in holder.items()}
+            if isinstance(holder, dict)
+            else [_cut(inner) for inner in inside],
+            ensure_ascii=False,
+        )
+        if len(text) <= MAX_SHOWN:
+            return text
+    return f"{'an object' if isinstance(holder, dict) else 'a list'} of {len(inside)}"
+
+
+def _cut(value: Any) -> Any:
+    return value[:MAX_SHOWN] if isinstance(value, str) else value
+
+
+def _place_of(value: Any, place: Sequence[str | int]) -> Any:
+    for key in place:
+        value = value[key]
+    return value
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """Render a path as a JSON pointer (RFC 6901)."""
+    if not path:
+        return ""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+Words = tuple[str, str]
+"""What was expected, and what to do about it."""
+
+_TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+
+
+def _type(error: Any, at: str) -> Words:
+    names: list[str] = error.kind.value
+    expected = " or ".join(_TYPES[name] for name in names)
+    return expected, f"Make {at} {expected}."
+
+
+def _required(error: Any, at: str) -> Words:
+    name = error.kind.value
+    return f"the key {name!r} is required, and missing", f"Add the key {name!r} to {at}."
+
+
+def _options(error: Any, at: str) -> Words:
+    options: list[Any] = error.kind.value
+    listed = ", ".join(shown(option) for option in options[:MAX_OPTIONS])
+    more = f" or {len(options) - MAX_OPTIONS} others" if len(options) > MAX_OPTIONS else ""
+    return f"one of {listed}{more}", f"Set {at} to one of {listed}{more}."
+
+
+def _constant(error: Any, at: str) -> Words:
+    return shown(error.kind.value), f"Set {at} to {shown(error.kind.value)}."
+
+
+def _limit(words: str) -> Callable[[Any, str], Words]:
+    def put(error: Any, at: str) -> Words:
+        expected = words.format(error.kind.value)
+        return expected, f"Make {at} {expected}."
+
+    return put
+
+
+def _count(words: str, thing: str, advice: str) -> Callable[[Any, str], Words]:
+    def put(error: Any, at: str) -> Words:
+        count = error.kind.value
+        noun = thing if count == 1 else {"property": "properties"}.get(thing, thing + "s")
+        return f"{words} {count} {noun}", f"{advice} {at}: it needs {words} {count} {noun}."
+
+    return put
+
+
+def _pattern(error: Any, at: str) -> Words:
+    if type(error.kind).__name__ != "Pattern":  # the engine gave up
+        return "a text that its pattern can be tried on in time", f"Shorten {at}, or simplify its pattern."
+    return f"a text that matches {error.kind.value}", f"Rewrite {at} so that it matches {error.kind.value}."
+
+
+def _format(error: Any, at: str) -> Words:
+    return f"a text in the format {error.kind.value!r}", f"Write {at} in the format {error.kind.value!r}."
+
+
+def _unique(_error: Any, at: str) -> Words:
+    return "items that all differ", f"Remove the items of {at} that repeat others."
+
+
+def _contains(error: Any, at: str) -> Words:
+    if error.schema_path[-1:] == ["maxContains"]:
+        return "fewer items of the kind that 'contains' describes", f"Remove matching items from {at}."
+    return "more items of the kind that 'contains' describes", f"Add a matching item to {at}."
+
+
+def _unexpected(error: Any, at: str) -> Words:
+    names: list[str] = error.kind.value
+    listed = ", ".join(shown(name) for name in names[:MAX_OPTIONS])
+    return f"nothing else, and {listed} is not allowed", f"Remove {listed} from {at}."
+
+
+def _too_many(error: Any, at: str) -> Words:
+    count = error.kind.value
+    return f"at most {count} items", f"Remove items from {at}: at most {count} are allowed."
+
+
+def _false(error: Any, at: str) -> Words:
+    if error.schema_path[-1:] == ["additionalProperties"]:  # so the validator tells that there are no others
+        return "an object without other keys", f"Remove the keys of {at} that the schema does not name."
+    return "nothing here", f"Remove {at}: it is not allowed."
+
+
+def _not(error: Any, at: str) -> Words:
+    denied = shown(error.kind.value)
+    return f"a value that does not fit {denied}", f"Change {at} so that it does not fit {denied}."
+
+
+def _name(error: Any, at: str) -> Words:
+    inner = error.kind.value
+    expected, _ = _WORDS.get(inner.kind.name, _other)(inner, "the name")
+    name = shown(inner.instance)
+    return f"names of keys that are {expected}, and {name} is not", f"Rename the key {name} of {at}."
+
+
+def _branches(error: Any, at: str) -> Words:
+    branches: list[list[Any]] = error.kind.value
+    if not all(branches):
+        return "a value that fits exactly one of the alternatives", f"Make {at} fit only one alternative."
+    depth = len(error.instance_path)
+    ways = "; or ".join(dict.fromkeys(_first(branch, depth) for branch in branches[:MAX_BRANCHES]))
+    return f"one of these alternatives: {ways}", f"Make {at} fit one of the alternatives: {ways}."
+
+
+def _first(branch: list[Any], depth: int) -> str:
+    error = branch[0]
+    if error.kind.name in ("anyOf", "oneOf"):  # alternatives of alternatives would only confuse
+        return "another set of alternatives"
+    expected, _ = _WORDS.get(error.kind.name, _other)(error, "it")
+    inside = ".".join(map(str, error.instance_path[depth:]))
+    return f"{inside}: {expected}" if inside else expected
+
+
+def _other(error: Any, at: str) -> Words:
+    message = str(error.message)[: 2 * MAX_SHOWN]
+    return f"what {error.kind.name!r} asks for ({message})", f"Change {at} as {error.kind.name!r} asks."
+
+
+_BARE = frozenset(
+    ("required", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames")
+)
+"""Kinds whose words say it all: the value itself, often a large one, would add nothing."""
+
+_WORDS: dict[str, Callable[[Any, str], Words]] = {
+    "type": _type,
+    "required": _required,
+    "enum": _options,
+    "const": _constant,
+    "minimum": _limit("at least {}"),
+    "maximum": _limit("at most {}"),
+    "exclusiveMinimum": _limit("greater than {}"),
+    "exclusiveMaximum": _limit("less than {}"),
+    "multipleOf": _limit("a multiple of {}"),
+    "minLength": _count("at least", "character", "Lengthen"),
+    "maxLength": _count("at most", "character", "Shorten"),
+    "minItems": _count("at least", "item", "Add items to"),
+    "maxItems": _count("at most", "item", "Remove items from"),
+    "minProperties": _count("at least", "property", "Add keys to"),
+    "maxProperties": _count("at most", "property", "Remove keys from"),
+    "pattern": _pattern,
+    "format": _format,
+    "uniqueItems": _unique,
+    "contains": _contains,
+    "additionalProperties": _unexpected,
+    "unevaluatedProperties": _unexpected,
+    "unevaluatedItems": _unexpected,
+    "additionalItems": _too_many,
+    "falseSchema": _false,
+    "not": _not,
+    "propertyNames": _name,
+    "anyOf": _branches,
+    "oneOf": _branches,
+}
+
 
 MAX_PROBLEMS = 100
 MAX_BRANCHING = 10_000

@@ -1,11 +1,11 @@
-"""Template: Jinja2 over plain data, in a sandbox with bounds."""
+"""Jinja templates and conditions over plain data, sandboxed and bounded."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from redraft.text.templates_budget import BUDGET, Budget, Limits, TemplateError, TemplateLimitError
+from redraft.text.template_budget import BUDGET, Budget, Limits, TemplateError, TemplateLimitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ class Template:
         self._tree: Any = None
         self._reads: tuple[frozenset[Path], frozenset[Path]] = (frozenset(), frozenset())
         if any(mark in source for mark in _MARKS):
-            from redraft.text import templates_tree  # noqa: PLC0415 (only who has a template pays for Jinja2)
+            from redraft.text import template_sandbox as templates_tree  # noqa: PLC0415 (only who has a template pays for Jinja2)
 
             self._tree = templates_tree.parse(source)
             self._reads = templates_tree.reads(self._tree)
@@ -77,10 +77,30 @@ class Template:
 
     @cached_property
     def _run(self) -> Callable[[Mapping[str, Any], Limits], Any]:
-        from redraft.text.templates_run import compiled  # noqa: PLC0415 (as above)
+        from redraft.text.template_sandbox import compiled  # noqa: PLC0415 (as above)
 
         return compiled(self._tree)
 
 
 def _is_within(one: Iterable[str], other: Iterable[str]) -> bool:
     return all(left == right for left, right in zip(one, other, strict=False))
+
+
+FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})
+"""What a condition that renders to a text says no with."""
+
+template = lru_cache(maxsize=1024)(Template)
+"""Compile a template, once for each text."""
+
+
+def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
+    """Say whether a condition is true; it may do without the braces around it. Raises `TemplateError`."""
+    if isinstance(condition, bool):
+        return condition
+    value = template(braced(condition)).render(scopes)
+    return value.strip().lower() not in FALSE_WORDS if isinstance(value, str) else bool(value)
+
+
+def braced(condition: str) -> str:
+    """Return a condition as a template."""
+    return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"

@@ -1,10 +1,17 @@
-"""load_yaml: YAML without code, bombs, or surprises."""
+"""Load YAML safely: no code, no bombs, no surprises."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from redraft.core.errors import ConfigError
+import yaml
+from yaml import events
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Way: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
@@ -21,8 +28,6 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
     """
     import yaml  # noqa: PLC0415 (only who reads YAML pays for it)
 
-    from redraft.text.yaml_reader import Reader  # noqa: PLC0415 (likewise)
-
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{source}: {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     try:
@@ -31,8 +36,6 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
     except UnicodeEncodeError as error:  # of half a character
         raise ConfigError(f"{source}: {error}.") from error
     except yaml.YAMLError as error:
-        from redraft.text.yaml_advice import wrong_yaml  # noqa: PLC0415 (likewise)
-
         line, said = wrong_yaml(error, text)
         raise ConfigError(f"{source}{f', line {line}' if line else ''}: {said}.") from error
 
@@ -75,3 +78,201 @@ def _nodes_at(text: str, way: Way) -> tuple[Any, Any]:
             return at, None
         at, node = entries[part]
     return at, node
+
+
+ADVICE = {
+    "alphabetic or numeric character": "a text that begins with '*' or '&' needs quotes",
+    "cannot start any token": "a text that begins with {character!r} needs quotes",
+    "could not find expected ':'": "the key in line {begun} lacks its colon and a space",
+    "did not find expected ',' or": "what line {begun} opens is not closed, or a text in it needs quotes",
+    "did not find expected key": "see if the lines begin in the same column, and if a quote is inside a text",
+    "mapping values are not allowed": "a text with ': ' in it needs quotes; else see to the indentation",
+    "tab character": "indent with spaces",
+    "unexpected end of stream": "the quote that line {begun} opens is not closed",
+    "unknown escape character": "write the backslash twice, or use single quotes",
+}
+"""What can be done, by a part of what the parser says."""
+
+
+def wrong_yaml(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
+    """Return the line of what the parser stumbled over, where it is known, and what to say of it."""
+    if isinstance(error, yaml.MarkedYAMLError) and (error.problem_mark or error.context_mark):
+        return _marked(error, text)
+    if isinstance(error, yaml.reader.ReaderError) and isinstance(error.character, int):
+        before = text.partition(chr(error.character))[0]
+        return before.count("\n") + 1, f"the character U+{error.character:04X} can't be in YAML"
+    return None, str(error)
+
+
+def _marked(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    place: Any = error.problem_mark or error.context_mark
+    begun: Any = error.context_mark or place
+    said = str(error.problem or error.context)
+    line = "".join(text.split("\n")[place.line : place.line + 1])
+    character = line[place.column : place.column + 1]
+    if character == "\t" and "cannot start any token" in said:
+        said = "found a tab character where none can be"
+    advice = next((advice for part, advice in ADVICE.items() if part in said), None)
+    if advice is not None:
+        said = f"{said}; {advice.format(begun=begun.line + 1, character=character)}"
+    return place.line + 1, said
+
+
+MAX_NODES = 50_000
+MAX_DEPTH = 64
+MAX_ALIASES = 100
+MAX_EXPANDED = 200_000
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text[:20]!r}")
+    return text.lower() == "true"
+
+
+# The core schema of YAML 1.2: `no` is a text, `012` is twelve, `12:30` and `2001-01-01` are texts.
+_PLAIN: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+    (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text in ("true", "True", "TRUE")),
+    (r"[-+]?[0-9]{1,18}", "-+0123456789", int),
+    (
+        r"[-+]?(?:\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?)(?:[eE][-+]?[0-9]{1,3})?",
+        "-+.0123456789",
+        float,
+    ),
+    (r"~|null|Null|NULL|", "~nN", lambda _: None),
+)
+_BY_FIRST = {
+    first: [(re.compile(pattern), make) for pattern, firsts, make in _PLAIN if first in firsts]
+    for first in "tTfF-+.0123456789~nN"
+} | {"": [(re.compile(""), _PLAIN[-1][2])]}
+"""What a plain scalar may be, by its first character."""
+
+_TAGGED: dict[str | None, Callable[[str], Any]] = {
+    "tag:yaml.org,2002:str": str,
+    "tag:yaml.org,2002:int": int,
+    "tag:yaml.org,2002:float": float,
+    "tag:yaml.org,2002:bool": _truth,
+    "tag:yaml.org,2002:null": lambda _: None,
+}
+_SEQUENCE, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
+
+
+class Reader:
+    """Build plain data from the events of a YAML text, and refuse the first one that is too much."""
+
+    def __init__(self, told: Iterator[Any], source: str) -> None:
+        self._events = told
+        self._source = source
+        self._nodes = self._expanded = self._aliases = 0
+        self._anchors: dict[str, tuple[Any, int] | None] = {}
+        """What an anchor stands for, and how many nodes that is; None inside of it."""
+
+    def document(self) -> Any:
+        """Return the value of the one document, None of an empty one; raises `ConfigError` with the line."""
+        next(self._events)
+        if isinstance(next(self._events), events.StreamEndEvent):
+            return None
+        value = self._node(next(self._events), 0)
+        next(self._events)
+        if not isinstance(after := next(self._events), events.StreamEndEvent):
+            raise self._wrong(after, "expected a single document, but found another document")
+        return value
+
+    def _node(self, event: Any, depth: int) -> Any:
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event)
+        before = self._expanded
+        self._nodes += 1
+        self._count(event, 1)
+        if event.anchor in self._anchors:
+            raise self._wrong(event, f"found duplicate anchor {event.anchor!r}")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        if isinstance(event, events.ScalarEvent):
+            value = self._scalar(event)
+        elif depth == MAX_DEPTH:
+            raise self._wrong(event, f"more than {MAX_DEPTH} levels of nesting")
+        elif isinstance(event, events.SequenceStartEvent):
+            self._check_tag(event, _SEQUENCE)
+            value = [self._node(item, depth + 1) for item in self._until(events.SequenceEndEvent)]
+        else:
+            self._check_tag(event, _MAPPING)
+            value = self._mapping(depth + 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._expanded - before
+        return value
+
+    def _until(self, end: type[Any]) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+    def _mapping(self, depth: int) -> dict[Any, Any]:
+        own: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
+        for event in self._until(events.MappingEndEvent):
+            key, value = self._node(event, depth), self._node(next(self._events), depth)
+            if (
+                isinstance(event, events.ScalarEvent)
+                and event.value == "<<"
+                and cast("Any", event).implicit[0]
+            ):
+                self._merge(merged, value, event)
+            elif isinstance(key, dict | list):
+                raise self._wrong(
+                    event, "a mapping or a list is no key; a text that begins with a brace needs quotes"
+                )
+            elif key in own:
+                raise self._wrong(event, f"the key {key!r} comes twice")
+            else:
+                own[key] = value
+        return merged | own
+
+    def _merge(self, merged: dict[Any, Any], value: Any, event: Any) -> None:
+        for one in cast("list[Any]", value) if isinstance(value, list) else [value]:
+            if not isinstance(one, dict):
+                raise self._wrong(event, "expected a mapping, or a list of them, to merge with '<<'")
+            for key, item in cast("dict[Any, Any]", one).items():
+                merged.setdefault(key, item)
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.tag is None:
+            for pattern, make in _BY_FIRST.get(text[:1], ()) if event.implicit[0] else ():
+                if pattern.fullmatch(text):
+                    return make(text)
+            return text
+        if event.tag not in _TAGGED:
+            self._check_tag(event, None)
+        try:
+            return _TAGGED[event.tag](text)
+        except ValueError as error:
+            raise self._wrong(event, f"a value does not fit its tag: {error}") from error
+
+    def _check_tag(self, event: Any, own: str | None) -> None:
+        if event.tag in (_SEQUENCE, _MAPPING, *_TAGGED) and event.tag != own:
+            raise self._wrong(event, f"a value does not fit its tag {event.tag!r}")
+        if event.tag not in (None, own):
+            raise self._wrong(event, f"the tag {event.tag!r} is not for plain data")
+
+    def _alias(self, event: Any) -> Any:
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            raise self._wrong(event, f"more than {MAX_ALIASES} aliases")
+        if event.anchor not in self._anchors:
+            raise self._wrong(event, f"found undefined alias {event.anchor!r}")
+        known = self._anchors[event.anchor]
+        if known is None:
+            raise self._wrong(event, "an alias refers to what it stands in")
+        value, size = known
+        self._count(event, size)
+        return value
+
+    def _count(self, event: Any, size: int) -> None:
+        self._expanded += size
+        if self._nodes > MAX_NODES:
+            raise self._wrong(event, f"more than {MAX_NODES:,} nodes")
+        if self._expanded > MAX_EXPANDED:
+            raise self._wrong(event, f"aliases stand for more than {MAX_EXPANDED:,} nodes")
+
+    def _wrong(self, event: Any, what: str) -> ConfigError:
+        return ConfigError(f"{self._source}, line {event.start_mark.line + 1}: {what}.")

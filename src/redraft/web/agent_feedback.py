@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from redraft.core.errors import ConfigError
 from redraft.cycles.agents import UNDER_WAY
-from redraft.cycles.feedback import Verdict
-from redraft.cycles.mail import VERDICTS
+from redraft.cycles.mail import VERDICTS, Verdict
+from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redraft.cycles.agents import AgentSummary
-from redraft.cycles.feedback import Feedback
+from redraft.cycles.mail import Feedback
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.records import CycleRecord
 
 
 @dataclass(frozen=True, slots=True)

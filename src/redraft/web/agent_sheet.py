@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.cycles.agents import AgentSummary
-from redraft.cycles.feedback import Feedback
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.mail import Feedback
+from redraft.cycles.records import CycleRecord
 from redraft.web.agent_read import AgentRead, MemoryDiff
 from redraft.web.cycle_view import CycleView, cycle_view, text_of
 from redraft.web.memory_view import ChangeView, KeyView, change_views, memory_views
@@ -17,7 +17,7 @@ from redraft.web.trend import Trend, trend
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redraft.cycles.record import CycleMetrics
+    from redraft.cycles.records import CycleMetrics
 
 NONE = "-"
 UNDER_WAY = ("running", "waiting", "abandoned")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from redraft.cycles.agents import AgentSummary, AgentView, agent_view
-from redraft.cycles.places import all_places
+from redraft.cycles.storage import all_places
 
 EACH = 0.5
 """Seconds for which a look at all agents is new enough."""

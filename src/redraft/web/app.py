@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError, RedraftError, StoreError
+from redraft._codec import to_json
+from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.web.change import Change, Wanted
 from redraft.web.guard import Guard
 from redraft.web.page import Asked, NotFoundError, Page

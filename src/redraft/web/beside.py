@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from redraft.core.codec import from_record
-from redraft.core.errors import ConfigError
+from redraft._codec import from_record
 from redraft.cycles.agents import PAGE
-from redraft.cycles.record import UNFINISHED
-from redraft.notes.keeping import DONE
-from redraft.notes.reflecting import Learnt
+from redraft.cycles.records import UNFINISHED
+from redraft.errors import ConfigError
+from redraft.notes.ensemble import Learnt
+from redraft.notes.task_run import DONE
 from redraft.web.agents_seen import KEPT_OPEN
 from redraft.web.chronicle import Chronicle
 
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentView
-    from redraft.cycles.record import CycleRecord
+    from redraft.cycles.records import CycleRecord
     from redraft.stores.base import Record
     from redraft.web.agents_seen import AgentsSeen
     from redraft.web.ledger import Ledger

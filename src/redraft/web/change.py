@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.web.project import Project
 
 

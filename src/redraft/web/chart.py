@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redraft.core.version import ReflectionVersion
-    from redraft.loop.kept_run import KeptRun
+    from redraft.loop.runs import KeptRun
+    from redraft.types import ReflectionVersion
 
 WIDTH, HEIGHT = 640.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 24.0, 30.0, 34.0

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import StoreError
+from redraft.errors import StoreError
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from redraft.core.texts import as_text
-from redraft.core.version import ReflectionVersion
-from redraft.loop.addressed import Critique, addressed
-from redraft.loop.version_diff import field_text, version_diff
-from redraft.text.diff import ABSENT, similarity, word_diff
-from redraft.text.hunks import Line, hunks
+from redraft._texts import as_text
+from redraft.loop.version_diff import Critique, addressed, field_text, version_diff
+from redraft.text.diff import ABSENT, Line, hunks, similarity, word_diff
+from redraft.types import ReflectionVersion
 from redraft.web.shown import clipped
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from redraft.core.effect import FEWEST, Effect, effect_of
+from redraft.stats import FEWEST, Effect, effect_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

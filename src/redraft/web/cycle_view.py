@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.cycles.record import CycleRecord
+from redraft.cycles.records import CycleRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redraft.cycles.feedback import Feedback
+    from redraft.cycles.mail import Feedback
 
 UNDECIDED = "waits for you"
 REFUSED = "blocked"

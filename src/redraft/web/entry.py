@@ -9,9 +9,9 @@ from hashlib import sha256
 from sys import intern
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft.core.errors import StoreError
-from redraft.core.usage import NOT_REPORTED, NOTHING_USED, TokenUsage
+from redraft.errors import StoreError
 from redraft.loop.record import Process
+from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

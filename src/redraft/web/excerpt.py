@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft.loop.timeline import timeline
+from redraft.loop.runs import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from redraft.loop.kept_run import KeptRun
     from redraft.loop.record import RunRecord
-    from redraft.loop.runs import KeptStep
+    from redraft.loop.runs import KeptRun, KeptStep
 
 MOST = 20
 """Versions that a page shows whole. Of 200, their outputs and prompts are megabytes, which nobody reads, and

@@ -13,7 +13,7 @@ from redraft.web.run_view import run_view
 from redraft.web.shown import clipped
 
 if TYPE_CHECKING:
-    from redraft.loop.kept_run import KeptRun
+    from redraft.loop.runs import KeptRun
 
 
 def run_page(run: KeptRun) -> str:

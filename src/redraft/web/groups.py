@@ -8,8 +8,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
-from redraft.core.nearest import nearest
+from redraft._validation import nearest
+from redraft.errors import ConfigError
 from redraft.web.entry import Entry
 
 if TYPE_CHECKING:

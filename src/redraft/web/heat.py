@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redraft.loop.kept_run import KeptRun
+    from redraft.loop.runs import KeptRun
 
 LEVELS = 10
 

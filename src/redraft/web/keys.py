@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 
 SHORTEST = 16
 """Characters that a token which a person chose must have: who may try for long must not succeed."""

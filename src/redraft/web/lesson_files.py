@@ -7,16 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft.core.errors import LessonFileError, StoreError
-from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in
-from redraft.lessons.index_scan import modified
+from redraft.errors import LessonFileError, StoreError
+from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name
+from redraft.lessons.index import modified
 from redraft.lessons.lesson import Lesson
-from redraft.lessons.names import folder_name
-from redraft.lessons.playbook import Playbook
-from redraft.lessons.playbooks import Playbooks
-from redraft.lessons.rule import Rule
-from redraft.lessons.rules import Rules
-from redraft.lessons.upkeep import Problem, broken_in, problems_among
+from redraft.lessons.lessons import Problem, broken_in, problems_among
+from redraft.lessons.playbooks import Playbook, Playbooks
+from redraft.lessons.rules import Rule, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

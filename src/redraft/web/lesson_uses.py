@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from redraft.core.codec import from_record
-from redraft.lessons.counting import USE, Counters, Use
+from redraft._codec import from_record
+from redraft.lessons.impact import USE, Counters, Use
 from redraft.web.chronicle import Chronicle
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.texts import shortened
+from redraft._texts import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

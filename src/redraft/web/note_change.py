@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft.notes.note import Note
-from redraft.text.diff import similarity, word_diff
-from redraft.text.hunks import Line, hunks
+from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.web.comparison import ALIKE, CONTEXT, LARGEST
 
 if TYPE_CHECKING:
-    from redraft.notes.task_notes import TaskNotes
+    from redraft.notes.history import TaskNotes
 
 
 @dataclass(frozen=True, slots=True)

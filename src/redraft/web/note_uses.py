@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from redraft.core.codec import from_record
+from redraft._codec import from_record
+from redraft.notes.history import FEW, MANY
 from redraft.notes.note import NoteUse
-from redraft.notes.note_store import NOTE_USE
-from redraft.notes.task_notes import FEW, MANY
+from redraft.notes.store import NOTE_USE
 from redraft.web.chronicle import Chronicle
 
 if TYPE_CHECKING:

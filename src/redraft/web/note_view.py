@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redraft.core.effect import Effect
+from redraft.notes.history import TaskNotes, mean_of
 from redraft.notes.note import Note, NoteUse
-from redraft.notes.task_notes import TaskNotes, mean_of
+from redraft.stats import Effect
 from redraft.web.note_change import NoteChange, note_change
 from redraft.web.note_chart import NoteChart, note_chart
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError
-from redraft.core.nearest import nearest
+from redraft._codec import to_json
+from redraft._validation import nearest
+from redraft.errors import ConfigError
 from redraft.web.project import Project
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from redraft.core.errors import ConfigError
-from redraft.core.settings import load_settings, project_folder
+from redraft.errors import ConfigError
 from redraft.loop.record import Process
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.objects import walk_object
 from redraft.redact.redactor import Redactor
+from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
-from redraft.stores.place import project_place
+from redraft.stores.location import project_place
 from redraft.web.agents_seen import AgentsSeen
 from redraft.web.beside import Beside
 from redraft.web.groups import Grouped

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from redraft.core.summary import render_usage
-from redraft.loop.compared import unasked
+from redraft._texts import unasked
+from redraft.types import render_usage
 from redraft.web.shown import shown
 
 PROGRAM = f"Redraft {version('redraft')}"

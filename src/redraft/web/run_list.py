@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from redraft.core.result import ConvergenceReason
 from redraft.loop.record import RUN
 from redraft.stores.base import Record, listed
+from redraft.types import ConvergenceReason
 from redraft.web.page import Asked, NotFoundError
-from redraft.workflow.keep import WORKFLOW
-from redraft.workflow.kept_workflow import KeptWorkflow, kept_workflows
+from redraft.workflow.history import WORKFLOW, KeptWorkflow, kept_workflows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,13 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redraft.core.texts import as_text
-from redraft.loop.after_best import AfterBest, after_best
-from redraft.loop.exchange import Exchange, exchange
-from redraft.loop.kept_run import KeptRun
+from redraft._texts import as_text
 from redraft.loop.record import RunRecord
-from redraft.loop.timeline import Stretch, timeline
-from redraft.loop.why import Why, why
+from redraft.loop.runs import AfterBest, Exchange, KeptRun, Stretch, Why, after_best, exchange, timeline, why
 from redraft.web.chart import Chart, chart
 from redraft.web.comparison import Comparison, comparison
 from redraft.web.excerpt import whole_versions
@@ -22,7 +18,7 @@ from redraft.web.shown import is_cut
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from redraft.core.version import ReflectionVersion
+    from redraft.types import ReflectionVersion
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
 """Where what a note says of one version begins."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from redraft.core.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, StoreError
 from redraft.web.app import dashboard
 from redraft.web.guard import TOKEN, Door
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from redraft.text.visible import visible
+from redraft.text.characters import visible
 
 LONGEST = 100_000
 """Characters that are shown of one text; a page with many versions of a megabyte each would be of no use."""

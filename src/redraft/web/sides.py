@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
 
-from redraft.text.hunks import Line
+from redraft.text.diff import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.text.hunks import Piece
+    from redraft.text.diff import Piece
 
 
 @dataclass(frozen=True, slots=True)

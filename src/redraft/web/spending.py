@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from redraft.core.usage import NOT_REPORTED
+from redraft.types import NOT_REPORTED
 from redraft.web.entry import Entry
 from redraft.web.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from redraft.core.usage import TokenUsage
+    from redraft.types import TokenUsage
 
 JUDGED = ("evaluation", "reflection")
 """The roles of the model that judges, where a run names one of its own for that."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redraft.core.usage import NOTHING_USED
+from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from redraft.core.usage import TokenUsage
+    from redraft.types import TokenUsage
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Actions: those that are built in, and those of one's own."""
+"""The built-in actions, and a program's own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,54 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft.core.errors import ConfigError
-from redraft.workflow.correct import correct_action
-from redraft.workflow.judge import evaluate_action
-from redraft.workflow.llm import llm_action
-from redraft.workflow.loop import loop_action
-from redraft.workflow.names import CORRECT, EVALUATE, LLM_CALL, LOOP, plain_name
+from redraft._steps import Retry, answer, direct, retried
+from redraft.errors import ConfigError, OutputError
+from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.workflow.loop import correct_action, evaluate_action, loop_action
+from redraft.workflow.scope import Made, parsed
+from redraft.workflow.spec import CORRECT, EVALUATE, LLM_CALL, LOOP, LlmParams, plain_name
 
 if TYPE_CHECKING:
-    from redraft.workflow.bench import BuiltIn
+    from redraft.protocols import ChatModel
+    from redraft.workflow.scope import Bench, BuiltIn, Scope
+
+
+async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+    """Answer a prompt or messages; with a schema the value that the reply is.
+
+    Raises `ModelError` when the provider failed for good, `OutputError` for an empty reply or one that does
+    not follow the schema.
+    """
+    given = parsed(LlmParams, params, scope, "llm.call")
+    request = ChatRequest(_messages(given), given.schema_, given.temperature, given.max_tokens)
+    reply = await patiently(bench.model_for(given.model, scope), request)
+    if not reply.text.strip():
+        raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
+    if given.schema_ is None:
+        return Made(reply.text, reply.usage, is_reply=True)
+    found = bench.schema(given.schema_).check(reply.text if reply.parsed is None else reply.parsed)
+    if not found.valid:
+        wrong = "; ".join(problem.message for problem in found.errors)
+        raise OutputError(f"The reply does not follow the schema: {wrong}", usage=reply.usage)
+    return Made(found.value, reply.usage, is_reply=True)
+
+
+async def patiently(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """Answer a request, and try again what may pass: a failed call must not cost an attempt."""
+    step = retried(direct, Retry(), lambda _name, _error, wait: wait)
+    return await step("model", ChatReply, answer, model, request)
+
+
+def _messages(given: LlmParams) -> tuple[Message, ...]:
+    if (given.prompt is None) == (given.messages is None):
+        raise ConfigError("llm.call: give either 'prompt' or 'messages'.")
+    system = (Message("system", given.system),) if given.system else ()
+    if given.messages is None:
+        return (*system, Message("user", str(given.prompt)))
+    if isinstance(given.messages, str):
+        raise ConfigError(f"llm.call: messages must be a list of role and content, got {given.messages!r}.")
+    return (*system, *(Message(turn.role, turn.content) for turn in given.messages))
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,22 +1,227 @@
-"""WorkflowHistory: what is kept of a workflow: its nodes in order, with the runs of their loops."""
+"""Kept workflows: keep, list and read them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from redraft.core.codec import from_json
-from redraft.core.usage import NOTHING_USED, TokenUsage
-from redraft.loop.record import RUN, RunRecord
-from redraft.loop.run_document import row_document
-from redraft.loop.runs import KeptStep, Runs
-from redraft.workflow.keep import WORKFLOW
-from redraft.workflow.kept_workflow import KeptWorkflow
-from redraft.workflow.running import NodeResult
+from redraft._codec import from_json, from_record, to_json, to_record
+from redraft._steps import direct
+from redraft.errors import ChangedRunError, ConfigError, StoreError
+from redraft.loop.journal import Journal, journal_in
+from redraft.loop.record import RUN, Process, RunRecord, kept_step
+from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs, row_document
+from redraft.redact.log import logger
+from redraft.stores.base import Record, intact
+from redraft.types import NOTHING_USED, Task, TokenUsage
+from redraft.workflow.run import NodeResult, WorkflowResult
 
 if TYPE_CHECKING:
-    from redraft.stores.base import Store
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redraft.protocols import Step
+    from redraft.stores.base import Scalar, Store
+
+WORKFLOW = "workflow"
+"""The kind of the records of workflows."""
+
+
+@dataclass(slots=True)
+class WorkflowRecord:
+    """Hold one carrying out of a workflow: its file and what it was given, and what it came to.
+
+    The steps of its nodes are in its journal, the runs of its loops have it as their parent.
+    """
+
+    run_id: str
+    name: str
+    file: str
+    given: Mapping[str, Any]
+    started_at: datetime
+    status: Literal["running", "finished", "failed", "cancelled", "damaged"] = "running"
+    finished_at: datetime | None = None
+    state: dict[str, Any] | None = None
+    nodes: tuple[str, ...] = ()
+    usage: TokenUsage = NOTHING_USED
+    execution_time: float = 0.0
+    error: str = ""
+
+
+async def keep_workflow(
+    name: str,
+    file: str,
+    given: Mapping[str, Any],
+    keep: bool | Store,
+    run_id: str | None,
+    carry_out: Callable[[Step], Awaitable[WorkflowResult]],
+) -> WorkflowResult:
+    """Carry out a workflow and keep it; one that was interrupted goes on after its last finished node.
+
+    One that has finished gives its result again. Raises `ChangedRunError` for an id under which something
+    else was carried out; one that can't be kept is carried out all the same, with a warning, unless an id was
+    given.
+    """
+    step = kept_step(keep, run_id, Task(f"{name} {to_json(given)}"))
+    if (journal := journal_in(step)) is None:
+        return await carry_out(step)
+    journal.begin()
+    record = WorkflowRecord(journal.run_id, name, file, given, datetime.now(UTC))
+    try:
+        stored, is_new = await journal.store.put_if_absent(_stored(record))
+        if not is_new:
+            before = from_record(WorkflowRecord, stored.data)
+            if (before.name, before.given) != (name, to_json(given)):
+                raise ChangedRunError(
+                    f"Under the id {journal.run_id!r} the workflow {before.name!r} ran with other values. "
+                    "Give a new one a new run_id."
+                )
+            if before.status == "finished" and before.state is not None:
+                return WorkflowResult(
+                    before.state, before.run_id, before.nodes, before.usage, before.execution_time
+                )
+            record.started_at = before.started_at
+            await journal.reopen()
+            await journal.store.put(_stored(record))
+    except StoreError as error:
+        if journal.resumes:
+            raise
+        logger.warning("The workflow is not kept: %s", error)
+        return await carry_out(direct)
+    try:
+        result = await carry_out(step)
+    except BaseException as error:
+        record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+        record.error = f"{type(error).__name__}: {error}"
+        await _ended(record, journal)
+        raise
+    record.status, record.state, record.nodes = "finished", result.state, result.nodes
+    record.usage, record.execution_time = result.usage, result.execution_time
+    await _ended(record, journal)
+    return result
+
+
+async def _ended(record: WorkflowRecord, journal: Journal) -> None:
+    record.finished_at = datetime.now(UTC)
+    try:
+        await journal.store.put(_stored(record))
+    except StoreError as error:
+        logger.warning("The end of the workflow %s is not kept: %s", record.run_id, error)
+
+
+def _stored(record: WorkflowRecord) -> Record:
+    asked = {"status": record.status, "name": record.name}
+    return Record(WORKFLOW, record.run_id, to_record(record) | asked)
+
+
+BEGAN = "workflow command"
+"""The kind of the records that say which command began a workflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Say which command began a workflow, in which folder, and which process is at work on it."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWorkflow:
+    """Hold a kept workflow; `began` is None where a program began it.
+
+    `created_at` is when the store first had it, by which the newest first are read.
+    """
+
+    record: WorkflowRecord
+    began: Began | None
+    created_at: datetime
+
+    @property
+    def state(self) -> str:
+        """How it stands now: its status, or for a running one what is known of its process."""
+        if self.record.status != "running" or self.began is None:
+            return self.record.status
+        return self.began.process.state_of_run
+
+
+async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) -> KeptWorkflow | None:
+    """Find the workflow that an id means, with `or_of_loop` also by the id of a loop in it.
+
+    That is its own id, how it begins, or `last`; None where it means none: it may be a run. Raises
+    `ConfigError` for the beginning of several.
+    """
+    found = await (_last(store) if run == LAST else _named(store, run, or_of_loop=or_of_loop))
+    return None if found is None else await _read(store, found)
+
+
+async def kept_workflows(
+    store: Store, status: str | None, name: str | None, limit: int, *, after: Record | None = None
+) -> list[KeptWorkflow]:
+    """Return the newest workflows first, of a status (`killed` and `unknown` are some), of a name.
+
+    They are those that began before `after`, the record of a workflow or run. One whose record is damaged is
+    among them, with the status `damaged`.
+    """
+    where: dict[str, Scalar] = {} if name is None else {"name": name}
+    if status is not None:
+        where["status"] = "running" if status in UNENDED else status
+    # Which of those that have not ended were killed shows only when one looks for their processes.
+    most = None if where.get("status") == "running" else limit
+    found = await store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
+    kept = [_damaged(record) if record.damage else await _read(store, record) for record in found]
+    return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
+
+
+def _damaged(found: Record) -> KeptWorkflow:
+    record = WorkflowRecord(found.key, "", "", {}, _age(found), "damaged", error=found.damage)
+    return KeptWorkflow(record, None, _age(found))
+
+
+async def _read(store: Store, found: Record) -> KeptWorkflow:
+    record = from_record(WorkflowRecord, found.data)
+    began = await store.get(BEGAN, found.key)
+    return KeptWorkflow(record, None if began is None else from_record(Began, began.data), _age(found))
+
+
+async def _last(store: Store) -> Record | None:
+    """Return the workflow that began last, unless a run outside of it began later."""
+    workflows = intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))[:1]
+    runs = intact(await store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE))[:1]
+    if not workflows or not runs or _is_inside(runs[0], workflows[0]):
+        return workflows[0] if workflows else None
+    return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None
+
+
+async def _named(store: Store, run: str, *, or_of_loop: bool) -> Record | None:
+    if record := await store.get(WORKFLOW, run):
+        return record
+    if (inner := await store.get(RUN, run)) is not None:
+        return await store.get(WORKFLOW, str(inner.data.get("parent") or "")) if or_of_loop else None
+    if not run:
+        return None
+    workflows = await store.find(WORKFLOW, prefix=run, limit=3)
+    runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
+    if len(workflows) > 1 or (workflows and runs):
+        names = ", ".join(record.key for record in (*workflows, *runs[:3]))
+        raise ConfigError(f"Several runs begin with {run!r}: {names}; give more of the one you mean.")
+    return workflows[0] if workflows else None
+
+
+def _is_inside(run: Record, workflow: Record) -> bool:
+    return run.key.startswith(f"{workflow.key}.")
+
+
+def _is_in_any(run: Record, workflows: Sequence[Record]) -> bool:
+    return any(_is_inside(run, workflow) for workflow in workflows)
+
+
+def _age(record: Record) -> datetime:
+    return record.created_at or datetime.now(UTC)
+
 
 NODE = "node "
 """What the name of a node's step begins with."""

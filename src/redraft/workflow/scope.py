@@ -1,12 +1,38 @@
-"""Scope: what templates and code of a workflow see, and rendering within it."""
+"""What templates and code of a workflow see and work with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from redraft.text.condition import holds, template
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
+
+from redraft._calls import awaited
+from redraft._validation import nearest
+from redraft.errors import ConfigError, WorkflowError
+from redraft.events import Listener
+from redraft.models.names import meant, model_of
+from redraft.protocols import ChatModel, Script, ScriptRunner
+from redraft.sandbox.scripts import script_runner
+from redraft.settings import load_settings
+from redraft.stores.base import Store
+from redraft.text.schema import Schema
+from redraft.text.spec_file import explained
+from redraft.text.templates import holds, template
+from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
+from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from redraft.text.yaml import Way
+    from redraft.workflow.spec import Maker
 
 SCOPES = ("state", "variables", "env")
 """What templates read from."""
@@ -54,3 +80,190 @@ class Scope:
 
     def _scopes(self) -> dict[str, Any]:
         return dict(zip(SCOPES, (self.state, self.variables, self.env), strict=True))
+
+
+_encoded = json.JSONEncoder(allow_nan=False).encode
+
+
+def plain_data(value: Any, what: str) -> Any:
+    """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
+
+    Raises `ConfigError`, which begins with `what`, for what has no such form, NaN and infinities among it.
+    """
+    try:
+        data = to_jsonable_python(value)
+        _encoded(data)
+    except ValueError as error:  # pydantic's own is one
+        raise ConfigError(f"{what} is no JSON data: {error}") from error
+    return data
+
+
+def copy_of(data: Any) -> Any:
+    """Return a copy of what is plain JSON data already."""
+    return to_jsonable_python(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Hold a value; `is_reply` says that a model said it."""
+
+    value: Any
+    usage: TokenUsage = NOTHING_USED
+    is_reply: bool = False
+
+
+class FailedAttempt(BaseModel):
+    """Stand in for the output of an attempt whose generator or corrector raised."""
+
+    message: str
+
+
+MODEL = "model"
+"""The key of the state that names the model where a node does not."""
+
+BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
+"""An action of ours: it renders its own parameters, when it is time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Hold what the nodes of one run share.
+
+    `built_in` are the actions of ours, `actions` those of one's own, which go before them. `models` maps
+    names of the file to models, or to the names of models. `keep` says where the loops' runs are kept.
+    `folder` is where the file lies: what it refers to is looked for there and nowhere else.
+    """
+
+    built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
+    actions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    models: Mapping[str, str | ChatModel] = field(default_factory=dict[str, "str | ChatModel"])
+    model: str | ChatModel | None = None
+    limits: Limits = WorkflowSpec.model_fields["limits"].default
+    keep: bool | Store = True
+    folder: str = "."
+    on_event: Listener | None = None
+    allow_unsandboxed: bool = False
+    name: str = "workflow"
+
+    def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
+        """Return the model that a node names, else that of the state, of the file, of the settings.
+
+        Raises `ConfigError` where none can be had.
+        """
+        chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
+        return model_of(meant(chosen or load_settings().model, self.models))
+
+    def schema(self, given: Any) -> Schema:
+        """Return a JSON Schema, compiled once; raises `ConfigError` for one that can't be used."""
+        return _compiled(json.dumps(given), self.folder)
+
+    def code(self, code: Code) -> ScriptRunner:
+        """Return what runs a piece of code; raises `ConfigError` where nothing can."""
+        return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
+
+    def own(self, action: str) -> Callable[..., Any] | None:
+        """Return the action of one's own with a name, which goes before one that is built in."""
+        return self.actions.get(plain_name(action))
+
+    async def do(self, action: str, params: Mapping[str, Any], scope: Scope) -> Made:
+        """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
+        if (own := self.own(action)) is not None:
+            # What it returns changes the state, and what it does with a copy does not.
+            state = copy_of(scope.state)
+            value = await awaited(own)(state=state, **scope.render(params))
+            return Made(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
+        if (ours := self.built_in.get(plain_name(action))) is not None:
+            return await ours(params, scope, self)
+        known = [*self.built_in, *self.actions]
+        raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
+
+
+def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
+    """Raise `ConfigError` for an action that can't be called with `state` and these parameters."""
+    names = ("state", *params)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
+    try:
+        inspect.signature(fn).bind(**dict.fromkeys(names))
+    except ValueError:  # a builtin without a signature
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"the action {name!r} is called with state=... and the parameters of the file: {error}"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _compiled(schema: str, folder: str) -> Schema:
+    return Schema(json.loads(schema), Path(folder) if folder else None)
+
+
+async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
+    """Carry out what a maker says; raises what the action or the code raises."""
+    if (maker.action is None) == (maker.run is None):
+        raise ConfigError("give either 'action' or 'run'")
+    if maker.run is not None:
+        return await run_code(maker, scope, bench)
+    return await bench.do(str(maker.action), maker.params, scope)
+
+
+async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
+    """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
+    limits = bench.limits.of_scripts
+    script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
+    return Made((await bench.code(code)(script)).value)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+SCHEMA = "schema"
+"""The parameter that is never rendered: braces in a schema's patterns are its own."""
+NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
+"""The parameters of built-in actions in which braces are nobody's."""
+TEXTS = frozenset({"prompt", "system", "content"})
+"""Those that are texts, even where a template is a lone expression with another type."""
+MESSAGES = "messages"
+"""The parameter that is a list of parameters."""
+
+
+def templates_in(
+    value: object, way: Way, without: Collection[str] = NO_TEMPLATES
+) -> Iterator[tuple[str, Way]]:
+    """Yield the texts among parameters that may be templates, each with its way."""
+    if isinstance(value, str):
+        yield value, way
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            if key not in without:
+                yield from templates_in(item, (*way, key), without)
+    elif isinstance(value, list):
+        for at, item in enumerate(cast("list[Any]", value)):
+            yield from templates_in(item, (*way, at), without)
+
+
+def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:
+    """Return an action's parameters, all of them rendered; raises `ConfigError` for what is wrong."""
+    return checked(kind, _rendered(params, scope), action)
+
+
+def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    return {key: _value(key, value, scope) for key, value in params.items()}
+
+
+def _value(key: str, value: Any, scope: Scope) -> Any:
+    if key == SCHEMA:
+        return value
+    if key in TEXTS and isinstance(value, str):
+        return scope.text(value)
+    if key == MESSAGES and isinstance(value, list):
+        return [_rendered(message, scope) for message in cast("list[Any]", value)]
+    return scope.render(value)
+
+
+def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
+    """Return an action's parameters as they are given; raises `ConfigError` for what is wrong."""
+    try:
+        return kind.model_validate(dict(params))
+    except ValidationError as error:
+        place, said = explained(kind, dict(params), error)
+        raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {said}.") from error

@@ -9,28 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import WorkflowError
-from redraft.core.protocols import TimedStep
-from redraft.core.steps import offered
-from redraft.core.sync import run_sync
-from redraft.loop.keep import check_keep
-from redraft.loop.tell import emitter
+from redraft._steps import offered
+from redraft._sync import run_sync
+from redraft.errors import WorkflowError
+from redraft.loop.events import emitter
+from redraft.loop.record import check_keep
+from redraft.protocols import TimedStep
 from redraft.workflow.actions import BUILT_IN, known_actions
-from redraft.workflow.bench import Bench
-from redraft.workflow.checking import check
-from redraft.workflow.events import WorkflowFinished
-from redraft.workflow.keep import keep_workflow
-from redraft.workflow.plain import copy_of, plain_data
-from redraft.workflow.reading import Source, read
-from redraft.workflow.running import Running
+from redraft.workflow.check import check
+from redraft.workflow.history import keep_workflow
+from redraft.workflow.run import Running, WorkflowFinished
+from redraft.workflow.scope import Bench, copy_of, plain_data
+from redraft.workflow.spec import Source, read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from redraft.core.protocols import ChatModel, Step
+    from redraft.protocols import ChatModel, Step
     from redraft.stores.base import Store
-    from redraft.workflow.events import WorkflowEvent
-    from redraft.workflow.result import WorkflowResult
+    from redraft.workflow.run import WorkflowEvent, WorkflowResult
     from redraft.workflow.spec import WorkflowSpec
 
 

@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from redraft.core.errors import ConfigError, SandboxError, ScriptError
-from redraft.core.script import Limits, Script
+from redraft.errors import ConfigError, SandboxError, ScriptError
+from redraft.protocols import Limits, Script
 from redraft.sandbox import inline
 from redraft.sandbox.dialect import SpoiledError
 from redraft.sandbox.inside.frames import HEAD

@@ -5,8 +5,7 @@ import pytest
 from agents import World
 from dashboards import HOSTILE, Seen
 from kept_agents import project, visited, waiting, went_round
-from redraft.cycles.long_term import storage_of
-from redraft.cycles.places import _project_store_of
+from redraft.cycles.storage import _project_store_of, storage_of
 from redraft.stores.base import Record
 
 __all__ = ["project"]

@@ -6,8 +6,7 @@ import pytest
 from dashboards import HOSTILE, Seen, described, pages, put
 from kept import CALL
 from redraft import Task, TokenUsage
-from redraft.loop.keep import _stored
-from redraft.loop.record import Origin
+from redraft.loop.record import Origin, _stored
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web.contrast import Contrast, Sample

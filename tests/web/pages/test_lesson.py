@@ -4,8 +4,8 @@ import pytest
 
 from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from learnt import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used
-from redraft.lessons.counting import Counting
 from redraft.lessons.folder import REFLECTIONS, LessonFolder
+from redraft.lessons.impact import Counting
 from redraft.lessons.rules import Rules
 from redraft.stores.memory import MemoryStore
 from redraft.web.rendering import digest

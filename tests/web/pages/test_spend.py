@@ -10,8 +10,7 @@ import pytest
 from dashboards import HOSTILE, Seen, described, pages, put
 from kept import CALL, GONE
 from redraft import Task, TokenUsage
-from redraft.loop.keep import _stored
-from redraft.loop.record import RUN, Origin
+from redraft.loop.record import RUN, Origin, _stored
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web.entry import entry_of, task_key

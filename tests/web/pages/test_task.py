@@ -4,9 +4,9 @@ import pytest
 
 from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from noted import IDENTITY, noted_task, reflection
-from redraft.core.task import Task
-from redraft.notes.note_store import NoteStore
+from redraft.notes.store import NoteStore
 from redraft.stores.memory import MemoryStore
+from redraft.types import Task
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 

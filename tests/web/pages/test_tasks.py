@@ -4,9 +4,9 @@ import pytest
 
 from dashboards import HOSTILE, Seen, pages
 from noted import noted_task
-from redraft.core.task import Task
-from redraft.notes.note_store import NoteStore
+from redraft.notes.store import NoteStore
 from redraft.stores.memory import MemoryStore
+from redraft.types import Task
 from redraft.web.pages.tasks import MOST
 
 

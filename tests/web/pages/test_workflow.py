@@ -7,14 +7,14 @@ import pytest
 
 from dashboards import HOSTILE, Seen, described, pages, put
 from redraft import MemoryStore
-from redraft.core.codec import to_record
+from redraft._codec import to_record
 from redraft.loop.record import Process
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from redraft.web.page import Asked
 from redraft.web.pages import runs, workflow
 from redraft.web.project import Project
-from redraft.workflow.kept_workflow import BEGAN, Began
+from redraft.workflow.history import BEGAN, Began
 from workflows_kept import kept
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
-from redraft.core.script import Limits
+from redraft.protocols import Limits
 from redraft.sandbox.dialect import Answer, Dialect, SpoiledError
 from redraft.sandbox.given import as_json, names_of
 from redraft.sandbox.inside.answer import MOST_MESSAGE, failure, flooded
@@ -21,7 +21,7 @@ from redraft.sandbox.monty.raised import Raised
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from redraft.core.script import Script
+    from redraft.protocols import Script
     from redraft.sandbox.dialect import Conversation
 
 _MODULES = ("json", "re")

@@ -10,7 +10,7 @@ from redraft.sandbox.inside.frames import framed
 from redraft.sandbox.monty.protobuf import Bytes, all_in, data, data_in, fields, number, number_in, text_in
 
 if TYPE_CHECKING:
-    from redraft.core.script import Limits
+    from redraft.protocols import Limits
 
 FILE = "<python-input-"
 """What the names of sources begin with in tracebacks, but those of `eval` and `exec`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError, DamagedRecordError
-from redraft.cycles.cycle_document import (
+from redraft.cycles.agents import (
     change_document,
     cycle_document,
     memory_document,
@@ -14,6 +13,7 @@ from redraft.cycles.cycle_document import (
     summary_document,
 )
 from redraft.cycles.memory import Memory
+from redraft.errors import ConfigError, DamagedRecordError
 from redraft.web.agent_feedback import AgentFeedback, number_of
 from redraft.web.agent_read import AgentRead, MemoryDiff
 from redraft.web.agent_sheet import agent_sheet
@@ -24,7 +24,7 @@ from redraft.web.page import Asked, NotFoundError, Page
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentView
     from redraft.cycles.memory import Item
-    from redraft.cycles.record import CycleRecord
+    from redraft.cycles.records import CycleRecord
     from redraft.web.project import Project
 
 MOST = 50

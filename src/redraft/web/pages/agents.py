@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.cycles.agents import AgentSummary
-from redraft.cycles.cycle_document import summary_document
-from redraft.cycles.feedback import Feedback
+from redraft.cycles.agents import AgentSummary, summary_document
+from redraft.cycles.mail import Feedback
 from redraft.web.cycle_view import CycleView, cycle_view, without_keys
 from redraft.web.page import Asked, Page
 
 if TYPE_CHECKING:
-    from redraft.cycles.record import CycleRecord
+    from redraft.cycles.records import CycleRecord
 
 
 @dataclass(frozen=True, slots=True)

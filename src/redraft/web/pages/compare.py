@@ -8,7 +8,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.effect import FEWEST
+from redraft.stats import FEWEST
 from redraft.web.contrast import Contrast, Sample
 from redraft.web.entry import task_key
 from redraft.web.groups import BY, IN_TIME, LATEST, WITHOUT, Group

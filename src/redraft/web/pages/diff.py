@@ -6,14 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from redraft.core.errors import ConfigError
-from redraft.core.texts import as_text
-from redraft.core.version import ReflectionVersion
-from redraft.loop.kept_run import KeptRun
+from redraft._texts import as_text
+from redraft.errors import ConfigError
 from redraft.loop.record import RunRecord
-from redraft.loop.runs import Runs
+from redraft.loop.runs import KeptRun, Runs
 from redraft.loop.version_diff import diff_document, version_diff
 from redraft.text.diff import word_diff
+from redraft.types import ReflectionVersion
 from redraft.web.comparison import CONTEXT, Comparison, comparison
 from redraft.web.excerpt import saying_only
 from redraft.web.page import Asked, NotFoundError, Page

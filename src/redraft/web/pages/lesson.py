@@ -6,18 +6,16 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.content import headings_of
-from redraft.lessons.counting import Counters, Use
+from redraft._codec import to_json
+from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.folder import Entry, LessonFolder
-from redraft.lessons.lesson import Lesson
-from redraft.lessons.lesson_document import lesson_document
+from redraft.lessons.impact import Counters, Use
+from redraft.lessons.lesson import Lesson, headings_of, lesson_document
 from redraft.lessons.lessons import Lessons
-from redraft.lessons.playbook import Playbook
-from redraft.lessons.rule import Rule
+from redraft.lessons.playbooks import Playbook
+from redraft.lessons.rules import Rule
 from redraft.loop.record import RUN
-from redraft.text.visible import visible
+from redraft.text.characters import visible
 from redraft.web.change import Change, Wanted
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.pages.lessons import known_agent

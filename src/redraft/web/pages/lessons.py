@@ -8,17 +8,14 @@ from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError, LessonFileError
-from redraft.core.nearest import nearest
-from redraft.lessons.content import KINDS
-from redraft.lessons.counting import Counters
-from redraft.lessons.lesson import STATUSES, Lesson
-from redraft.lessons.lesson_document import lesson_document
-from redraft.lessons.playbook import Playbook
-from redraft.lessons.rule import Rule
-from redraft.lessons.rules import Rules
-from redraft.lessons.upkeep import Problem
+from redraft._codec import to_json
+from redraft._validation import nearest
+from redraft.errors import ConfigError, LessonFileError
+from redraft.lessons.impact import Counters
+from redraft.lessons.lesson import KINDS, STATUSES, Lesson, lesson_document
+from redraft.lessons.lessons import Problem
+from redraft.lessons.playbooks import Playbook
+from redraft.lessons.rules import Rule, Rules
 from redraft.web.change import Change, Wanted
 from redraft.web.lesson_files import AgentFiles, Shelf
 from redraft.web.page import Asked, NotFoundError, Page

@@ -6,18 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.codec import from_record
-from redraft.core.errors import ConfigError
-from redraft.core.texts import as_text
-from redraft.core.usage import NOTHING_USED
-from redraft.loop.exchange import exchange
-from redraft.loop.kept_run import KeptRun
+from redraft._codec import from_record
+from redraft._texts import as_text
+from redraft.errors import ConfigError
 from redraft.loop.record import RUN
-from redraft.loop.run_document import run_document
-from redraft.loop.runs import Runs
-from redraft.loop.timeline import timeline
-from redraft.notes.keeping import DONE
-from redraft.notes.reflecting import Learnt
+from redraft.loop.runs import KeptRun, Runs, exchange, run_document, timeline
+from redraft.notes.ensemble import Learnt
+from redraft.notes.task_run import DONE
+from redraft.types import NOTHING_USED
 from redraft.web.beside import OF_A_NOTE
 from redraft.web.entry import AT_WORK, entry_of
 from redraft.web.excerpt import excerpt
@@ -26,7 +22,7 @@ from redraft.web.run_view import run_view
 from redraft.web.text import Text
 
 if TYPE_CHECKING:
-    from redraft.core.version import ReflectionVersion
+    from redraft.types import ReflectionVersion
 
 
 async def run(asked: Asked) -> KeptRun:

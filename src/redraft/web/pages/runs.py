@@ -7,14 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.loop.record import RunRecord
-from redraft.loop.run_document import row_document
-from redraft.loop.runs import Runs
+from redraft.loop.runs import Runs, row_document
 from redraft.web.entry import AT_WORK
 from redraft.web.page import Asked, Page
 from redraft.web.run_list import REASONS, STATES, RunList
 from redraft.web.sparkline import Sparkline, sparkline
-from redraft.workflow.history import WorkflowRow, workflow_row
-from redraft.workflow.kept_workflow import KeptWorkflow
+from redraft.workflow.history import KeptWorkflow, WorkflowRow, workflow_row
 
 if TYPE_CHECKING:
     from redraft.stores.base import Record

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.web.entry import AT_WORK
 from redraft.web.page import Asked, Page
 from redraft.web.spending import day_of

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redraft.core.errors import ConfigError
+from redraft.errors import ConfigError
 from redraft.loop.record import RUN
+from redraft.notes.history import (
+    FEW_REVISIONS,
+    TaskNotes,
+    diff_document,
+    named_revision,
+    notes_document,
+    version_named,
+)
 from redraft.notes.note import Note, NotedTask, NoteUse
-from redraft.notes.note_store import NoteStore
-from redraft.notes.notes_document import diff_document, notes_document
-from redraft.notes.task_notes import FEW_REVISIONS, TaskNotes, named_revision, version_named
+from redraft.notes.store import NoteStore
 from redraft.web.change import Change, Wanted
 from redraft.web.note_view import notes_view
 from redraft.web.page import Asked, NotFoundError, Page

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from redraft.core.codec import to_json
-from redraft.core.errors import ConfigError
-from redraft.notes.note_store import NoteStore
-from redraft.notes.task_notes import FEW, TaskNotes
+from redraft._codec import to_json
+from redraft.errors import ConfigError
+from redraft.notes.history import FEW, TaskNotes
+from redraft.notes.store import NoteStore
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.sparkline import Sparkline, sparkline
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redraft.core.errors import ConfigError
-from redraft.core.texts import as_text
+from redraft._texts import as_text
+from redraft.errors import ConfigError
 from redraft.loop.record import RUN
 from redraft.web.entry import AT_WORK, entry_of
 from redraft.web.excerpt import saying_only
 from redraft.web.page import Asked, NotFoundError, Page
 from redraft.web.shown import clipped
-from redraft.workflow.history import NodeRun, WorkflowHistory, WorkflowRow, workflow_history
-from redraft.workflow.kept_workflow import KeptWorkflow, found_workflow
-from redraft.workflow.node_outcome import NodeOutcome
+from redraft.workflow.history import (
+    KeptWorkflow,
+    NodeRun,
+    WorkflowHistory,
+    WorkflowRow,
+    found_workflow,
+    workflow_history,
+)
+from redraft.workflow.run import NodeOutcome
 
 
 @dataclass(frozen=True, slots=True)

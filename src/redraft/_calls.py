@@ -1,0 +1,506 @@
+"""Plain functions as verbs, plain values as drafts and evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Real
+from threading import Thread
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from redraft._steps import allowance
+from redraft._texts import as_text, short_repr
+from redraft._validation import is_number
+from redraft.errors import ConfigError, OutputError
+from redraft.protocols import RunContext
+from redraft.types import Draft, Issue, ReflectionEvaluation, prompt_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType
+
+    from redraft.protocols import Attempt, Evaluator, Generator, Reviser
+    from redraft.types import ReflectionVersion
+
+ASKED = "asked to mend: "
+"""How an improvement begins that was only asked for: it names a problem, not a change."""
+SHOWN_ISSUES = 5
+
+
+def render_feedback(attempt: Attempt) -> str:
+    """Render what an attempt should do better; empty for a first draft."""
+    if attempt.evaluation is None:
+        return ""
+    parts = [render_critique(attempt.evaluation)]
+    if attempt.failed is not None:
+        parts.append(render_failure(attempt.failed))
+    if attempt.mode == "fresh":
+        parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_failure(failed: ReflectionVersion) -> str:
+    """Name a change that made things worse: what it was, where that is known, and what it led to."""
+    changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
+    what = "; ".join(changes) or f"the change that made version {failed.iteration}"
+    issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
+    text = f"This was tried and made it worse, so do something else: {what}."
+    return f"{text}\nIt led to:\n{issues}" if issues else text
+
+
+def render_retry(prompt: str, attempt: Attempt) -> str:
+    """Render a prompt again with the critique behind it, for a generator that takes nothing but a prompt."""
+    feedback = render_feedback(attempt)
+    if attempt.mode == "fresh":
+        return f"{prompt}\n\n{feedback}"
+    return f"{prompt}\n\nYour previous answer:\n{as_text(attempt.previous)}\n\n{feedback}"
+
+
+def render_critique(evaluation: ReflectionEvaluation) -> str:
+    """Render the issues and suggestions of an evaluation as two lists; empty ones are left out."""
+    parts: list[str] = []
+    if evaluation.issues:
+        parts.append(
+            "What is wrong:\n" + "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        )
+    if evaluation.suggestions:
+        parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
+    if not parts and not evaluation.satisfactory:
+        weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
+        parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
+    return "\n\n".join(parts)
+
+
+def render_issue(issue: Issue) -> str:
+    """Render an issue with the place where it was found."""
+    place = ", ".join(
+        part
+        for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))
+        if part
+    )
+    return f"{issue.message} ({place})" if place else issue.message
+
+
+def _line(issue: Issue) -> str:
+    return f"line {issue.line}" if issue.line is not None else ""
+
+
+def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
+    judged = [(name, score) for name, score in evaluation.criteria_scores.items() if score is not None]
+    return sorted(judged, key=lambda pair: pair[1])[:3]
+
+
+FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Say which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword."""
+
+    positional: tuple[str, ...] = ()
+    keywords: tuple[tuple[str, str], ...] = ()
+    is_async: bool = False
+
+
+def caller(
+    fn: Callable[..., Any], verb: str, given: int
+) -> tuple[Callable[..., Awaitable[Any]], Signature | None]:
+    """Return `fn` as an async callable, and what it asks for besides what it is given, if it does."""
+    signature = signature_of(fn, verb, given)
+    call = fn if signature.is_async else partial(_in_thread, fn)
+    return call, signature if signature.positional or signature.keywords else None
+
+
+# Not closures: of ten thousand runs alive at once, the garbage collector would look into each cell.
+@dataclass(slots=True)
+class Called:
+    """Hold what `caller` returned: the base of the verbs that a user's functions make."""
+
+    call: Callable[..., Awaitable[Any]]
+    told: Signature | None
+
+    def filled(self, told: Signature, run: RunContext, *given: Any) -> Awaitable[Any]:
+        """Call with what is given, and with what is asked for besides."""
+        extra = (value_of(kind, run) for kind in told.positional)
+        return self.call(*given, *extra, **{name: value_of(kind, run) for name, kind in told.keywords})
+
+
+def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn` as an async callable; one that is not async runs in a thread."""
+    return fn if _is_async(fn) else partial(_in_thread, fn)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    # A class's __call__ and a partial's function are what is awaited, not the object around them.
+    target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
+    if inspect.isclass(
+        target
+    ):  # calling a class makes an instance; that its __call__ is async is another matter
+        return False
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
+    )
+
+
+def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # no future can hold one: whoever awaited it would wait for ever
+        raise RuntimeError(f"{fn!r} raised StopIteration") from error
+
+
+async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    within = allowance.get()
+    if within is not None and within.bounds_time:
+        result = await _in_daemon_thread(partial(_called, fn, *args, **kwargs))
+    else:
+        result = await asyncio.to_thread(_called, fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result  # a lambda around an async function
+
+
+async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
+    """Call in a thread that nobody has to wait for: one that hangs can be left, but not stopped.
+
+    Those of the event loop's own executor are joined before the loop closes.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # cancelled meanwhile
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:  # noqa: BLE001 (it is raised where the call is awaited)
+            failure = error
+        # A loop that was closed meanwhile has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    Thread(target=work, daemon=True, name="redraft-call").start()
+    return await done
+
+
+def value_of(kind: str, run: RunContext) -> Any:
+    """Return what fills a parameter named `run`, `feedback` or `attempt`."""
+    if kind == "run":
+        return run
+    return run.attempt if kind == "attempt" else render_feedback(run.attempt)
+
+
+# Closures made for each run share their code, and with it their parameters: inspecting once is enough, unless
+# the annotations differ. By the code's id, since its hash is one of all that it holds; and with the code, so
+# that no other gets that id. Bounded, since code that is made at run time would pile up.
+_signatures: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Signature]] = {}
+REMEMBERED = 1024
+
+SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, evaluation)"}
+
+
+def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+    """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
+    if not isinstance(fn, FunctionType) or (fn.__dict__ and _says_otherwise(fn)):
+        return _inspect(fn, verb, given)
+    key = id(fn.__code__), given
+    known = _signatures.get(key)
+    if known is None or (known[1] is not fn.__annotations__ and known[1] != fn.__annotations__):
+        if len(_signatures) >= REMEMBERED:
+            _signatures.clear()
+        known = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, given)
+    return known[2]
+
+
+def _says_otherwise(fn: Callable[..., Any]) -> bool:
+    """Say whether a function claims another signature than its code has, as a decorator makes it do."""
+    return hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__")
+
+
+def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+    if not callable(fn):
+        raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature takes what it is given
+        return Signature(is_async=_is_async(fn))
+    in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(in_order) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ConfigError(f"{verb} is called as {verb}{SHAPES[verb]}; {fn!r} takes fewer arguments.")
+    positional: list[str] = []
+    keywords: list[tuple[str, str]] = []
+    skipped = False
+    for parameter in [*in_order[given:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]:
+        kind = kind_of(parameter)
+        if kind is None:
+            skipped = True
+            if parameter.default is parameter.empty:
+                raise ConfigError(
+                    f"{verb} is called as {verb}{SHAPES[verb]}; nothing fills the parameter "
+                    f"{parameter.name!r} of {fn!r}. By name, 'run', 'feedback' and 'attempt' are filled."
+                )
+        elif parameter.kind is not parameter.POSITIONAL_ONLY:
+            keywords.append((parameter.name, kind))
+        elif skipped:
+            raise ConfigError(
+                f"{verb}: {parameter.name!r} of {fn!r} can't be filled without what is before it."
+            )
+        else:
+            positional.append(kind)
+    return Signature(tuple(positional), tuple(keywords), _is_async(fn))
+
+
+def kind_of(parameter: inspect.Parameter) -> str | None:
+    """Say what fills a parameter: `run` by name or annotation, `feedback` and `attempt` by their names."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        is_context = re.search(r"\bRunContext\b", annotation) is not None
+    else:
+        is_context = annotation is RunContext or RunContext in get_args(annotation)
+    if is_context:
+        return "run"
+    return parameter.name if parameter.name in FILLED_BY_NAME else None
+
+
+DEFAULT_THRESHOLD = 0.8
+VERDICTS = (
+    "a bool, a number in 0..1, (verdict, reason), a dict with 'valid' or 'score', or a ReflectionEvaluation"
+)
+OUTPUTS = (str, dict, list, int, float)
+NUMBERS = (float, int, Real)  # the common ones first: asking the abstract one is slow
+_BOOLS = {"true": True, "false": False}
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_SCORE = re.compile(rf"{_NUMBER}(?:\s*(?:(%)|(?:/|out of)\s*{_NUMBER}))?")
+_REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
+
+
+def generator(fn: Callable[..., Any]) -> Generator:
+    """Make a `Generator` of any callable that takes a prompt.
+
+    A critique reaches it through `feedback`, `attempt` or `run`; where it takes none of these, the critique
+    is appended to the prompt.
+    """
+    return _Generating(*caller(fn, "generate", 1))
+
+
+class _Generating(Called):
+    __slots__ = ()
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
+        if self.told is not None:
+            return draft_of(await self.filled(self.told, run, prompt), "generate")
+        if run.attempt.evaluation is not None:
+            prompt = render_retry(prompt, run.attempt)
+        return draft_of(await self.call(prompt), "generate")
+
+
+def regenerating(generate: Generator) -> Reviser:
+    """Make a `Reviser` of a generator: call it again with the critique."""
+
+    async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        return await generate(prompt_of(run.task, run.advice), run)
+
+    return revise
+
+
+def reviser(fn: Callable[..., Any]) -> Reviser:
+    """Make a `Reviser` of any callable that takes an output and its evaluation."""
+    return _Revising(*caller(fn, "revise", 2))
+
+
+class _Revising(Called):
+    __slots__ = ()
+
+    async def __call__(self, output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        if self.told is not None:
+            return draft_of(await self.filled(self.told, run, output, evaluation), "revise")
+        return draft_of(await self.call(output, evaluation), "revise")
+
+
+def evaluator(
+    fn: Callable[..., Any],
+    threshold: float = DEFAULT_THRESHOLD,
+    score_max: float | None = None,
+    name: str = "evaluate",
+) -> Evaluator:
+    """Make an `Evaluator` of any callable that takes an output; errors call it `name`.
+
+    A verdict that can't be used (prose, NaN, 7) is an evaluation whose score is None, and the issue says what
+    came back. None is no verdict but a forgotten `return`, and raises `TypeError`. `score_max` declares that
+    its numbers go up to there instead of 1.
+    """
+    return _Evaluating(*caller(fn, "evaluate", 1), threshold, score_max, name)
+
+
+@dataclass(slots=True)
+class _Evaluating(Called):
+    threshold: float
+    score_max: float | None
+    name: str
+
+    async def __call__(self, output: Any, run: RunContext, /) -> ReflectionEvaluation:
+        told = self.told
+        verdict = await (self.call(output) if told is None else self.filled(told, run, output))
+        if verdict is None:
+            raise TypeError(f"{self.name} returned None; expected {VERDICTS}")
+        try:
+            return evaluation_of(verdict, self.threshold, self.score_max)
+        except OutputError as error:
+            return ReflectionEvaluation(None, issues=(Issue(f"Not judged: {error}"),), confidence=0.0)
+
+
+def draft_of(value: Any, source: str = "generate") -> Draft:
+    """Make a `Draft` of what a generator or reviser returned; raises `OutputError` for what is no output."""
+    if isinstance(value, OUTPUTS):  # what nearly all are, before a call that would say the same
+        return Draft(value)
+    if isinstance(value, Draft):
+        _check_output(value.output, source)
+        return value
+    _check_output(value, source)
+    return Draft(value)
+
+
+def _check_output(value: Any, source: str) -> None:
+    if isinstance(value, OUTPUTS):
+        return
+    if value is None:
+        raise OutputError(f"{source} returned None; expected a text, a JSON value or a pydantic model.")
+    if isinstance(value, type) or not hasattr(value, "model_dump_json"):
+        got = value if isinstance(value, type) else type(value).__name__
+        raise OutputError(f"{source} returned {got!r}; expected a text, a JSON value or a pydantic model.")
+
+
+def evaluation_of(
+    value: Any, threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
+) -> ReflectionEvaluation:
+    """Make a `ReflectionEvaluation` of a verdict.
+
+    A verdict is a bool, a number in 0..1, a pair of one of these and a reason, a mapping with `valid` or
+    `score` and optionally `reason`, `errors`, `suggestions`, or already an evaluation. In a mapping, where
+    models write them, `valid` may be a text ("true") and `score` one that says its scale ("0.4", "85/100",
+    "85 %"). Numbers up to another maximum than 1 need `score_max`, here or in the mapping: a bare 85 may be
+    anything. Raises `OutputError` for anything else, NaN and numbers out of range included.
+    """
+    verdict, reason = value, None
+    if isinstance(value, tuple):
+        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (whatever it holds)
+        if len(pair) == 2:  # noqa: PLR2004 (a pair)
+            verdict, reason = pair
+    if isinstance(verdict, bool):
+        score, satisfactory = float(verdict), verdict
+    elif isinstance(verdict, NUMBERS):
+        score = float(verdict) if score_max is None else float(verdict) / score_max
+        if not 0.0 <= score <= 1.0:  # which NaN is not, either
+            raise _out_of_range(score)
+        satisfactory = score >= threshold
+    elif isinstance(value, ReflectionEvaluation):
+        if isinstance(value.overall_score, str):  # of an object the score is read, of this one it is kept
+            raise OutputError(f"the score is {value.overall_score!r}; expected a number in 0..1")
+        if value.overall_score is not None:
+            _score_of(value.overall_score, None)
+        if value.satisfactory and value.unjudged:  # an unknown never wins
+            return replace(value, satisfactory=False)
+        return value
+    elif isinstance(value, dict):
+        return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
+    else:
+        raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
+    evaluation = ReflectionEvaluation(score, {}, satisfactory)
+    if reason and not satisfactory:
+        evaluation.issues = (Issue(str(reason)),)  # not as an argument: these need no looking at
+    return evaluation
+
+
+def _evaluation_of_mapping(
+    value: Mapping[Any, Any], threshold: float, score_max: float | None
+) -> ReflectionEvaluation:
+    valid, score = value.get("valid"), value.get("score")
+    if valid is None and score is None:
+        raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
+    if isinstance(valid, str):
+        valid = _BOOLS.get(valid.strip().lower(), valid)
+    if valid is not None and not isinstance(valid, bool):
+        raise OutputError(f"the verdict's 'valid' is {short_repr(valid)}; expected true or false")
+    declared = value.get("score_max")
+    if declared is not None and (not is_number(declared) or declared <= 0):
+        raise OutputError(f"the verdict's 'score_max' is {short_repr(declared)}; expected a number above 0")
+    scale = score_max if declared is None else float(declared)
+    number = _score_of(score, scale) if score is not None else (1.0 if valid else 0.0)
+    satisfactory = number >= threshold if valid is None else valid
+    problems = _texts(value.get("errors"))
+    if not satisfactory and not problems:
+        problems = _texts(value.get("reason"))
+    issues = tuple(Issue(text) for text in problems)
+    return ReflectionEvaluation(number, {}, satisfactory, issues, _texts(value.get("suggestions")))
+
+
+def _score_of(value: Any, score_max: float | None) -> float:
+    score = share_of(value, score_max)
+    if score is not None:
+        return score
+    if isinstance(value, bool) or not isinstance(value, NUMBERS):
+        raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..1")
+    if score_max is not None:
+        raise OutputError(f"the score is {short_repr(value)}; expected a number in 0..{score_max:g}")
+    raise _out_of_range(float(value))
+
+
+def share_of(value: Any, score_max: float | None = None) -> float | None:
+    """Return a score as a number in 0..1; None for what is no score, or one whose scale nobody knows.
+
+    A score is a number in 0..1, or in 0..`score_max` where that is declared, or a text: such a number, a
+    fraction ("9/10") or a percentage ("90 %").
+    """
+    if isinstance(value, str):
+        found = _SCORE.fullmatch(value.strip())
+        return None if found is None else _share_said(found, score_max)
+    if isinstance(value, bool) or not isinstance(value, NUMBERS):
+        return None
+    return _within(value, score_max or 1.0)
+
+
+def leading_share_of(text: str) -> float | None:
+    """Return the score that a line of prose begins with: "0.85 (good)", "9/10, mostly clear".
+
+    What follows must not be part of the number, nor hold another one unless it is in brackets.
+    """
+    found = _SCORE.match(text)
+    if found is None or _REMARK.fullmatch(text, found.end()) is None:
+        return None
+    return _share_said(found, None)
+
+
+def _share_said(found: re.Match[str], score_max: float | None) -> float | None:
+    number, percent, most = found.groups()
+    scale = 100.0 if percent else float(most) if most else (score_max or 1.0)
+    return _within(float(number), scale)
+
+
+def _within(number: Any, scale: float) -> float | None:
+    # An integer may be too large for a float, and NaN is in no range.
+    return float(number) / scale if scale > 0 and 0 <= number <= scale else None
+
+
+def _out_of_range(score: float) -> OutputError:
+    hint = "; declare its scale with score_max" if score > 1 else ""
+    return OutputError(f"the score is {score!r}; expected a number in 0..1{hint}")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    if isinstance(value, list | tuple):
+        return tuple(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return (str(value),)

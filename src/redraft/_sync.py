@@ -1,0 +1,81 @@
+"""Run a coroutine from synchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+LOOKS_UP = 0.2
+"""Seconds after which whoever waits looks whether it is still to wait."""
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns; block until then.
+
+    Where an event loop runs already (Jupyter), the coroutine gets a loop of its own in another thread. What
+    it leaves in context variables stays, as if it had been awaited.
+    """
+    context = copy_context()
+    try:
+        if not _in_event_loop():
+            return _run(coroutine, context)
+        return _run_in_thread(coroutine, context)
+    finally:
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+
+
+def _run(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
+    with asyncio.Runner() as runner:
+        return runner.run(coroutine, context=context)
+
+
+def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def main() -> T:
+        task = cast("asyncio.Task[T]", asyncio.current_task())
+        started.set_result((asyncio.get_running_loop(), task))
+        return await coroutine
+
+    with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
+        running = pool.submit(_run, main(), context)
+        try:
+            _wait_for(running)
+            return running.result()
+        except (
+            KeyboardInterrupt,
+            asyncio.CancelledError,
+        ):  # it came here; the one that works must hear of it
+            loop, task = started.result()
+            if not running.done():
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+
+
+def _wait_for(running: Future[Any]) -> None:
+    """Block until something is done; raises `CancelledError` when the task that waits here is to end.
+
+    `asyncio.run` answers Ctrl-C by cancelling its task, which learns nothing of it while it blocks.
+    """
+    waiting = asyncio.current_task()  # None in a mere callback, which nobody cancels
+    asked_before = waiting.cancelling() if waiting else 0  # as where a task that was cancelled tidies up
+    while not wait((running,), LOOKS_UP).done:
+        if waiting and waiting.cancelling() > asked_before:
+            raise asyncio.CancelledError
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

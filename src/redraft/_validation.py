@@ -1,0 +1,90 @@
+"""Validate arguments, and suggest the nearest known name."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+START = 3
+"""Letters at the start of a name by which `coding` means `code_generation`, which is not spelt like it."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name was probably meant, and which there are."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    names = list(known)
+    close = get_close_matches(name.lower(), names, 1) or [
+        one for one in names if len(name) >= START and one.startswith(name.lower()[:START])
+    ]
+    listed = f"known are {', '.join(map(repr, names))}." if names else "none is known."
+    return f"did you mean {close[0]!r}? K{listed[1:]}" if close else listed
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Say whether a value is a finite number, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number in 0..1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ConfigError(f"{name} must be a number in 0..1, got {value!r}.")
+
+
+def check_bound(name: str, value: Any) -> None:
+    """Refuse what bounds nothing, or lets nothing through."""
+    if value is not None and (not is_number(value) or value <= 0):
+        raise ConfigError(f"{name} must be a number above 0, or None for no bound; got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse what is none of the choices, and name the nearest."""
+    if value not in choices:
+        raise ConfigError(f"{name}: there is no {value!r}; {nearest(str(value), choices)}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False; a text such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Refuse what is neither None nor a function that answers at once."""
+    if value is not None and (not callable(value) or iscoroutinefunction(value)):
+        raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
+
+
+def check_model(name: str, value: Any) -> None:
+    """Require None, the name of a model, or a `ChatModel`; a class is not one yet."""
+    if value is None or (isinstance(value, str) and value.strip()):
+        return
+    if not callable(value) or isinstance(value, type):
+        raise ConfigError(
+            f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
+        )
+
+
+def check_name(name: str, value: Any) -> None:
+    """Require a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}.")
+
+
+def check_list(name: str, value: Any) -> None:
+    """Refuse what is no list or tuple; a text is none."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} must be a list, got {value!r}.")

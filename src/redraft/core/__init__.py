@@ -1,1 +1,0 @@
-"""The nouns, verbs and seams that every floor of the house shares."""

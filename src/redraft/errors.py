@@ -1,0 +1,239 @@
+"""The error tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redraft.types import ConvergenceReason, Conversation, ReflectionHistory, TokenUsage
+
+
+class RedraftError(Exception):
+    """Be the root of everything that Redraft raises on purpose."""
+
+    usage: TokenUsage | None = None
+    """What was paid inside the step that failed; nothing that was spent is forgotten."""
+
+
+class ConfigError(RedraftError):
+    """Say what was wrong with what was given, before anything is spent."""
+
+
+class MissingExtraError(ConfigError):
+    """Name the optional part that is missing and the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
+        self.extra = extra
+
+
+class ModelError(RedraftError):
+    """Carry what a provider said when a call failed.
+
+    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
+    provider's own wish in seconds, when it sent one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.usage = usage
+
+
+class OutputError(RedraftError):
+    """Say why a reply, a draft or a verdict that came back could not be used."""
+
+    def __init__(self, message: str, *, usage: TokenUsage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class UnfinishedError(OutputError):
+    """Say why something came to no end: an agent to no answer, with its conversation until then, or a call.
+
+    `reason` names the budget of the run that was spent, where that is what stopped it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        conversation: Conversation | None = None,
+        reason: ConvergenceReason | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(message, usage=usage)
+        self.conversation = conversation
+        self.reason = reason
+
+
+def over_budget(error: BaseException) -> bool:
+    """Say whether a budget of the run kept something from being done, or from being finished."""
+    return isinstance(error, UnfinishedError) and error.reason is not None
+
+
+class RejectedOutputError(OutputError):
+    """Carry the last output that guardrails or a review refused, and why."""
+
+    def __init__(
+        self, message: str, *, output: Any = None, why: str = "", usage: TokenUsage | None = None
+    ) -> None:
+        super().__init__(message, usage=usage)
+        self.output = output
+        self.why = why
+
+
+class EnsembleError(RedraftError):
+    """Carry what an ensemble made although tasks of it failed.
+
+    `result` is its `EnsembleResult`; `errors` says what each task that failed raised.
+    """
+
+    def __init__(
+        self, message: str, *, result: Any = None, errors: Mapping[Any, Exception] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.result = result
+        self.errors = errors or {}
+
+
+class EscalationError(RedraftError):
+    """Carry what was tried before a task was given up: for whoever it is handed to.
+
+    `outcomes` tell how each attempt ended, and `lessons` are what was learnt from each, None where nothing
+    could be. The last attempt's exception, if it raised one, is the cause.
+    """
+
+    def __init__(self, message: str, *, outcomes: Sequence[Any] = (), lessons: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.outcomes = tuple(outcomes)
+        self.lessons = tuple(lessons)
+
+
+class ReflectionFailedError(RedraftError):
+    """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it.
+
+    That of a `reflection.loop` in a workflow is a list: iteration, output, score, valid, errors and
+    suggestions of each attempt.
+    """
+
+    def __init__(self, message: str, history: ReflectionHistory | list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.history = history
+
+
+class ReflectionDueError(RedraftError):
+    """Name the runs that failed, wholly or in part, and left no reflection; nothing of the next was done."""
+
+    def __init__(self, message: str, *, runs: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.runs = tuple(runs)
+
+
+class StoreError(RedraftError):
+    """Say which record could not be kept or read, and why."""
+
+
+class StoreSettingsError(StoreError, ConfigError):
+    """Say what is wrong with the URL of a database or with the rights of its user: to wait does not help."""
+
+
+class DamagedRecordError(StoreError):
+    """Name a record that is not as it was written, and say what to do; no other is affected."""
+
+
+class LeaseError(StoreError):
+    """Name the process that runs the same agent, and say what to do; this one does nothing in its place."""
+
+
+class ChangedRunError(StoreError):
+    """Say what differs from the run that was recorded under this id; nothing was done."""
+
+
+class LessonFileError(StoreError):
+    """Say what is wrong with the file of a lesson, and on which line (from 1) if that is known."""
+
+    def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
+        place = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{place}: {message}")
+        self.file = file
+        self.line = line
+
+
+class SandboxError(RedraftError):
+    """Say why code that is not ours was stopped or refused."""
+
+
+class SandboxTimeoutError(SandboxError):
+    """Say that the code ran longer than its limit."""
+
+
+class SandboxMemoryError(SandboxError):
+    """Say that the code asked for more memory than its limit."""
+
+
+class SandboxForbiddenError(SandboxError):
+    """Say that the code did what it may not do, or that no jail works on this machine."""
+
+
+class ScriptError(SandboxError):
+    """Say what is wrong with a script or with what it gave, and on which `line` (from 1) if that is known."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class WorkflowError(RedraftError):
+    """Point at the file, line, node and key of a mistake in a workflow."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        node: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.node = node
+        self.key = key
+
+
+class AgentFileError(RedraftError):
+    """Point at the file, line, stage, substage and key of a mistake in an agent that runs in cycles.
+
+    An agent that was made in Python has no file and no line.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        stage: str | None = None,
+        substage: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.stage = stage
+        self.substage = substage
+        self.key = key

@@ -1,0 +1,88 @@
+"""Events: what happens in a run, as frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from redraft.types import ReflectionResult, ReflectionVersion, Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run begins."""
+
+    run_id: str
+    task: Task
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A step begins: `generate`, `evaluate`, `revise`, a callback's name, or one inside an agent's run.
+
+    Those are `model 3` (its third request), `tool NAME ID` and `reflect TRIGGER STEP`.
+    """
+
+    run_id: str
+    name: str
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A step ended with `result` (a `Draft`, a `ReflectionEvaluation`, a decision) after `seconds`."""
+
+    run_id: str
+    name: str
+    result: object
+    seconds: float
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """A step raised; it is tried again after `retry_in` seconds, or has failed for good when that is None."""
+
+    run_id: str
+    name: str
+    error: BaseException
+    retry_in: float | None = None
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEvaluated:
+    """A version was judged and stands in the history; `is_best` when none before it was as good."""
+
+    run_id: str
+    version: ReflectionVersion
+    is_best: bool
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reflected:
+    """A look back after `step` steps of the model put `text` into the conversation."""
+
+    run_id: str
+    trigger: str
+    text: str
+    step: int
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """A run that made something ended, however it ended; also a cancelled one, whose caller gets nothing."""
+
+    run_id: str
+    result: ReflectionResult
+    schema_version: int = 1
+
+
+Event: TypeAlias = (
+    RunStarted | StepStarted | StepFinished | StepFailed | VersionEvaluated | Reflected | RunFinished
+)
+Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,1 @@
+"""What ran in this project: list, show, explain, resume."""

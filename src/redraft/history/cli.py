@@ -1,0 +1,470 @@
+"""`redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from redraft.errors import ConfigError
+from redraft.loop.cli import Resumed, resumed
+from redraft.loop.record import RUN, Process, project_store
+from redraft.loop.run_text import Row, cost, state_text
+from redraft.loop.runs import LAST, KeptRun, Runs, run_document
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
+from redraft.stores.location import project_place
+from redraft.stores.location import project_store as project_store_place
+from redraft.terminal import options
+from redraft.terminal.console import CalmConsole, emit, emit_json
+from redraft.terminal.exits import ExitCode, code_of, surface
+from redraft.types import Task
+from redraft.workflow.cli import deliver_workflow, taken_up, workflow_ending
+from redraft.workflow.history import found_workflow
+from redraft.workflow.run import WorkflowResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redraft.loop.record import RunRecord
+    from redraft.loop.runs import KeptStep
+    from redraft.workflow.history import KeptWorkflow, WorkflowRecord, WorkflowRow
+
+
+def runs(
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S", help="Only those that are: running, killed, unknown, finished, failed, cancelled."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only those of an agent or workflow, or such as 'redraft revise'."),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="R", help="Only those that stopped so: quality_met, plateau, ...")
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most.")] = 20,
+    inner: Annotated[bool, typer.Option("--inner", help="Runs that ran inside others, too.")] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """List the runs and workflows that are kept here, the newest first."""
+    with surface(debug=debug):
+        from redraft.loop.run_text import check_filters, no_runs, row_of, run_rows
+        from redraft.loop.runs import row_document
+        from redraft.terminal.console import CalmConsole, emit_json
+        from redraft.workflow.cli import read_workflows
+        from redraft.workflow.history import WorkflowRow
+
+        check_filters(status, reason)
+        found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
+        # A reason is what stops a loop.
+        workflows = [] if reason else read_workflows(status=status, name=name, limit=limit)
+        newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
+        if as_json:
+            rows = [
+                one.document() if isinstance(one, WorkflowRow) else {"kind": "run", **row_document(one)}
+                for one in newest
+            ]
+            emit_json({"database": str(place()), "runs": rows})
+            return
+        console = CalmConsole()
+        if newest:
+            rows = [row_of_workflow(one) if isinstance(one, WorkflowRow) else row_of(one) for one in newest]
+            console.show(run_rows(rows, console.width, is_utf8=console.is_utf8))
+            if len(newest) == limit:
+                CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
+        else:
+            console.show(no_runs(place(), filtered=any((status, name, reason))))
+
+
+def show(
+    run: options.Run,
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="The prompts and replies, as they were sent and came.")
+    ] = False,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version", metavar="V", help="Print a version's whole output: 2, first, best or last."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show a kept run. Its versions, what they scored, what failed, what it used.
+
+    Of a workflow its nodes are shown, what each came to, and the runs of its loops.
+    """
+    with surface(debug=debug):
+        from redraft._texts import as_text
+        from redraft.loop.run_text import prompts_view, run_view
+        from redraft.terminal.console import CalmConsole, emit_json, emit_made
+        from redraft.workflow.cli import check_workflow_options, read_history, workflow_view
+
+        console = CalmConsole()
+        if (workflow := read_history(run)) is not None:
+            check_workflow_options(workflow, version=version, prompts=prompts)
+            if as_json:
+                emit_json(workflow.document())
+            else:
+                console.show(workflow_view(workflow))
+            return
+        kept = read_run(run)
+        if version is not None:
+            chosen = kept.version(version)
+            if as_json:
+                emit_json({"run_id": kept.record.run_id, "version": chosen})
+            else:
+                emit_made(as_text(chosen.output))
+        elif as_json:
+            emit_json(shown_document(kept, steps=prompts))
+        else:
+            console.show(run_view(kept, console.width, is_utf8=console.is_utf8))
+            if prompts:
+                console.show(prompts_view(kept), soft_wrap=True)
+
+
+def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """Say why a run stopped. The rule, the numbers it went by, and what was spent after the best version."""
+    with surface(debug=debug):
+        from redraft.loop.run_text import why_view
+        from redraft.loop.runs import after_best
+        from redraft.loop.runs import why as why_of
+        from redraft.terminal.console import CalmConsole, emit_json
+
+        kept = read_run(run)
+        if as_json:
+            found = {"run_id": kept.record.run_id, "why": why_of(kept), "after_best": after_best(kept)}
+            emit_json(found)
+        else:
+            CalmConsole().show(why_view(kept))
+
+
+VERSION = "2 or v2, first, best, last."
+
+
+def diff(
+    run: options.Run,
+    older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
+    newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "best",
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Compare two versions of a run. Word by word, or field by field where they are JSON."""
+    with surface(debug=debug):
+        from redraft.loop.run_text import diff_view
+        from redraft.loop.version_diff import diff_document, version_diff
+        from redraft.terminal.console import CalmConsole, emit_json
+
+        kept = read_run(run)
+        found = version_diff(kept.version(older), kept.version(newer))
+        if as_json:
+            emit_json({"run_id": kept.record.run_id, **diff_document(found)})
+        else:
+            console = CalmConsole()
+            console.show(diff_view(found, coloured=console.is_coloured))
+
+
+def export(
+    run: options.Run,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write one HTML file that shows it all; '-' is stdout."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let FILE be one that exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON document.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
+    with surface(debug=debug):
+        from redraft.errors import ConfigError
+        from redraft.loop.cli import check_output, write_output
+        from redraft.terminal.console import CalmConsole, emit, emit_json
+        from redraft.web.export import run_page
+
+        if (html is None) != as_json:
+            raise ConfigError("export takes one of --html FILE and --json.")
+        to_file = html is not None and str(html) != "-"
+        if html is not None and to_file:
+            check_output(html, force=force, option="--html")
+        kept = read_run(run, to_export=True)
+        if html is None:
+            emit_json(shown_document(kept))
+        elif to_file:
+            write_output(html, run_page(kept), force=force)
+            told = (
+                f"Wrote {html}. Secrets, personal data and names of hosts that were recognised are withheld; "
+                "all else is there word for word: read it before you share it."
+            )
+            CalmConsole(stderr=True).say(told)
+        else:
+            emit(run_page(kept))
+
+
+def resume(
+    run: options.Run,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where it is not known whether its process still works.")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Go on with a run after its last finished step. One that has finished prints its result again.
+
+    A run that a command began is carried out again with what is recorded of it: its arguments, draft and
+    criteria; a workflow with its values, and with its file as it is now, so that a mistake there can be
+    mended. For any other run the Python call that resumes it is printed, with exit code 2.
+    """
+    with surface(debug=debug):
+        from redraft.loop.cli import deliver
+        from redraft.loop.run_text import ending
+        from redraft.terminal.console import CalmConsole, emit, emit_json
+        from redraft.workflow.cli import kept_workflow
+
+        if (workflow := kept_workflow(run)) is not None:
+            raise typer.Exit(resume_kept_workflow(workflow, as_json=as_json, force=force))
+        record = read_record(run)
+        if record.status == "finished":
+            result = record.result()
+            CalmConsole(stderr=True).show(ending(result))
+            deliver(result, None, force=False, as_json=as_json)
+            raise typer.Exit(code_of(result))
+        check_idle(record, force=force)
+        if record.origin.surface == "command":
+            raise typer.Exit(resume_command(record, as_json=as_json))
+        call = resuming_call(record)
+        if as_json:
+            emit_json({"run_id": record.run_id, "call": call})
+        else:
+            told = f"The run {record.run_id} belongs to a program of yours, which resumes it with this call:"
+            CalmConsole(stderr=True).say(told)
+            emit(call)
+        raise typer.Exit(ExitCode.USAGE)
+
+
+SHORT = 200
+
+
+def check_idle(record: RunRecord, *, force: bool = False) -> None:
+    """Raise `ConfigError` for a run inside another one, and one that a process here is at work on.
+
+    With `force` a run is taken up where this machine can't tell whether its process is still there. Of a
+    process elsewhere nothing is known; two that work on one run end with the same results.
+    """
+    if record.parent:
+        raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
+    if record.status == "running":
+        check_gone(record.process, record.run_id, force=force)
+
+
+def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
+    """Raise `ConfigError` where a process of this machine is still at work on a run, or may be."""
+    if process.host != gethostname():
+        return
+    gone = process.is_gone()
+    if gone is False:
+        raise ConfigError(f"The process {process.pid} is at work on the run {run_id!r}.")
+    if gone is None and not force:
+        raise ConfigError(
+            f"This machine can't tell whether the process {process.pid} is still at work on the run "
+            f"{run_id!r}. If it is not: redraft resume {run_id} --force"
+        )
+
+
+def resume_command(record: RunRecord, *, as_json: bool) -> int:
+    """Carry out the command that began a run, in its folder, and return its exit code."""
+    origin, store = record.origin, project_store()
+    if store is None:
+        raise AssertionError("the record was read from a store")
+    token = resumed.set(Resumed(record, store))
+    try:
+        return command_again(origin.arguments, origin.folder, as_json=as_json)
+    finally:
+        resumed.reset(token)
+
+
+def command_again(arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
+    """Carry out a command again, in the folder of the first time, and return its exit code."""
+    from redraft.main import app
+
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"The run began in {folder!r}, which can't be gone to: {error.strerror}."
+        ) from error
+    json = ["--json"] if as_json and "--json" not in arguments else []
+    return int(app([*arguments, *json], standalone_mode=False) or 0)
+
+
+def resuming_call(record: RunRecord) -> str:
+    """Return the Python call that resumes a run of an agent or a function."""
+    task, run_id = record.task, record.run_id
+    short = task == Task(task.description) and len(task.description) <= SHORT
+    query = repr(task.description) if short else f"(await Runs().get({run_id!r})).task"
+    if record.origin.surface == "agent":
+        call = f"await agent.run({query}, run_id={run_id!r})"
+    elif record.origin.surface == "task":
+        ensemble = re.sub(r"\.\d+(-\d+)?$", "", run_id)  # as `notes.keeping` makes the ids of its tasks
+        call = f"await ensemble.run(..., run_id={ensemble!r})"
+    elif record.origin.surface == "reflected":
+        name = record.origin.name.rpartition(".")[2] or "function"
+        call = f"await {name}.run_as({run_id!r}, ...)"
+    else:
+        call = f"await reflect({query}, ..., step=Journalled(store, {run_id!r}))"
+    return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
+
+
+T = TypeVar("T")
+
+
+def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
+    """Read a run by its id, the beginning of one, or `last`, with its secrets and personal data withheld.
+
+    What is read `to_export` may leave this machine, so it loses the names of hosts, too. Of a workflow it
+    is its loop. Raises `ConfigError` where there is none, or several.
+    """
+
+    async def read(runs: Runs) -> KeptRun:
+        record = await runs.get(await _loop_of_workflow(run_id) or run_id)
+        return KeptRun(record, tuple(await runs.steps(record.run_id)))
+
+    # Whether a run was killed is known by its process, which no view shows.
+    redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
+    return redactor.redact_object(_reading(read), spared=(Process,))
+
+
+async def _loop_of_workflow(run_id: str) -> str | None:
+    """Return the id of the loop of a workflow, of the `last` one its last loop; None for what is a run."""
+    store = project_store_place()
+    workflow = None if store is None else await found_workflow(store, run_id)
+    if store is None or workflow is None:
+        return None
+    found = workflow.record.run_id
+    loops = [loop.key for loop in await store.find(RUN, where={"parent": found})]
+    if not loops:
+        raise ConfigError(f"No loop of the workflow {found!r} ran; `redraft show {found}` says what did.")
+    if len(loops) > 1 and run_id != LAST:
+        raise ConfigError(f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which.")
+    return loops[-1]
+
+
+def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
+    """Describe a whole run as plain data that may leave this machine."""
+    document = run_document(run, steps=steps)
+    return document | {"process": redactor_of_environment().redact_json(document["process"])}
+
+
+def read_record(run_id: str) -> RunRecord:
+    """Read the record of a run, as it is stored: to go on with, not to be shown."""
+    return _reading(lambda runs: runs.get(run_id))
+
+
+def read_steps(run_id: str) -> list[KeptStep]:
+    """Read the steps of a run or workflow, in the order in which they ended."""
+    return _reading(lambda runs: runs.steps(run_id))
+
+
+def read_runs(
+    *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
+) -> list[RunRecord]:
+    """Read the newest runs that fit, with what a list shows of them withheld where it is secret."""
+    found = _reading(
+        lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit)
+    )
+    redactor = redactor_of_environment()
+    return [
+        replace(
+            record,
+            task=redactor.redact_object(record.task),
+            origin=redactor.redact_object(record.origin),
+        )
+        for record in found
+    ]
+
+
+def place() -> str:
+    """Say where the runs of this project are kept."""
+    return str(project_place())
+
+
+def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:
+    async def reading() -> T:
+        runs = Runs()
+        try:
+            return await read(runs)
+        finally:
+            if store := project_store_place():
+                await store.aclose()
+
+    return asyncio.run(reading())
+
+
+def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool, force: bool = False) -> int:
+    """Go on with a kept workflow, or give its result again; return the exit code.
+
+    Raises `ConfigError` for one that another process is at work on, and where its folder can't be gone to.
+    """
+    record = kept.record
+    if record.status == "finished" and record.state is not None:
+        result = WorkflowResult(
+            record.state, record.run_id, record.nodes, record.usage, record.execution_time
+        )
+        CalmConsole(stderr=True).say(workflow_ending(result))
+        deliver_workflow(result, _last_value(record), as_json=as_json)
+        return ExitCode.MET
+    if (began := kept.began) is not None:
+        if record.status == "running":
+            check_gone(began.process, record.run_id, force=force)
+        token = taken_up.set(kept)
+        try:
+            return command_again(began.arguments, began.folder, as_json=as_json)
+        finally:
+            taken_up.reset(token)
+    call = _call(record)
+    if as_json:
+        emit_json({"run_id": record.run_id, "call": call})
+    else:
+        told = f"The workflow {record.run_id} belongs to a program of yours, which resumes it with this call:"
+        CalmConsole(stderr=True).say(told)
+        emit(call)
+    return ExitCode.USAGE
+
+
+def _last_value(record: WorkflowRecord) -> Any:
+    """Return what the last node gave that did not fail, as its journal has it."""
+    nodes = [step for step in read_steps(record.run_id) if not step.is_inner and not step.void]
+    given = [step.result for step in nodes if step.error is None]
+    return given[-1].get("value") if given else None
+
+
+def _call(record: WorkflowRecord) -> str:
+    given = f"{dict(record.given)!r}, " if record.given else ""
+    return (
+        "from redraft.workflow import Workflow\n\n"
+        f"await Workflow.from_file({record.file!r}).run({given}run_id={record.run_id!r})"
+    )
+
+
+def row_of_workflow(row: WorkflowRow) -> Row:
+    """Return the row of a workflow."""
+    return Row(
+        row.run_id,
+        row.started_at,
+        row.name,
+        f"{row.name}, a workflow of {row.nodes} node{'s' * (row.nodes != 1)}",
+        state_text(row.status),
+        row.nodes,
+        "",
+        "",
+        cost(row.usage),
+        row.execution_time,
+    )

@@ -1,0 +1,160 @@
+"""Whether lessons help: runs with them beside runs without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from redraft._codec import from_record, to_record
+from redraft.stats import Effect, effect_of, last_look
+from redraft.stores.base import Record, intact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redraft.stores.base import Store
+
+SCORED_RUN, USE, VERDICT = "lesson_run", "lesson_use", "lesson_verdict"
+"""The kinds of the records: a run with what it came to, a lesson's part in it, when its effect was judged."""
+LATEST_RUNS = 500
+"""How many runs a verdict looks back: what was before says little about now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """Hold what a run of an agent came to (`score` in 0..1, None if not judged), and the lessons it had."""
+
+    run_id: str
+    agent: str
+    at: datetime
+    score: float | None = None
+    task_type: str = ""
+    lessons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Hold what a lesson did in a run, or what a person says of it; `helped` is None if that is unknown."""
+
+    lesson: str
+    run_id: str
+    at: datetime
+    helped: bool | None = None
+    rated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Count the runs that had a lesson, and how often it helped and hurt, by scores or in a person's eyes."""
+
+    uses: int = 0
+    helped: int = 0
+    hurt: int = 0
+
+
+class Counting:
+    """Keep what the runs of one agent came to, and what each lesson did, in a store.
+
+    A lesson helped if the run scored above the average of the agent's other runs without it, and hurt if
+    below; runs of another task type are no measure. Nothing of it goes into the lesson's file.
+    """
+
+    def __init__(self, store: Store, agent: str) -> None:
+        self._store = store
+        self._agent = agent
+
+    async def count(self, run: ScoredRun) -> list[ScoredRun]:
+        """Write down a run in place of what was said of it before, and what its lessons did.
+
+        Return the latest runs of its task type, the earliest first; none for a run without lessons, of which
+        nothing is to be judged.
+        """
+        await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
+        runs = await self._runs(run.task_type) if run.lessons else []
+        for lesson in run.lessons:
+            use = Use(lesson, run.run_id, run.at, _helped(run, lesson, runs))
+            await self._store.put(Record(USE, f"{lesson}/{run.run_id}", to_record(use)))
+        return runs
+
+    async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
+        """Write down what a person says of a lesson."""
+        use = Use(lesson, "", at, helped, rated=True)
+        await self._store.put(Record(USE, f"{lesson}/rated-{uuid4().hex}", to_record(use)))
+
+    async def counters(self, lesson: str) -> Counters:
+        """Return the counters of a lesson."""
+        return _counted(await self._uses(f"{lesson}/"))
+
+    async def all_counters(self) -> dict[str, Counters]:
+        """Return the counters of all lessons of the agent that were ever used, by their ids."""
+        uses: dict[str, list[Use]] = {}
+        for use in await self._uses(f"{self._agent}/"):
+            uses.setdefault(use.lesson, []).append(use)
+        return {lesson: _counted(its) for lesson, its in uses.items()}
+
+    async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
+        """Return the effect of a lesson in these runs if that is surely below zero and was not judged before.
+
+        Surely: at least 10 runs with it and 10 without put a 95 % interval below zero. `last_look` says when
+        it is looked at; what a person approves after that stays until there is four times as much.
+        """
+        if (seen := _seen(lesson, runs)) is None:
+            return None
+        before = await self._store.get(VERDICT, lesson)
+        if before is not None and before.data["look"] >= min(map(len, seen)):
+            return None
+        effect = effect_of(*seen)
+        if effect.high < 0:
+            return effect
+        await self.judged(lesson, runs)
+        return None
+
+    async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
+        """Write down that the effect of a lesson was judged by these runs, and that what follows is done."""
+        if (seen := _seen(lesson, runs)) is not None:
+            await self._store.put(Record(VERDICT, lesson, {"look": min(map(len, seen))}))
+
+    async def score(self, run_id: str) -> float | None:
+        """Return what a run came to; None where that is not known."""
+        found = await self._store.get(SCORED_RUN, f"{self._agent}/{run_id}")
+        return None if found is None else from_record(ScoredRun, found.data).score
+
+    async def _runs(self, task_type: str) -> list[ScoredRun]:
+        """Return the latest runs of a task type, the earliest first."""
+        where = {"agent": self._agent, "task_type": task_type}
+        found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
+        return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))
+
+    async def _uses(self, prefix: str) -> list[Use]:
+        return [from_record(Use, one.data) for one in intact(await self._store.find(USE, prefix=prefix))]
+
+
+def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    return last_look((lesson in one.lessons, one.score) for one in runs if one.score is not None)
+
+
+def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | None:
+    without = [
+        one.score
+        for one in others
+        if one.score is not None and one.run_id != run.run_id and lesson not in one.lessons
+    ]
+    if run.score is None or not without or run.score == (average := fmean(without)):
+        return None
+    return run.score > average
+
+
+def _counted(uses: Sequence[Use]) -> Counters:
+    return Counters(
+        sum(not use.rated for use in uses),
+        sum(use.helped is True for use in uses),
+        sum(use.helped is False for use in uses),
+    )
+
+
+def _run_data(run: ScoredRun) -> dict[str, Any]:
+    return to_record(run) | {"agent": run.agent, "task_type": run.task_type}

@@ -1,0 +1,554 @@
+"""`redraft check` and `redraft revise`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from redraft._codec import from_json, to_json
+from redraft._texts import as_text
+from redraft.errors import ConfigError
+from redraft.evaluate.compare import needs_model
+from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
+from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
+from redraft.loop.events import EventLog
+from redraft.loop.pattern import given_draft, judges_of, live_run, parts_of_functions, parts_of_model
+from redraft.loop.record import Origin, RunRecord, kept_step, run_kept
+from redraft.loop.run_text import SHOWN_ISSUES, error_line, issue_lines, run_document, version_row
+from redraft.models.names import model_of
+from redraft.protocols import ChatRequest, Message
+from redraft.settings import load_settings
+from redraft.stores.base import Store
+from redraft.stores.location import project_store
+from redraft.terminal import options
+from redraft.terminal.console import BAD, GOOD, QUIET, emit_json, emit_made, withheld
+from redraft.terminal.exits import code_of, surface
+from redraft.text.characters import visible
+from redraft.types import QualityCriterion, Task, render_score, render_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator, Sequence
+    from types import TracebackType
+
+    from rich.console import RenderableType
+
+    from redraft.events import Event, Listener
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.revise import RevisionStrategy
+    from redraft.loop.run import Parts
+    from redraft.protocols import ChatModel
+    from redraft.terminal.console import CalmConsole
+    from redraft.types import Issue, ReflectionEvaluation, ReflectionResult
+
+
+def check(
+    file: options.File,
+    criteria: options.Criteria,
+    model: options.Model = None,
+    events: options.Events = None,
+    no_keep: options.NoKeep = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Judge a draft by criteria. A model is asked only where a criterion needs one.
+
+    A criterion is a sentence, a known name such as clarity, or a check:
+
+    \b
+    criteria:
+      - Names the price.
+      - {name: short, evaluator: regex, config: {pattern: '^.{1,200}$'}}
+
+    All of the format is in docs/criteria.md.
+    """  # noqa: D301 (the character by which click knows that lines stay as they are)
+    with surface(debug=debug):
+        # What --help does not need is imported here, in all commands.
+        from redraft._codec import to_json
+        from redraft.loop.pattern import ReflectionPattern
+        from redraft.loop.run_text import check_document
+        from redraft.terminal.console import CalmConsole, emit_json, withheld
+
+        draft, given = material(file, criteria)
+        judges = judging_model(model, given)
+        told = CalmConsole(stderr=True)
+        progress = Progress(told, rows=False)
+        keeping = Keeping("check", not no_keep, judges or "")
+        with watched(progress, events) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=0,
+                quality_criteria=given.criteria,
+                quality_threshold=given.threshold,
+                task_type=given.task_type,
+                reflection_model=judges,
+                on_event=listener,
+            )
+            result = judge(draft, given, progress, pattern, keeping)
+        if as_json:
+            emit_json(withheld(to_json(check_document(file, given, result))))
+        else:
+            CalmConsole().show(verdict(given, result))
+        told.say(keeping.says(result))
+        raise typer.Exit(code_of(result))
+
+
+Out: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."),
+]
+
+
+def revise(
+    file: options.File,
+    criteria: options.Criteria,
+    model: options.Model = None,
+    max_iterations: Annotated[
+        int, typer.Option("--max-iterations", metavar="N", help="How many revisions at most.")
+    ] = 3,
+    strategy: Annotated[
+        str,
+        typer.Option("--strategy", metavar="S", help="hybrid, full_rewrite, targeted_edit or incremental."),
+    ] = "hybrid",
+    budget_tokens: options.BudgetTokens = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_seconds: options.BudgetSeconds = None,
+    output: Out = None,
+    force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
+    events: options.Events = None,
+    no_keep: options.NoKeep = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Revise a draft until its criteria are met. Prints the best version."""
+    with surface(debug=debug):
+        from redraft.loop.pattern import ReflectionPattern
+        from redraft.loop.run_text import ending
+        from redraft.terminal.console import CalmConsole
+
+        if output == Path("-"):  # stdout, as '-' is stdin for the draft
+            output = None
+        if output is not None:
+            force = force or is_own_output(output)
+            check_output(output, force=force)
+        draft, given = material(file, criteria)
+        told = CalmConsole(stderr=True)
+        progress = Progress(told)
+        keeping = Keeping("revise", not no_keep, chosen_model(model))
+        with watched(progress, events, stdout_is_free=output is not None and not as_json) as listener:
+            pattern = ReflectionPattern(
+                max_iterations=max_iterations,
+                quality_criteria=given.criteria,
+                quality_threshold=given.threshold,
+                task_type=given.task_type,
+                revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
+                budget_tokens=budget_tokens,
+                budget_usd=budget_usd,
+                budget_seconds=budget_seconds,
+                on_event=listener,
+            )
+            result = revise_draft(draft, given, progress, pattern, keeping)
+        told.show(ending(result))
+        told.say(keeping.says(result))
+        deliver(result, output, force=force, as_json=as_json)
+        raise typer.Exit(code_of(result))
+
+
+LONGEST_NAME = 30
+
+
+def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
+    """Render the judgement of a draft."""
+    evaluation = withheld(result.final_evaluation)
+    parts: list[RenderableType] = [
+        _headline(given, evaluation),
+        "",
+        _criteria(given.criteria, evaluation, "does not apply" if result.error is None else "not judged"),
+    ]
+    if evaluation.suggestions:
+        parts += [
+            "",
+            Text("Suggestions:"),
+            Text("\n".join(f"- {visible(text)}" for text in evaluation.suggestions)),
+        ]
+    if result.token_usage.requests:
+        parts += ["", Text(f"Used: {render_usage(result.token_usage)}.", QUIET)]
+    if isinstance(result.error, Exception):
+        parts.append(error_line(result))
+    return Group(*parts)
+
+
+def _headline(given: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
+    if evaluation.satisfactory:
+        return Text(f"{render_score(evaluation.overall_score)}  met", f"bold {GOOD}")
+    if evaluation.overall_score is None:
+        return Text("not judged", f"bold {BAD}")
+    needs = f", needs {given.threshold:.2f}" if evaluation.overall_score < given.threshold else ""
+    return Text(f"{render_score(evaluation.overall_score)}  not met{needs}", f"bold {BAD}")
+
+
+def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvaluation, without: str) -> Table:
+    """Render each criterion; `without` says why one has no score."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=4)
+    table.add_column(max_width=LONGEST_NAME)
+    table.add_column()
+    for criterion in criteria:
+        issues = [issue for issue in evaluation.issues if issue.criterion == criterion.name]
+        table.add_row(*_row(criterion, evaluation, issues, without))
+    named = {criterion.name for criterion in criteria}
+    if others := [issue for issue in evaluation.issues if issue.criterion not in named]:
+        table.add_row("", "", issue_lines(others, SHOWN_ISSUES))
+    return table
+
+
+def _row(
+    criterion: QualityCriterion, evaluation: ReflectionEvaluation, issues: Sequence[Issue], without: str
+) -> tuple[Text, Text, Text]:
+    name = Text(criterion.name)
+    if criterion.name not in evaluation.criteria_scores:
+        return Text("  - ", QUIET), name, Text(without, QUIET)
+    score = evaluation.criteria_scores[criterion.name]
+    if score is None:
+        return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")
+    met = score >= criterion.threshold
+    return Text(render_score(score), GOOD if met else BAD), name, issue_lines(issues)
+
+
+DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
+
+
+class Progress:
+    """Tell how a run is going: a line that moves while it lasts, and a row for each version that is judged.
+
+    An event listener and a context manager around one run. Where stderr is no terminal, nothing moves.
+    `label` says which run this is, and `rows=False` leaves the rows away. `result` is what the run came to,
+    also when it was interrupted.
+    """
+
+    def __init__(self, console: CalmConsole, label: str = "", *, rows: bool = True) -> None:
+        self.result: ReflectionResult | None = None
+        self._console = console
+        self._label = label
+        self._rows = rows
+        self._doing = "loading"
+        self._version = 1
+        self._since = monotonic()
+        self._spinner = Spinner("dots", style="cyan")
+        self._live = Live(
+            get_renderable=self._line,
+            console=console,
+            transient=True,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def turn_to(self, label: str) -> None:
+        """Tell of another run from now on, which may turn out to have no versions at all."""
+        self._label, self._version = label, 0
+        self._begin("running")
+
+    def __call__(self, event: Event) -> None:
+        """Hear of an event."""
+        match event:
+            case StepStarted(name=name):
+                self._version = max(1, self._version)
+                self._begin(DOING.get(name, name))
+            case StepFailed(error=error, retry_in=float(wait)):
+                self._begin("waiting")
+                said = visible(withheld(str(error)))
+                self._console.print(f"{said} Trying again in {wait:.1f} s.", style="yellow")
+            case StepFinished():
+                self._begin("deciding")
+            case VersionEvaluated(version=version):
+                self._version = version.iteration + 1
+                if self._rows:
+                    self._console.show(version_row(version, label=self._label))
+            case RunFinished(result=result):
+                self.result = result
+            case _:
+                pass
+
+    def _begin(self, doing: str) -> None:
+        self._doing, self._since = doing, monotonic()
+
+    def _line(self) -> Spinner:
+        seconds = monotonic() - self._since
+        version = f"version {self._version}" if self._version else ""
+        parts = (self._label.rstrip(), version, self._doing, f"{seconds:.1f} s")
+        self._spinner.update(text=Text(" · ".join(part for part in parts if part)))
+        return self._spinner
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Hold the run that this process takes up again, and where it is kept."""
+
+    record: RunRecord
+    store: Store
+
+
+resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
+"""The run that a command carries out again; it then goes by the record, whatever has become of the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Say how a command keeps its runs: under which name, with which model, and if at all."""
+
+    command: str
+    wanted: bool = True
+    model: str = ""
+
+    async def revised(
+        self, task: Task, model: ChatModel, pattern: ReflectionPattern, draft: str | None = None
+    ) -> ReflectionResult:
+        """Let a model answer the task, or redraft a draft."""
+        judges = judges_of(pattern, model, task.task_type)
+        parts = parts_of_model(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
+        return await self._run(task, parts, pattern, draft)
+
+    async def judged(self, task: Task, pattern: ReflectionPattern, draft: str) -> ReflectionResult:
+        """Judge a draft: a run of one version, which is the draft."""
+        parts = parts_of_functions(pattern, task.task_type, None, None, _nothing, has_draft=True)
+        return await self._run(task, parts, pattern, draft)
+
+    async def _run(
+        self, task: Task, parts: Parts, pattern: ReflectionPattern, draft: str | None
+    ) -> ReflectionResult:
+        again = resumed.get()
+        origin = again.record.origin if again else self._origin()
+        step = (
+            kept_step(again.store, again.record.run_id, task) if again else kept_step(self.wanted, None, task)
+        )
+        try:
+            return await run_kept(task, parts, pattern, step, given_draft(draft), origin)
+        finally:
+            if store := project_store():
+                await store.aclose()
+
+    def _origin(self) -> Origin:
+        return Origin("command", f"redraft {self.command}", self.model, tuple(sys.argv[1:]), os.getcwd())  # noqa: PTH109 (as a text)
+
+    def says(self, result: ReflectionResult) -> str:
+        """Say under which id a run is kept and what can be done with it; nothing where it is not kept."""
+        if not self.wanted or not load_settings().home or "not_kept" in result.diagnostics:
+            return ""
+        further = "show" if result.error is None else "resume"
+        return f"Kept as {result.run_id}; redraft {further} last"
+
+
+def _nothing(output: str, _evaluation: ReflectionEvaluation) -> str:
+    """Revise nothing: who only judges needs no model for it."""
+    return output
+
+
+def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
+    """Raise `ConfigError`, before anything is spent, for a path that could not be written to in the end."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
+    if path.exists() and not force:
+        advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
+        raise ConfigError(f"{str(path)!r} exists; {advice}.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{str(path)!r} cannot be written to.")
+
+
+def is_own_output(path: Path) -> bool:
+    """Say whether a file holds what the run that is taken up again wrote there when it failed."""
+    again = resumed.get()
+    best = None if again is None else again.record.version(again.record.best)
+    if best is None or not path.is_file():
+        return False
+    return path.read_bytes() == as_text(best.output).encode(errors="replace")
+
+
+def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
+    """Write the best version to `path`, else to stdout, where the JSON document takes its place if wanted.
+
+    The best version is what was asked for, so it is there as it is; from what the document tells of the run
+    secrets are withheld. A path that can't be written to any more sends it to stdout, too, and raises
+    `ConfigError`.
+    """
+    best = as_text(result.best_output)
+    if as_json:
+        told = withheld(to_json(run_document(result)))
+        emit_json(told | {"best_output": result.best_output})
+    elif path is None:
+        emit_made(best)
+    if path is None:
+        return
+    try:
+        write_output(path, best, force=force)
+    except ConfigError as error:
+        if not as_json:
+            emit_made(best)
+        raise ConfigError(f"{error} See stdout.") from error
+
+
+def write_output(path: Path, text: str, *, force: bool) -> None:
+    """Write a file that is not there yet, unless `force`; raises `ConfigError` where that can't be."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}.") from error
+
+
+IMPROVE = "Write the best version of the text that is given."
+
+
+def read_draft(file: str) -> str:
+    """Read a draft from a file, or from standard input for `-`; raises `ConfigError` for none at all."""
+    name = "standard input" if file == "-" else repr(file)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The draft {name} is not UTF-8 text.") from error
+    except OSError as error:
+        raise ConfigError(f"The draft {name} cannot be read: {error.strerror}.") from error
+    if not text.strip():
+        raise ConfigError(f"The draft {name} is empty.")
+    return text
+
+
+def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
+    """Read a draft and what it is judged by; those of a run that is resumed are in its record."""
+    if again := resumed.get():
+        return str(again.record.draft), recorded_criteria(again.record)
+    given = read_criteria(criteria)
+    return read_draft(file), given
+
+
+def recorded_criteria(record: RunRecord) -> CriteriaFile:
+    """Return what a kept run was judged by, its functions imported, which may be in this folder.
+
+    Raises `ConfigError` where one can't be.
+    """
+    options = record.options
+    criteria = from_json(tuple[QualityCriterion, ...], options["criteria"])
+    with modules_in(Path()):
+        for criterion in criteria:
+            try_out(criterion)
+    return CriteriaFile(
+        criteria, record.task.description, record.task.task_type, options["quality_threshold"]
+    )
+
+
+def carry_out(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) -> ReflectionResult:
+    """Carry out a run that `progress` listens to; an interrupted one returns what there is.
+
+    Raises `KeyboardInterrupt` where there is nothing yet.
+    """
+    with progress:
+        try:
+            return asyncio.run(run)
+        except KeyboardInterrupt:
+            if progress.result is None:
+                raise
+            return progress.result
+
+
+def judge(
+    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
+) -> ReflectionResult:
+    """Judge a draft: a run of one version, which is the draft."""
+    return carry_out(keeping.judged(task_of(draft, given), pattern, draft), progress)
+
+
+def revise_draft(
+    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
+) -> ReflectionResult:
+    """Redraft a draft with a model, as the pattern says."""
+    model = model_of(keeping.model, load_settings())
+    return carry_out(keeping.revised(task_of(draft, given), model, pattern, draft), progress)
+
+
+def task_of(draft: str, given: CriteriaFile) -> Task:
+    """Say what is asked: what the file says, or else a better version of this very draft.
+
+    Without a task the draft is the only material there is, so a fresh start has to see it.
+    """
+    if again := resumed.get():
+        return again.record.task
+    if given.task.strip():
+        return Task(given.task, task_type=given.task_type)
+    return Task(IMPROVE, task_type=given.task_type, context=draft)
+
+
+async def ask_one_token(model: ChatModel) -> None:
+    """Have a model answer one token, which loads what has to be loaded."""
+    await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
+
+
+def judging_model(model: str | None, given: CriteriaFile) -> str | None:
+    """Return the name of the model that judges, where a criterion needs one and the settings name none."""
+    if model is None and any(map(needs_model, given.criteria)) and not load_settings().reflection_model:
+        return chosen_model(model)
+    return model
+
+
+def chosen_model(model: str | None) -> str:
+    """Return the model's name that was given, else that of the settings; raises `ConfigError` for neither."""
+    if name := model or load_settings().model:
+        return name
+    raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
+
+
+STDOUT = "-"
+
+
+@contextmanager
+def watched(progress: Listener, events: str | None, *, stdout_is_free: bool = False) -> Generator[Listener]:
+    """Yield a listener that tells `progress`, and writes to the file that `events` names, if it does.
+
+    Raises `ConfigError` as `check_events` does.
+    """
+    if events is None:
+        yield progress
+        return
+    check_events(events, stdout_is_free=stdout_is_free)
+    with EventLog(sys.stdout if events == STDOUT else events) as log:
+        yield _both(progress, log)
+
+
+def check_events(events: str | None, *, stdout_is_free: bool = False) -> None:
+    """Raise `ConfigError` for a file that can't be written, and for `-` where stdout is taken."""
+    if events == STDOUT and not stdout_is_free:
+        raise ConfigError(
+            "--events - would mix the events with what goes to stdout: give a file, or send the rest "
+            "into one with --output (and without --json)."
+        )
+    if events not in (None, STDOUT):
+        EventLog(events).close()
+
+
+def _both(progress: Listener, log: EventLog) -> Listener:
+    def tell(event: Event) -> None:
+        log(event)
+        progress(event)
+
+    return tell

@@ -1,0 +1,158 @@
+"""CriteriaFile: a task and its criteria in YAML."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from redraft._calls import DEFAULT_THRESHOLD
+from redraft._validation import nearest
+from redraft.errors import ConfigError
+from redraft.evaluate.compare import needs_model
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
+from redraft.evaluate.panel import panel
+from redraft.sandbox.process import ProcessJail
+from redraft.text.yaml import Way, line_of, load_yaml
+from redraft.types import QualityCriterion
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from pathlib import Path
+
+KEYS = {"task": str, "task_type": str, "threshold": float, "criteria": list}
+CRITERION_KEYS = {
+    "name": str,
+    "description": str,
+    "weight": float,
+    "threshold": float,
+    "evaluator": str,
+    "config": dict,
+    "evaluator_config": dict,
+    "gate": bool,
+}
+WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bool: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class CriteriaFile:
+    """Hold what a draft is judged by.
+
+    `task` is what the draft answers, where that is known; `threshold` (0..1) is the overall score to reach.
+    """
+
+    criteria: tuple[QualityCriterion, ...]
+    task: str = ""
+    task_type: str = ""
+    threshold: float = DEFAULT_THRESHOLD
+
+
+def read_criteria(path: Path) -> CriteriaFile:
+    """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
+
+    A criterion is a sentence, a known name, or a mapping with `name` and, where wanted, `description`,
+    `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. A function is
+    named `module:name`; the module may stand beside the file. Without `criteria` a `task_type` picks its
+    default set. Raises `ConfigError` with the file, the line and the key.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
+    with modules_in(path.parent):
+        return _Reader(str(path), text).read()
+
+
+@contextmanager
+def modules_in(folder: Path) -> Generator[None]:
+    """Let modules of a folder be imported meanwhile, where nothing that is installed goes by their names."""
+    place = str(folder.resolve())
+    sys.path.append(place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror)
+
+
+class _Reader:
+    """Read one file, and know where in it each thing stands."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    def read(self) -> CriteriaFile:
+        value = load_yaml(self.text, self.name)
+        if not isinstance(value, list | dict):
+            self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
+        base: Way = () if isinstance(value, list) else ("criteria",)
+        given = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
+        fields = self._checked(given, KEYS, ())
+        items = fields.get("criteria")
+        if items is None and not fields.get("task_type"):
+            self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
+        task_type: str = fields.get("task_type", "")
+        threshold: float = fields.get("threshold", DEFAULT_THRESHOLD)
+        if not 0 <= threshold <= 1:
+            self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
+        chosen = [self._criterion(item, (*base, at)) for at, item in enumerate(items)] if items else items
+        try:
+            if chosen is None:
+                check_task_type(task_type)
+            criteria = criteria_of(chosen, task_type)
+            check_comparable(criteria)
+        except ConfigError as error:
+            self.fail(base, str(error))
+        return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))
+
+    def _criterion(self, item: Any, way: Way) -> QualityCriterion | str:
+        if isinstance(item, str) and item.strip():
+            return item
+        if not isinstance(item, dict):
+            self.fail(way, f"a criterion must be a sentence, a name or a mapping, got {item!r}")
+        fields = self._checked(cast("dict[Any, Any]", item), CRITERION_KEYS, way)
+        if "name" not in fields:
+            self.fail(way, "the criterion has no 'name'")
+        if "config" in fields and "evaluator_config" in fields:
+            self.fail((*way, "config"), "'config' and 'evaluator_config' are the same; give one")
+        if "config" in fields:
+            fields["evaluator_config"] = fields.pop("config")
+        try:
+            criterion = QualityCriterion(**fields)
+            try_out(criterion)
+        except ConfigError as error:
+            self.fail(way, str(error))
+        return criterion
+
+    def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: Way) -> dict[str, Any]:
+        """Return the entries with their keys and types checked; what is empty counts as left out."""
+        fields: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in known:
+                self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
+            if value is None:
+                continue
+            kind = known[key]
+            fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+            if not fits or (isinstance(value, bool) and kind is not bool):
+                self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
+            fields[key] = value
+        return fields
+
+    def fail(self, way: Way, what: str) -> NoReturn:
+        """Raise the `ConfigError` that says what is wrong, and where."""
+        raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
+
+
+def try_out(criterion: QualityCriterion) -> None:
+    """Build a criterion's evaluator where what is wrong can be told best; one that needs a model comes later.
+
+    Raises `ConfigError` for what can't work.
+    """
+    if not needs_model(criterion):
+        panel((replace(criterion, weight=1.0),), run_command=ProcessJail())

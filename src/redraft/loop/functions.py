@@ -1,0 +1,201 @@
+"""`@reflected`: the loop around a plain function."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from dataclasses import replace
+from functools import update_wrapper
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from redraft import _calls as adapt
+from redraft._calls import awaited, kind_of, value_of
+from redraft._sync import run_sync
+from redraft._texts import as_text
+from redraft.errors import ConfigError
+from redraft.loop.pattern import chosen_pattern, parts_of_functions
+from redraft.loop.record import Origin, check_keep, kept_step, run_kept
+from redraft.redact.log import logger
+from redraft.types import ConvergenceReason, Task, advice_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import Parts
+    from redraft.protocols import ChatModel, RunContext
+    from redraft.stores.base import Store
+    from redraft.types import Draft, QualityCriterion, ReflectionResult
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reflected(Generic[P, R]):
+    """Stand in for a function: call it for the best output, `run` it for the whole result.
+
+    It is always async, whatever it wraps.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, Awaitable[R] | R],
+        pattern: ReflectionPattern,
+        evaluate: Callable[..., Any] | None = None,
+        keep: bool | Store = True,
+    ) -> None:
+        _check_function(fn)
+        update_wrapper(self, fn)
+        self._fn = fn
+        self._name = getattr(fn, "__qualname__", repr(fn))
+        self._signature = inspect.signature(fn)
+        kinds = {name: kind_of(parameter) for name, parameter in self._signature.parameters.items()}
+        self._told = {name: kind for name, kind in kinds.items() if kind is not None}
+        if not self._told and pattern.max_iterations > 0:
+            raise ConfigError(
+                f"{self._name} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
+                'add a parameter `feedback: str = ""`.'
+            )
+        check_keep(keep)
+        self.pattern = pattern
+        self._evaluate = evaluate
+        self._keep: bool | Store = keep
+        self._parts(fn_that_is_never_called)  # what is wrong with the pattern shows here
+
+    def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
+        """Bind a method to its object, as functions do."""
+        if instance is None:
+            return cast("Reflected[..., R]", self)
+        return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the best output; the log says if nothing could judge it."""
+        result = await self.run(*args, **kwargs)
+        if result.convergence_reason is ConvergenceReason.UNJUDGED:
+            issues = result.final_evaluation.issues
+            logger.warning("%s was not judged (run %s): %s", self._name, result.run_id, " ".join(issues))
+        return cast("R", result.best_output)
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Return the best version, why the run stopped and what it cost."""
+        return await self._run(None, args, kwargs)
+
+    async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Do what `run` does under an id: the same call again goes on where a killed one stopped.
+
+        A run that has finished gives its result again. Raises `ChangedRunError` for an id that another call
+        has.
+        """
+        return await self._run(run_id, args, kwargs)
+
+    async def _run(
+        self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ReflectionResult:
+        given = self._bind(args, kwargs)
+        call = awaited(self._fn)
+
+        async def generate(_prompt: str, run: RunContext) -> Draft:
+            # The caller's own feedback counts for the first draft; after that the critique takes its place.
+            told = {
+                name: self._told_value(kind, run)
+                for name, kind in self._told.items()
+                if name not in given or run.attempt.number > 1
+            }
+            bound = inspect.BoundArguments(self._signature, OrderedDict(given | told))
+            bound.apply_defaults()
+            return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._name)
+
+        task = Task(self._describe(given), task_type=self.pattern.task_type)
+        step = kept_step(self._keep, run_id, task)
+        origin = Origin("reflected", self._name)
+        return await run_kept(task, self._parts(generate), self.pattern, step, None, origin)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name; what is filled for the caller may be missing."""
+        given = self._signature.bind_partial(*args, **kwargs).arguments
+        for name, parameter in self._signature.parameters.items():
+            optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            required = parameter.default is parameter.empty and not optional and name not in self._told
+            if required and name not in given:
+                raise TypeError(f"{self._name}() is missing the argument {name!r}")
+        return given
+
+    def _told_value(self, kind: str, run: RunContext) -> Any:
+        value = value_of(kind, run)
+        if kind == "feedback" and run.advice:  # the only way that advice can take: there is no prompt
+            value = f"{advice_text(run.advice)}\n\n{value}".strip()
+        return value
+
+    def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
+        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        return run_sync(self.run(*args, **kwargs))
+
+    def _parts(self, generate: Callable[..., Any]) -> Parts:
+        return parts_of_functions(
+            self.pattern,
+            self.pattern.task_type,
+            generate,
+            self._evaluate,
+            None,
+            has_draft=False,
+            judged_by=("evaluate=..., criteria=... that are checks, or model=...", "model=..."),
+        )
+
+    def _describe(self, given: Mapping[str, Any]) -> str:
+        """Say what is asked, for the judge: the function's docstring and the arguments of this call."""
+        what = (inspect.getdoc(self._fn) if inspect.isroutine(self._fn) else "") or self._name
+        values = [f"{name}: {as_text(value)}" for name, value in given.items() if name not in self._told]
+        return "\n".join([what, *values])
+
+
+def _check_function(fn: Any) -> None:
+    if isinstance(fn, classmethod | staticmethod) or not callable(fn):
+        raise ConfigError(
+            f"@reflected stands around a function, and below @classmethod and @staticmethod; got {fn!r}."
+        )
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigError(f"{fn.__qualname__} is a generator; @reflected needs the whole output returned.")
+
+
+def fn_that_is_never_called(prompt: str) -> str:
+    """Stand in for the generator where only the pattern is looked at."""
+    raise AssertionError(prompt)
+
+
+def reflected(
+    criteria: Sequence[QualityCriterion | str] | None = None,
+    *,
+    evaluate: Callable[..., Any] | None = None,
+    model: str | ChatModel | None = None,
+    max_iterations: int | None = None,
+    quality_threshold: float | None = None,
+    budget_usd: float | None = None,
+    pattern: ReflectionPattern | None = None,
+    keep: bool | Store = True,
+) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
+    """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
+
+    The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
+    same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
+    `pattern` holds all other choices; the ones named here stand in for its own. Each run is kept: in the
+    project's store, in one that is given, or with `keep=False` nowhere.
+
+    Raises `ConfigError` where it is written, before the first call.
+    """
+    if callable(criteria):
+        raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
+    base = chosen_pattern(pattern)
+    chosen = replace(
+        base,
+        quality_criteria=base.quality_criteria if criteria is None else criteria,
+        reflection_model=base.reflection_model if model is None else model,
+        max_iterations=base.max_iterations if max_iterations is None else max_iterations,
+        quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
+        budget_usd=base.budget_usd if budget_usd is None else budget_usd,
+    )
+
+    def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
+        return Reflected(fn, chosen, evaluate, keep)
+
+    return decorate

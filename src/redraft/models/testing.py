@@ -1,0 +1,246 @@
+"""ScriptedModel and Cassette: models for tests."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import inspect
+import json
+import os
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from redraft._codec import from_json, to_json
+from redraft._texts import estimate_tokens
+from redraft.errors import ConfigError, ModelError
+from redraft.models.reply import parsed_of
+from redraft.protocols import ChatReply, ChatRequest
+from redraft.types import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    from redraft.protocols import ChatModel
+
+ScriptedReply: TypeAlias = str | Mapping[str, Any] | list[Any] | ChatReply | Exception
+Script: TypeAlias = (
+    Iterable[ScriptedReply] | Callable[[ChatRequest], ScriptedReply | Awaitable[ScriptedReply]]
+)
+
+
+class ScriptedModel:
+    """Answer from a script: replies in their order, or a function of the request, sync or async.
+
+    A reply is a text, a dict or list (answered as JSON), a `ChatReply`, or an exception, which is raised.
+    `requests` holds what was asked, in order. What a reply used is estimated unless a `ChatReply` says it;
+    it costs nothing. A script that is at its end raises `ModelError`.
+    """
+
+    def __init__(self, replies: Script) -> None:
+        if isinstance(replies, str | Mapping):
+            raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {replies!r}.")
+        self.requests: list[ChatRequest] = []
+        self._answer = cast("Callable[..., Any]", replies) if callable(replies) else _in_order(replies)
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Give the next reply; raises what the script says should be raised."""
+        self.requests.append(request)
+        reply = self._answer(request)
+        return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
+
+
+def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], ScriptedReply]:
+    script = list(replies)
+    calls = 0
+
+    def answer(request: ChatRequest) -> ScriptedReply:
+        nonlocal calls
+        calls += 1
+        if calls > len(script):
+            asked = request.messages[-1].content if request.messages else ""
+            raise ModelError(
+                f"The script has {len(script)} replies, and this is call {calls} ({request.role}), "
+                f"which asks {asked[:80]!r}."
+            )
+        return script[calls - 1]
+
+    return answer
+
+
+def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
+    if isinstance(reply, Exception):
+        raise reply
+    if isinstance(reply, ChatReply):
+        usage = _estimated(reply.text, request) if reply.usage is NOTHING_USED else reply.usage
+        parsed = parsed_of(reply.text, request) if reply.parsed is None else reply.parsed
+        return ChatReply(
+            reply.text, parsed, reply.logprobs, usage, reply.model or "scripted", reply.finish_reason
+        )
+    if isinstance(reply, str):
+        return ChatReply(reply, parsed_of(reply, request), usage=_estimated(reply, request), model="scripted")
+    if isinstance(reply, Mapping | list):
+        text = json.dumps(reply, ensure_ascii=False)
+        return ChatReply(text, json.loads(text), usage=_estimated(text, request), model="scripted")
+    raise ConfigError(
+        f"A scripted reply must be a text, a dict, a list, a ChatReply or an exception, got {reply!r}."
+    )
+
+
+def _estimated(text: str, request: ChatRequest) -> TokenUsage:
+    asked = sum(estimate_tokens(message.content) for message in request.messages)
+    return TokenUsage(input_tokens=asked, output_tokens=estimate_tokens(text), requests=1, cost_usd=0.0)
+
+
+SCHEMA_VERSION = 1
+
+_PLAIN_REQUEST = to_json(ChatRequest(()))
+_PLAIN_REPLY = to_json(ChatReply(""))
+
+
+class Cassette:
+    """Replay recorded replies to exactly the same requests, what they used included.
+
+    A request that was recorded several times gets its replies in the order of recording. One that is not on
+    the cassette, or asked once more than recorded, goes to `record` and is appended to the file at once;
+    without `record` it raises `ModelError`. Calls that fail are not recorded. The file is JSON lines, a call
+    a line, readable by its owner only, since it holds prompts and replies as they were; several processes
+    may record to it at once. A file that ends in `.gz` can be replayed, not recorded.
+
+    Raises `ConfigError` for a file that is missing (unless recording), can't be written to (if recording) or
+    is no cassette.
+    """
+
+    def __init__(self, path: str | Path, record: ChatModel | None = None) -> None:
+        self._path = Path(path)
+        self._record = record
+        if record is not None and self._path.suffix == ".gz":
+            raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
+        if record is not None and not os.access(there := _nearest(self._path), os.W_OK):
+            raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
+        self._replies: dict[str, list[Any]] = defaultdict(list)
+        self._asked: Counter[str] = Counter()
+        if record is None or self._path.exists():
+            for request, reply in _calls_of(self._path):
+                self._replies[_key(request)].append(reply)
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Replay the reply to a request, or have it answered and recorded."""
+        data = _without(to_json(request), _PLAIN_REQUEST)
+        key = _key(data)
+        turn, recorded = self._asked[key], self._replies.get(key, [])
+        self._asked[key] += 1
+        if turn < len(recorded):
+            return from_json(ChatReply, recorded[turn])
+        if self._record is None:
+            raise ModelError(self._missing(data, len(recorded)))
+        reply = await self._record(request)
+        # Not in a thread: a cancelled run must not lose a reply that was paid for.
+        _append(self._path, data, _without(to_json(reply), _PLAIN_REPLY))
+        return reply
+
+    def _missing(self, data: dict[str, Any], times: int) -> str:
+        role = data.get("role", _PLAIN_REQUEST["role"])
+        how = f"To record it: Cassette({str(self._path)!r}, record=model)."
+        if times:
+            return f"{self._path} has {times} replies to this {role} call, which is asked once more. {how}"
+        difference = _difference(data, [json.loads(key) for key in self._replies])
+        return f"{self._path} has no reply to this {role} call. {difference} {how}"
+
+
+def _nearest(path: Path) -> Path:
+    """Return a path, or as much of it as is there."""
+    return next(one for one in (path, *path.absolute().parents) if one.exists())
+
+
+def _without(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what has its default, so that a field added later keeps old cassettes valid."""
+    return {key: value for key, value in data.items() if value != plain[key]}
+
+
+def _key(data: dict[str, Any]) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def _calls_of(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    try:
+        packed = path.read_bytes()
+        text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode("utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"There is no cassette {str(path)!r}; make one with Cassette({str(path)!r}, record=model)."
+        ) from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ConfigError(f"The cassette {str(path)!r} cannot be read: {error}.") from error
+    return [_call_of(line, f"{path}:{number}") for number, line in enumerate(text.split("\n"), 1) if line]
+
+
+def _call_of(line: str, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from pydantic import ValidationError  # noqa: PLC0415 (only who replays pays for it)
+
+    try:
+        call = json.loads(line)
+        version = call["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise ConfigError(f"{place}: schema_version is {version!r}; this Redraft reads {SCHEMA_VERSION}.")
+        from_json(ChatRequest, call["request"])
+        from_json(ChatReply, call["reply"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise ConfigError(
+            f"{place}: this is not a recorded call ({type(error).__name__}: {error})."
+        ) from error
+    return cast("dict[str, Any]", call["request"]), cast("dict[str, Any]", call["reply"])
+
+
+def _append(path: Path, request: dict[str, Any], reply: dict[str, Any]) -> None:
+    call = {"schema_version": SCHEMA_VERSION, "request": request, "reply": reply}
+    line = json.dumps(call).encode() + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as file:  # noqa: PTH123 (the mode of a new file is given to os.open)
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            line = b"\n" + line
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)  # half a line would make the whole cassette unreadable
+            raise
+
+
+def _difference(asked: dict[str, Any], recorded: list[dict[str, Any]]) -> str:
+    """Say where a request first differs from the recorded one that is most like it."""
+    if not recorded:
+        return "It is empty."
+    nearest = max(recorded, key=lambda known: _alike(asked, known))
+    messages, known = asked["messages"], nearest["messages"]
+    for at, (mine, theirs) in enumerate(zip(messages, known, strict=False)):
+        if mine != theirs:
+            same = _shared(mine["content"], theirs["content"])
+            return (
+                f"The nearest recorded one differs in message {at + 1} ({mine['role']}) at character {same}: "
+                f"recorded {_excerpt(theirs, same)}, asked {_excerpt(mine, same)}."
+            )
+    if len(messages) != len(known):
+        return f"The nearest recorded one has {len(known)} messages, this one {len(messages)}."
+    fields = sorted(key for key in {*asked, *nearest} if asked.get(key) != nearest.get(key))
+    parts = ", ".join(f"{key}: recorded {nearest.get(key)!r}, asked {asked.get(key)!r}" for key in fields)
+    return f"One with the same messages differs in {parts}."
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, int]:
+    shared = _shared(_key({"": one["messages"]}), _key({"": other["messages"]}))
+    return shared, sum(one.get(key) == other.get(key) for key in {*one, *other})
+
+
+def _shared(one: str, other: str) -> int:
+    """Count the characters that two texts have in common at their beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _excerpt(message: dict[str, Any], at: int) -> str:
+    text = message["content"]
+    return repr(text[max(at - 20, 0) : at + 20])

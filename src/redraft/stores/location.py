@@ -1,0 +1,82 @@
+"""Where a project keeps its records."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.errors import ConfigError
+from redraft.settings import load_settings, project_folder, without_password
+
+if TYPE_CHECKING:
+    from redraft.stores.base import Store
+
+DATABASE = "redraft.db"
+
+_opened: dict[Place, Store] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Hold the file of a project's store, or the URL of its PostgreSQL database, and its space in there.
+
+    As a text it is for people: without the password.
+    """
+
+    database: Path | str
+    space: str
+
+    def __str__(self) -> str:
+        if isinstance(self.database, Path):
+            return str(self.database)
+        return f"{without_password(self.database)} (project {self.space!r})"
+
+    def open(self) -> Store:
+        """Return a store of what is kept there; raises `ConfigError` for what is no URL of a database."""
+        if isinstance(self.database, Path):
+            from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not kept needs none)
+
+            return SqliteStore(self.database, self.space)
+        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (likewise)
+
+        try:
+            return PostgresStore(self.database, self.space)
+        except ConfigError as error:
+            error.args = (f"The setting `database_url` (REDRAFT_DATABASE_URL): {error}",)
+            raise
+
+
+def project_place() -> Place | None:
+    """Return where the project that this process works in keeps what it keeps; None if it keeps nothing.
+
+    In a place that several projects share, each sees its own only: those of one name are one project.
+    """
+    settings, project = load_settings(), project_folder()
+    if not settings.home:
+        return None
+    if settings.database_url is not None:
+        return Place(settings.database_url, server_space())
+    if Path(settings.home).is_absolute():
+        return Place(Path(settings.home) / DATABASE, settings.project or str(project))
+    return Place(project / settings.home / DATABASE, "")
+
+
+def server_space() -> str:
+    """Return the name under which this project is set apart from others on a server."""
+    # Many machines have a project in the folder /app.
+    return load_settings().project or f"{socket.gethostname()}:{project_folder()}"
+
+
+def project_store() -> Store | None:
+    """Return the store of the project that this process works in; None where the settings keep nothing.
+
+    It is the same object each time, so that all runs of the process share its commits.
+    """
+    place = project_place()
+    if place is None:
+        return None
+    if place not in _opened:
+        _opened[place] = place.open()
+    return _opened[place]

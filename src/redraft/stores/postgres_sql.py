@@ -1,0 +1,325 @@
+"""The statements of a PostgreSQL store: one generator a method, run in the store's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg import Cursor
+
+    from redraft.stores.base import Question, Record
+    from redraft.stores.postgres_session import SpaceConnection
+
+_LONGEST = 200
+"""Characters of a name or value that stand for themselves; of longer ones, the index has a digest."""
+
+
+def entries(data: Mapping[str, Any]) -> list[str]:
+    """Return an entry for each field that is not null: `"status":"finished"`; `"items":#` for no scalar."""
+    return [
+        entry(name, json_text(value) if isinstance(value, str | int | float) else "#")
+        for name, value in data.items()
+        if value is not None
+    ]
+
+
+def entry(name: str, text: str) -> str:
+    """Return the entry of a field whose value has a JSON text; the fields of one name begin alike."""
+    return beginning(name) + _short(text)
+
+
+@lru_cache(maxsize=1024)
+def beginning(name: str) -> str:
+    """Return how the entry of a field begins, whatever its value, and how that of no other field does."""
+    return f"{_short(json_text(name))}:"
+
+
+def _short(text: str) -> str:
+    # No JSON text begins with "#".
+    return text if len(text) <= _LONGEST else f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Send a statement, yield, read its answer: what many tasks ask for goes out before the first one reads."""
+
+
+class Vector(bytes):
+    """Hold a packed vector, to be written as an array of real."""
+
+    __slots__ = ()
+
+
+_COLUMNS = ", ".join(Row._fields)
+_ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
+_STORED = "RETURNING revision, created_at, updated_at"
+_CHANGE = """
+SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
+    checksum = %(checksum)s, revision = records.revision + 1, updated_at = %(updated_at)s"""
+_INSERT = f"""
+INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
+VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, %(checksum)s, 1,
+    %(created_at)s, %(updated_at)s, %(fields)b)
+ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
+_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
+_HOLD = """
+SELECT set_config('redraft.held', concat(current_setting('redraft.held', true), (
+    SELECT %(turn)s::text FROM redraft_records WHERE {} FOR SHARE)), true)"""
+"""Note for this transaction whether a record is as it should be; it stays so until the transaction ends."""
+_PUT_IF = _PUT.replace("VALUES (", "SELECT ").replace(
+    "%(fields)b)", "%(fields)b WHERE strpos(current_setting('redraft.held'), %(turn)s) > 0"
+)
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
+_REPLACE = f"""
+UPDATE redraft_records AS records {_CHANGE}
+WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_at) {_STORED}"""
+_SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
+_DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
+
+_PGVECTOR = """
+SELECT extnamespace::regnamespace::text FROM pg_extension
+WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
+_MOST_DIMENSIONS = 16_000
+"""What pgvector's type can hold."""
+_MARGIN = 1e-4
+"""How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
+
+
+RECORDS, OF_AGENTS = "redraft_records", "redraft_agent_records"
+"""The tables; of the second, a session sees the rows of the space that it has entered."""
+_ENTER = b"SELECT set_config('redraft.space', %s, true)"
+
+
+class Space(NamedTuple):
+    """Hold the name of a space, and the table that has its records."""
+
+    name: str
+    table: str = RECORDS
+
+
+Place: TypeAlias = tuple[str, str, str]
+"""The space, kind and key of a record, by which writes are put in order."""
+
+
+class Write(NamedTuple, Generic[T]):
+    """Hold the steps that write a record, and its place."""
+
+    place: Place
+    steps: Callable[[SpaceConnection], Steps[T]]
+
+    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[T]]]:
+        """Begin."""
+        return [(self.place, self.steps(connection))]
+
+
+class WriteAll(NamedTuple, Generic[T]):
+    """Hold several writes, of which each has its place among those of others; the result is that of all."""
+
+    writes: Sequence[Write[T]]
+
+    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[list[T]]]]:
+        """Begin all of them."""
+        results: dict[int, T] = {}
+
+        def result_of_all(number: int, steps: Steps[T]) -> Steps[list[T]]:
+            results[number] = yield from steps
+            return [results[each] for each in sorted(results)]
+
+        return [
+            (write.place, result_of_all(number, write.steps(connection)))
+            for number, write in enumerate(self.writes)
+        ]
+
+
+def put(space: Space, row: Row, fields: list[str], connection: SpaceConnection) -> Steps[Row]:
+    """Store a row in any case."""
+    stored = yield from _write(space, connection, _PUT, _values(row, fields))
+    return Row(*row[:6], *stored[0])
+
+
+def put_if(
+    space: Space,
+    held: Question | None,
+    key: str,
+    turn: str,
+    row: Row,
+    fields: list[str],
+    connection: SpaceConnection,
+) -> Steps[Row | None]:
+    """Store a row if the record with a key is as a question asks.
+
+    The first row of a `turn` asks, and the others of the same turn go by what it found.
+    """
+    values = _values(row, fields) | {"turn": turn}
+    if held is not None:
+        parts, asked = _of_fields(held)
+        parts = ["space = %(space)s AND kind = %(held_kind)s AND key = %(held_key)s", *parts]
+        asked |= {"held_kind": held.kind, "held_key": key, "turn": turn}
+        _ask(space, connection, _HOLD.format(" AND ".join(parts)), asked)
+    stored = yield from _write(space, connection, _PUT_IF, values)
+    return Row(*row[:6], *stored[0]) if stored else None
+
+
+def put_if_absent(
+    space: Space, row: Row, fields: list[str], connection: SpaceConnection
+) -> Steps[tuple[Row, bool]]:
+    """Store a row unless there is one; return the one that is stored, and whether it is this."""
+    while True:
+        if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(row, fields))):
+            return Row(*row[:6], *stored[0]), True
+        if found := (yield from _one(space, row.kind, row.key, connection)):
+            return found[0], False
+        # Another process has deleted it in between.
+
+
+def replace(
+    space: Space, row: Row, fields: list[str], created_before: int, connection: SpaceConnection
+) -> Steps[Row | None]:
+    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
+    values = _values(row, fields) | {"created_before": created_before}
+    stored = yield from _write(space, connection, _REPLACE, values)
+    return Row(*row[:6], *stored[0]) if stored else None
+
+
+def get(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[Record | None]:
+    """Return the record with a key."""
+    found = yield from _one(space, kind, key, connection)
+    return found[0].intact() if found else None
+
+
+def delete(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[bool]:
+    """Remove a row; say if there was one."""
+    return bool((yield from _write(space, connection, _DELETE, {"kind": kind, "key": key})))
+
+
+def find(space: Space, asked: Question, connection: SpaceConnection) -> Steps[list[Record]]:
+    """Return the records that a question asks for."""
+    condition, values = _condition(asked)
+    if asked.after is not None:
+        values["at"], values["after"] = asked.after
+        condition += (
+            " AND (created_at, key) < (%(at)s, %(after)s)" if asked.newest_first else " AND key > %(after)s"
+        )
+    order = "created_at DESC, key DESC" if asked.newest_first else "key"
+    values["limit"] = asked.limit
+    sql = f"{_SELECT} {condition} ORDER BY {order} LIMIT %(limit)s::bigint"
+    rows = yield from _rows(space, connection, sql, values)
+    return [row.record() for row in rows]
+
+
+def near(
+    space: Space, asked: Question, vector: Sequence[float], limit: int, connection: SpaceConnection
+) -> Steps[list[tuple[Record, float]]]:
+    """Return the records whose vectors are nearest, nearest first, with their similarity."""
+    wanted = packed_question(vector)
+    condition, values = _condition(asked)
+    cursor = _ask(space, connection, _PGVECTOR, {})
+    yield
+    extension = cursor.fetchone()
+    if extension is None or len(vector) > _MOST_DIMENSIONS:
+        candidates = f"SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
+    else:
+        candidates = _candidates(extension[0], condition)
+        values |= {"wanted": Vector(wanted), "dimensions": len(vector), "limit": limit, "margin": _MARGIN}
+    while True:
+        cursor = _ask(space, connection, candidates, values)
+        yield
+        vectors: dict[str, bytes] = dict(cursor.fetchall())
+        found = nearest(sorted(vectors.items()), vector, limit)
+        keys = [key for key, _ in found]
+        rows = yield from _rows(
+            space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
+        )
+        rows = [row for row in rows if row.vector == vectors[row.key]]
+        if len(rows) == len(found):  # else another task has changed one of them in between
+            records = {record.key: record for record in intact([row.record() for row in rows])}
+            return [(records[key], similarity) for key, similarity in found if key in records]
+
+
+def _candidates(schema: str, condition: str) -> str:
+    """Return SQL for the vectors that may be among the nearest: by pgvector, which is quick and not exact.
+
+    Those that it can't compare are candidates, too. Their keys go into an array, because a join with a table
+    that has no statistics yet may compare each row with each.
+    """
+    distance = (
+        f"CASE WHEN cardinality(vector) = %(dimensions)s "
+        f"THEN vector::{schema}.vector OPERATOR({schema}.<=>) %(wanted)s::{schema}.vector END"
+    )
+    return f"""
+WITH compared AS MATERIALIZED (
+    SELECT key, {distance} AS distance FROM redraft_records WHERE {condition} AND vector IS NOT NULL
+), nearest AS (SELECT distance FROM compared ORDER BY distance LIMIT %(limit)s)
+SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL AND key = ANY(ARRAY(
+    SELECT key FROM compared WHERE distance IS NULL OR distance = 'NaN'
+    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
+
+
+def _values(row: Row, fields: list[str]) -> dict[str, Any]:
+    vector = None if row.vector is None else Vector(row.vector)
+    return row._asdict() | {"fields": fields, "vector": vector}
+
+
+def _one(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[list[Row]]:
+    return (yield from _rows(space, connection, f"{_SELECT} {_ONE}", {"kind": kind, "key": key}))
+
+
+def _write(
+    space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]
+) -> Steps[list[tuple[Any, ...]]]:
+    cursor = _ask(space, connection, sql, values)
+    yield
+    return cursor.fetchall()
+
+
+def _rows(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
+    cursor = _ask(space, connection, sql, values)
+    yield
+    return [Row(*row) for row in cursor.fetchall()]
+
+
+def _ask(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
+    if space.table == OF_AGENTS and connection.space != space.name:
+        connection.execute(_ENTER, (space.name,))
+        connection.space = space.name
+    return connection.execute(_for_table(sql, space.table), {**values, "space": space.name}, binary=True)
+
+
+@lru_cache(maxsize=256)
+def _for_table(sql: str, table: str) -> bytes:
+    # As bytes, because psycopg takes no text that is put together; what is given to a store is in the values.
+    return sql.replace(RECORDS, table).encode()
+
+
+def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
+    """Return the SQL condition of a question, without its page, and the values that it takes."""
+    parts = ["space = %(space)s AND kind = %(kind)s"]
+    values: dict[str, Any] = {"kind": asked.kind}
+    if asked.prefix:
+        parts.append("key >= %(first)s AND key < %(beyond)s")
+        values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}
+    of_fields, values_of_fields = _of_fields(asked)
+    return " AND ".join([*parts, *of_fields]), values | values_of_fields
+
+
+def _of_fields(asked: Question) -> tuple[list[str], dict[str, Any]]:
+    """Return what a question says of fields as conditions in SQL, and the values that they take."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for number, (field, texts) in enumerate(asked.fields.items()):
+        any_of = f"fields && %(any{number})s"
+        values[f"any{number}"] = [entry(field, text) for text in texts]
+        if "null" in texts:  # a field that is null has no entry, as one that is absent
+            begins = f"starts_with(each, %(begins{number})s)"
+            any_of = f"({any_of} OR NOT EXISTS (SELECT FROM unnest(fields) AS each WHERE {begins}))"
+            values[f"begins{number}"] = beginning(field)
+        parts.append(any_of)
+    return parts, values

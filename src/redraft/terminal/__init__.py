@@ -1,0 +1,1 @@
+"""What every command uses: the console, exit codes, shared options."""

@@ -1,0 +1,89 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from redraft.errors import ConfigError
+
+DEMO_MODEL = "local:qwen2.5-coder-0.5b"
+
+File: TypeAlias = Annotated[
+    str, typer.Argument(metavar="FILE", help="The draft; '-' reads it from standard input.")
+]
+Criteria: TypeAlias = Annotated[
+    Path, typer.Option("--criteria", "-c", metavar="YAML", help="What the draft is judged by; see check -h.")
+]
+Model: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="provider:model, local:NAME or local:PATH.gguf; else REDRAFT_MODEL decides.",
+    ),
+]
+BudgetTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--budget-tokens", metavar="N", help="Start no call that does not fit into N tokens."),
+]
+BudgetUsd: TypeAlias = Annotated[
+    float | None, typer.Option("--budget-usd", metavar="X", help="Start no call beyond X US dollars.")
+]
+BudgetSeconds: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--budget-seconds", metavar="S", help="Cancel what is still under way after S seconds."),
+]
+Events: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--events", metavar="FILE", help="Add what happens to FILE, as lines of JSON."),
+]
+NoKeep: TypeAlias = Annotated[bool, typer.Option("--no-keep", help="Do not keep the run.")]
+Run: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, how it begins, or 'last'.", show_default=False)
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]
+
+
+FALLBACK = "vi"
+
+
+def can_edit() -> bool:
+    """Say whether there is an editor, or a terminal to have one in."""
+    return bool(_chosen()) or sys.stdin.isatty()
+
+
+def edited(text: str, name: str) -> str:
+    """Return a text as it is after it was edited in `$VISUAL`, `$EDITOR`, else vi; `name` is its file's.
+
+    Raises `ConfigError` where there is neither an editor nor a terminal, and for an editor that fails.
+    """
+    if not can_edit():
+        raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file itself.")
+    command = shlex.split(_chosen() or FALLBACK)
+    with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
+        path = Path(folder) / name
+        path.write_text(text, "utf-8")
+        try:
+            code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the editor that the person chose)
+        except OSError as error:
+            raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
+        if code:
+            raise ConfigError(f"The editor {command[0]!r} ended with {code}, so nothing was changed.")
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"What the editor left can't be read: {error}.") from error
+
+
+def _chosen() -> str:
+    return os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()

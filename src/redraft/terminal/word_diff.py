@@ -1,0 +1,67 @@
+"""Show what changed from one text to another, word by word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from redraft.terminal.console import BAD, GOOD, QUIET
+from redraft.text.characters import visible
+from redraft.text.diff import hunks, similarity, word_diff
+
+if TYPE_CHECKING:
+    from redraft.text.diff import Line, Op
+
+ALIKE = 0.4
+"""The similarity below which two texts are shown one after the other: their words would only be mixed up."""
+CONTEXT = 1
+LONGEST = 14
+STYLES = {"=": "", "-": f"strike {BAD}", "+": GOOD}
+MARKS = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
+
+
+def changes(before: str, after: str, *, coloured: bool, longest: int | None = LONGEST) -> Text:
+    """Render the lines that differ with a line around them; without colours, marks stand for them.
+
+    `longest` is how many lines are shown at most.
+    """
+    before, after = visible(before), visible(after)
+    if similarity(before, after) < ALIKE:
+        lines = [
+            *_whole(before, "-", coloured=coloured, longest=longest),
+            *_whole(after, "+", coloured=coloured, longest=longest),
+        ]
+        return Text("\n").join(lines)
+    shown: list[Text] = []
+    for part in hunks(word_diff(before, after), CONTEXT):
+        if not isinstance(part, int):
+            shown += [_line(line, coloured=coloured) for line in part]
+        elif shown:
+            shown.append(Text("...", QUIET))
+    return Text("\n").join(_clipped(shown, longest))
+
+
+def marked(op: Op, text: str, *, coloured: bool) -> Text:
+    """Render a piece that was kept, removed or added."""
+    opening, closing = ("", "") if coloured else MARKS[op]
+    return Text(f"{opening}{text}{closing}", STYLES[op])
+
+
+def _line(line: Line, *, coloured: bool) -> Text:
+    shown = Text()
+    for op, text in line:
+        shown.append_text(marked(op, text, coloured=coloured))
+    return shown
+
+
+def _whole(text: str, op: Op, *, coloured: bool, longest: int | None) -> list[Text]:
+    style = STYLES[op].removeprefix("strike ")
+    lines = [Text(f"{op} {line}", style if coloured else "") for line in text.strip().splitlines()]
+    return _clipped(lines, longest)
+
+
+def _clipped(lines: list[Text], longest: int | None) -> list[Text]:
+    if longest is None or len(lines) <= longest:
+        return lines
+    return [*lines[: longest - 1], Text(f"... and {len(lines) - longest + 1} more lines", QUIET)]

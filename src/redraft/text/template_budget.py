@@ -1,0 +1,176 @@
+"""Budget: what one rendering of a template may use, and its values as text and as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import ItemsView, KeysView, ValuesView
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_WEIGHT = 1_000_000
+MAX_DEPTH = 100
+MAX_BITS = 6_400
+
+
+class TemplateError(ConfigError):
+    """Say what is wrong with a template, or with what it asks for; `line` is 1-based, where it is known.
+
+    `source` is the template that was rendered.
+    """
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message if line is None else f"line {line}: {message}")
+        self.message = message
+        self.line = line
+        self.source = ""
+
+
+class TemplateLimitError(TemplateError):
+    """Say which bound a template ran into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bound a rendering: characters of its output, steps of its work, seconds on the clock."""
+
+    output: int = 1_000_000
+    steps: int = 100_000
+    seconds: float = 1.0
+
+
+class Budget:
+    """Count down what is left of the limits.
+
+    `room` are the characters and items that may be made on the way, eight times the output: without it a
+    template could hold many large values at once and write none of them.
+    """
+
+    __slots__ = ("deadline", "depth", "limits", "room", "scopes", "steps")
+
+    def __init__(self, limits: Limits, scopes: Iterable[str]) -> None:
+        self.limits = limits
+        self.steps = limits.steps
+        self.room = 8 * limits.output
+        self.deadline = monotonic() + limits.seconds
+        self.scopes = scopes
+        self.depth = 0
+
+
+BUDGET: ContextVar[Budget] = ContextVar("budget of the template that is being rendered")
+
+
+def step() -> None:
+    """Take one step; raises `TemplateLimitError` when there is none left, or no time."""
+    budget = BUDGET.get()
+    budget.steps -= 1
+    if budget.steps < 0:
+        raise TemplateLimitError(f"the template takes more than {budget.limits.steps:,} steps")
+    if monotonic() > budget.deadline:
+        raise TemplateLimitError(f"the template takes longer than {budget.limits.seconds:g} s")
+
+
+def make(size: int) -> None:
+    """Take room for `size` characters or items; raises `TemplateLimitError` where there is not enough."""
+    budget = BUDGET.get()
+    if size > budget.limits.output:
+        raise TemplateLimitError(
+            f"a value of {size:,} characters or items is too large; at most {budget.limits.output:,}"
+        )
+    budget.room -= size
+    if budget.room < 0:
+        raise TemplateLimitError(
+            f"the template makes more than {8 * budget.limits.output:,} characters in all"
+        )
+
+
+def each(values: Iterable[Any], written: int = 0) -> Iterator[Any]:
+    """Yield values, each for a step and for the `written` characters that a template repeats with it."""
+    for value in values:
+        step()
+        if written:
+            make(written)
+        yield value
+
+
+def kept(value: Any) -> Any:
+    """Return a value that a template made, once it is known to be small enough to work with."""
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        make(len(value))
+    elif kind is list or kind is tuple or kind is dict:
+        make(len(value))
+        _weigh(value)
+    elif kind is int and value.bit_length() > MAX_BITS:
+        raise TemplateLimitError(f"a number is too large; at most {MAX_BITS:,} bits")
+    elif isinstance(value, str):  # markup, that would escape whatever it meets
+        return kept(str.__str__(value))
+    return value
+
+
+def _weigh(value: Any) -> None:
+    """Refuse what is too large once written out: a list that holds another one twice, and that one, too..."""
+    weight = 0
+    waiting: list[Any] = [value]
+    while waiting:
+        item: Any = waiting.pop()
+        if isinstance(item, str):
+            weight += len(item) >> 6
+        elif isinstance(item, dict):
+            waiting.extend(item)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
+            waiting.extend(cast("dict[Any, Any]", item).values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(cast("list[Any]", item))
+        elif item is not None and not isinstance(item, int | float):
+            raise _no_data(item)
+        weight += 1
+        if weight + len(waiting) > MAX_WEIGHT:
+            raise TemplateLimitError(f"a value holds more than {MAX_WEIGHT:,} others")
+
+
+def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Return a value as JSON data of its own: nothing of it is shared with the state of the template.
+
+    Raises `TemplateError` for what is no data, for NaN and infinities, and beyond 100 levels.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value if not isinstance(value, str) or type(value) is str else str.__str__(value)
+    if isinstance(value, int | float):
+        if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 (only NaN differs from itself)
+            raise TemplateError(f"{value!r} is not a number of JSON")
+        return value
+    if not depth:
+        raise TemplateLimitError(f"a value is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        step()
+        pairs = cast("dict[Any, Any]", value).items()
+        return {key if type(key) is str else text_of(key): plain(inner, depth - 1) for key, inner in pairs}
+    if isinstance(value, list | tuple | range) or hasattr(value, "__next__"):
+        step()
+        return [plain(inner, depth - 1) for inner in cast("Iterable[Any]", value)]
+    if isinstance(value, _VIEWS):
+        return plain(list(cast("Iterable[Any]", value)), depth)
+    raise _no_data(value)
+
+
+_VIEWS = (KeysView, ValuesView, ItemsView)
+
+
+def _no_data(value: Any) -> TemplateError:
+    bool(value)  # a missing value says so itself
+    return TemplateError(f"a {type(value).__name__} is not data: expected a text, number, list, dict or null")
+
+
+def text_of(value: Any) -> str:
+    """Return what a template writes for a value: a text as it is, lists and dicts as JSON."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if value is None or isinstance(value, int | float):
+        return str(plain(value))
+    return json.dumps(plain(value), ensure_ascii=False)

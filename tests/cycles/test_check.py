@@ -1,0 +1,308 @@
+# ruff: noqa: E501 (a table: a case a line where it fits)
+
+"""What is wrong with an agent is said by file, line, stage, substage and key, before anything is spent."""
+
+import pytest
+
+from agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
+from redraft.cycles.check import check
+from redraft.cycles.spec import (
+    CONDITIONS,
+    TEMPLATES,
+    AgentFile,
+    AgentSpec,
+    agent_file,
+    agent_schema,
+    memory_keys,
+    read,
+)
+from redraft.errors import AgentFileError, ConfigError
+from redraft.text.schema import Schema
+from redraft.text.spec_file import TEMPLATED
+from redraft.text.yaml import load_yaml
+
+LEARN_AND_UPDATE = LEARN + UPDATE_STATE.partition("substages:\n")[2]
+"""What is learnt is "controlled by your update-state substage", which another excerpt shows."""
+
+
+def read_rates(state): ...
+def hold(batch): ...
+def hold_once(batch, idempotency_key): ...
+
+
+FUNCTIONS = {"read_rates": read_rates, "hold": hold, "hold_once": hold_once}
+
+
+def model_for(name):
+    if name == "nobody":
+        raise ConfigError("'nobody' is not the name of a model.")
+
+
+def checked(text):
+    source = AgentFile(text, "agent.yaml")
+    spec = read(source)
+    check(spec, source, FUNCTIONS, model_for)
+    return spec
+
+
+@pytest.mark.parametrize("example", [LEARN_AND_UPDATE, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])
+def test_the_examples_of_the_specification_are_right(example):
+    assert checked(whole(example)).stages.reflect.substages
+    assert Schema(agent_schema()).check(load_yaml(whole(example))).valid
+
+
+def test_a_prompt_or_a_retention_policy_names_a_key_of_the_memory():
+    assert memory_keys(checked(whole(FULL_REFLECT))) == (
+        "recentActions", "patterns", "constraints", "feedbackHistory", "qualityPatterns",
+    )  # fmt: skip
+
+
+def stage(name, *substages):
+    """An agent file with one stage, whose substages begin in line 5."""
+    body = "".join(
+        "\n".join(("    - " if not at else "      ") + line for at, line in enumerate(one.splitlines()))
+        + "\n"
+        for one in substages
+    )
+    return f"name: t\nstages:\n  {name}:\n    substages:\n{body}"
+
+
+ANALYZE = "type: analyze\nname: a\n"
+PLAN = "type: plan\nname: p\n"
+EXECUTE = "type: execute\nname: e\nconfig:\n  actions:\n"
+LOG = "  - {type: log, name: note, message: hello}\n"
+UPDATE = "type: update-state\nname: u\nconfig:\n  retention:\n"
+
+UPDATE_ONLY = "type: update-state\nname: u"
+
+FILES = {
+    # the file
+    "no mapping": ("- a\n", 1, None, None, None, "an agent is a mapping with 'name' and 'stages', got ['a']"),
+    "empty": ("", 1, None, None, None, "an agent is a mapping"),
+    "no YAML": ("name: [\n", 2, None, None, None, "did not find"),
+    "twice the same key": ("name: a\nname: b\n", 2, None, None, None, "twice"),
+    "no name": ("stages: {}\n", 1, None, None, "name", "'name' is missing"),
+    "an empty name": ("name: ''\nstages: {}\n", 1, None, None, "name", "expected a text that is not empty"),
+    "a name that is a number": ("name: 5\nstages: {}\n", 1, None, None, "name", "expected a text, got 5"),
+    "a name of two lines": ('name: "a\\nb"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line that can be seen, got 'a"),
+    "a name of a space": ("name: ' '\n" + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line that can be seen, got ' '"),
+    "a name with a NUL": ('name: "a\\0b"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line"),
+    "messages that nothing takes": ("triggers: [{type: message, topic: go}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "for each message of the topic 'go', and nothing takes these; add a source"),
+    "messages of any topic that nothing takes": ("triggers: [{type: message}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "message of any topic"),
+    "no stages": ("name: t\n", 1, None, None, "stages", "'stages' is missing"),
+    "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
+    "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
+    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "the stage 'reflect' stands under 'stages:'"),
+    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "the stage 'sense' stands under 'stages:'"),
+    "an unknown stage": ("name: t\nstages:\n  sens: {}\n", 3, "sens", None, None, "did you mean 'sense'"),
+    "a stage without substages": ("name: t\nstages:\n  sense: {}\n", 3, "sense", None, "substages", "'substages' is missing"),
+    "a stage with none": ("name: t\nstages:\n  sense: {substages: []}\n", 3, "sense", None, "substages", "a list that is not empty"),
+    "an unknown trigger": ("name: t\ntriggers: [{type: timer}]\nstages: {}\n", 2, None, None, "triggers.0.type", "unknown type 'timer'"),
+    "a trigger without a type": ("name: t\ntriggers: [{intervalMs: 5}]\nstages: {}\n", 2, None, None, "triggers.0.type", "'type' is missing"),
+    "an interval of nothing": ("name: t\ntriggers: [{type: interval}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "'intervalMs' is missing"),
+    "an interval of zero": ("name: t\ntriggers: [{type: interval, intervalMs: 0}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "at least 1, got 0"),
+    "an interval as text": ("name: t\ntriggers: [{type: interval, intervalMs: 5s}]\nstages: {}\n", 2, None, None, "triggers.0.intervalMs", "expected a whole number, got '5s'"),
+    "negative tokens": ("name: t\nmemory: {promptTokens: -1}\nstages: {}\n", 2, None, None, "memory.promptTokens", "got -1"),
+    # substages
+    "an unknown type": (stage("sense", "type: apii\nname: s\nconfig: {}"), 5, "sense", "s", "type", "unknown type 'apii'; did you mean 'api'"),
+    "a type of another stage": (stage("sense", "type: learn\nname: s"), 5, "sense", "s", "type", "unknown type 'learn'"),
+    "no type": (stage("sense", "name: s"), 5, "sense", "s", "type", "'type' is missing"),
+    "no name of a substage": (stage("reflect", "type: update-state"), 5, "reflect", "number 1", "name", "'name' is missing"),
+    "an unknown key of a substage": (stage("reason", ANALYZE + "promt: hello"), 7, "reason", "a", "promt", "did you mean 'prompt'"),
+    "an unknown key of a config": (stage("sense", "type: csv\nname: s\nconfig: {path: x.csv, delimeter: ','}"), 7, "sense", "s", "config.delimeter", "did you mean 'delimiter'"),
+    "two of one name": (stage("reason", ANALYZE + "config: {function: read_rates}", ANALYZE + "config: {function: read_rates}"), 9, "reason", "a", "name", "two substages named 'a'"),
+    "no config": (stage("sense", "type: api\nname: s"), 5, "sense", "s", "config", "'config' is missing"),
+    "no URL": (stage("sense", "type: api\nname: s\nconfig: {}"), 7, "sense", "s", "config.url", "'url' is missing"),
+    "an unknown method": (stage("sense", "type: api\nname: s\nconfig: {url: x, method: FETCH}"), 7, "sense", "s", "config.method", "got 'FETCH'"),
+    "a delimiter of two": (stage("sense", "type: csv\nname: s\nconfig: {path: x, delimiter: ';;'}"), 7, "sense", "s", "config.delimiter", "got ';;'"),
+    "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),
+    # what asks a model
+    "an analysis of nothing": (stage("reason", "type: analyze\nname: a"), 5, "reason", "a", None, "'analyze' needs a 'prompt', or in its config 'rules' or a 'function'"),
+    "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it is for a 'function', and there is none"),
+    "an evaluation of nothing": (stage("actuate", "type: evaluate\nname: a"), 5, "actuate", "a", None, "'checks' or a 'function'"),
+    "a prompt without a schema": (stage("reason", ANALYZE + "prompt: hello"), 5, "reason", "a", None, "needs an 'outputSchema'"),
+    "a schema without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\noutputSchema: {}"), 8, "reason", "a", "outputSchema", "goes with a 'prompt'"),
+    "a model without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\nmodel: x"), 8, "reason", "a", "model", "goes with a 'prompt'"),
+    "a schema that is none": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: objekt}"), 8, "reason", "a", "outputSchema", "schema"),
+    "a schema of a list": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: array}"), 8, "reason", "a", "outputSchema.type", "an object at the top, not 'array'"),
+    "a model that is none": (stage("reason", ANALYZE + "prompt: hello\nmodel: nobody\noutputSchema: {}"), 8, "reason", "a", "model", "said under 'models'"),
+    "learning without a prompt": (stage("reflect", "type: learn\nname: l"), 5, "reflect", "l", "prompt", "'prompt' is missing"),
+    "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "got 'patterns'"),
+    # templates and conditions
+    "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "the template is wrong"),
+    "a template that reaches out": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.__class__ }}'"), 7, "reflect", "l", "prompt", "the template is wrong"),
+    "an unknown scope": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memry.patterns | json }}'"), 7, "reflect", "l", "prompt", "there is no 'memry' to read; did you mean 'memory'"),
+    "an unknown result": (stage("reflect", "type: learn\nname: l\nprompt: '{{ derivedData.executon }}'"), 7, "reflect", "l", "prompt", "'derivedData' has no 'executon'; did you mean 'execution'"),
+    "an unknown part of the data": (stage("reflect", "type: learn\nname: l\nprompt: '{{ environmentalData.pay }}'"), 7, "reflect", "l", "prompt", "did you mean 'payload'"),
+    "an action where there is none": (stage("reflect", "type: learn\nname: l\nprompt: '{{ action }}'"), 7, "reflect", "l", "prompt", "there is no 'action' to read"),
+    "a key of the number of the cycle": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{cycle.number}}'}"), 9, "actuate", "e", "config.actions.0.message", "'cycle' is the number of the cycle; it has no 'number': write {{cycle}}"),
+    "an unknown key of an action": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{action.param}}'}"), 9, "actuate", "e", "config.actions.0.message", "'action' has no 'param'; did you mean 'params'"),
+    "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
+    "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
+    "a lesson that nobody takes up": (stage("reflect", "type: learn\nname: l\nprompt: x"), 5, "reflect", "l", None, "nothing takes up what is learnt here; put a substage of the type 'update-state' after it"),
+    "a lesson of which nothing is taken up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' takes up none of 'patterns'; did you mean 'newPatterns'"),
+    "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "none of 'insights'"),
+    "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "the condition is wrong"),
+    "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "there is no 'payload' to read"),
+    "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
+    "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "there is no 'nobody'"),
+    "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "there is no 'nobody'"),
+    # variables of the environment
+    "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls read it"),
+    "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls read it"),
+    "a variable that is not listed": ("env: [KEY]\n" + stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ env.KEI }}'}}"), 8, "sense", "s", "config.headers.a", "'KEI' is not listed under 'env'"),
+    # functions
+    "a function that is not given": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "gave no function 'read_rate'; did you mean 'read_rates'"),
+    "a function given too little": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
+    "a function given too much": (stage("sense", "type: function\nname: s\nconfig: {function: read_rates, with: {when: 5}}"), 7, "sense", "s", "config.function", "unexpected keyword argument 'when'"),
+    # plans and actions
+    "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' has an action 'hold'; none is known"),
+    "two actions of one name": (stage("actuate", EXECUTE + LOG + LOG), 10, "actuate", "e", "config.actions.1.name", "two actions named 'note'"),
+    "an action of an unknown type": (stage("actuate", EXECUTE + "  - {type: mail, name: x}"), 9, "actuate", "e", "config.actions.0.type", "unknown type 'mail'"),
+    "no actions": (stage("actuate", "type: execute\nname: e\nconfig: {actions: []}"), 7, "actuate", "e", "config.actions", "a list that is not empty"),
+    "an alert without a message": (stage("actuate", EXECUTE + "  - {type: alert, name: x}"), 9, "actuate", "e", "config.actions.0.message", "'message' is missing"),
+    "governing before the plan": (stage("reason", "type: govern\nname: g\nconfig: {constraints: []}", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "stands after 'plan'"),
+    "authorizing before the plan": (stage("reason", "type: authorize\nname: g", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "stands after 'plan'"),
+    "an unknown mode": (stage("reason", "type: authorize\nname: g\nconfig: {mode: manual}"), 7, "reason", "g", "config.mode", "got 'manual'"),
+    "a default that is none": (stage("reason", "type: authorize\nname: g\nconfig: {default: modify}"), 7, "reason", "g", "config.default", "got 'modify'"),
+    # what is remembered
+    "a key outside the memory": (stage("reflect", UPDATE + "    patterns: {maxItems: 5}"), 9, "reflect", "u", "config.retention.patterns", "a key of the memory such as 'memory.patterns', got 'patterns'"),
+    "a key within a key": (stage("reflect", UPDATE + "    memory.a.b: {maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.a.b", "got 'memory.a.b'"),
+    "a policy without its number": (stage("reflect", UPDATE + "    memory.patterns: {policy: max_items}"), 9, "reflect", "u", "config.retention.memory.patterns", "the policy 'max_items' needs 'maxItems'"),
+    "two policies and one number": (stage("reflect", UPDATE + "    memory.patterns: {policy: [max_items, ttl], maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.patterns", "the policy 'ttl' needs 'ttlMs'"),
+    "a number of another policy": (stage("reflect", UPDATE + "    memory.patterns: {policy: ttl, ttlMs: 5, maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "'maxItems' is for the policy 'max_items'; list both"),
+    "no policy and no number": (stage("reflect", UPDATE + "    memory.patterns: {}"), 9, "reflect", "u", "config.retention.memory.patterns", "give 'maxItems', 'ttlMs', or both"),
+    "an unknown policy": (stage("reflect", UPDATE + "    memory.patterns: {policy: forever}"), 9, "reflect", "u", "config.retention.memory.patterns.policy", "got 'forever'"),
+    "a negative number": (stage("reflect", UPDATE + "    memory.patterns: {maxItems: -1}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "got -1"),
+    "a number that is true": (stage("reflect", UPDATE + "    memory.patterns: {maxItems: true}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "expected a whole number, got True"),
+    "learning after writing": (stage("reflect", "type: update-state\nname: u", "type: learn\nname: l\nprompt: x"), 7, "reflect", "l", None, "'learn' stands before it"),
+    "writing twice": (stage("reflect", "type: update-state\nname: u", "type: update-state\nname: v"), 7, "reflect", "v", None, "two of the type 'update-state'"),
+    "measuring twice": (stage("reflect", "type: capture-metrics\nname: u", "type: capture-metrics\nname: v"), 7, "reflect", "v", None, "two of the type 'capture-metrics'"),
+    "a flag that is none": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLLMTokens: 1}"), 7, "reflect", "u", "config.trackLLMTokens", "expected true or false, got 1"),
+    "a flag that is misspelt": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLlmTokens: true}"), 7, "reflect", "u", "config.trackLlmTokens", "did you mean 'trackLLMTokens'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_mistake_is_named_with_its_place(name):
+    text, line, at, substage, key, said = FILES[name]
+    with pytest.raises(AgentFileError) as raised:
+        checked(text)
+    error = raised.value
+    assert (error.file, error.line, error.stage, error.substage, error.key) == (
+        "agent.yaml",
+        line,
+        at,
+        substage,
+        key,
+    )
+    assert said in str(error)
+    assert f"agent.yaml, line {line}" in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        stage("sense", "type: function\nname: s\nconfig: {function: read_rates}"),
+        stage(
+            "actuate",
+            EXECUTE
+            + "  - {type: function, name: x, function: hold_once, with: {batch: '{{ params.batch }}'}}",
+        ),
+        stage(
+            "reason",
+            "type: govern\nname: g\nconfig: {constraints: [{name: c, require: action.params.rate < 5}]}",
+        ),
+        stage("reflect", UPDATE + "    memory.patterns: {maxItems: 5, ttlMs: 5}"),
+        stage("reflect", UPDATE + "    memory.patterns: {policy: [max_items, ttl], maxItems: 0, ttlMs: 0}"),
+        stage(
+            "reflect",
+            "type: learn\nname: l\nprompt: '{{ memory.own }} {{ agent.name }} {{ cycle }}'",
+            UPDATE_ONLY,
+        ),
+        stage(
+            "reflect",
+            "type: learn\nname: l\nprompt: x",
+            "type: learn\nname: m\nprompt: '{{ derivedData.learnings | json }} {{ memory.insights }}'\noutputSchema: {properties: {insights: {type: array}}}",
+            UPDATE_ONLY,
+        ),
+    ],
+)
+def test_what_is_right_passes(text):
+    assert checked(text)
+    assert Schema(agent_schema()).check(load_yaml(text)).valid
+
+
+def test_an_agent_made_in_python_is_checked_alike_without_lines():
+    spec = AgentSpec.model_validate(
+        load_yaml(stage("reflect", "type: learn\nname: l\nprompt: '{{ memry }}'"))
+    )
+    with pytest.raises(
+        AgentFileError, match=r"The agent 't', stage 'reflect', substage 'l', prompt: there is no 'memry'"
+    ) as raised:
+        check(spec, None, FUNCTIONS, model_for)
+    assert (raised.value.line, raised.value.substage, raised.value.key) == (None, "l", "prompt")
+
+
+def test_python_may_write_its_own_names():
+    spec = AgentSpec.model_validate(
+        {
+            "name": "t",
+            "memory": {"prompt_tokens": 5},
+            "stages": {
+                "reflect": {"substages": [{"type": "learn", "name": "l", "prompt": "x", "output_schema": {}}]}
+            },
+        }
+    )
+    assert (spec.memory.prompt_tokens, spec.stages.reflect.substages[0].output_schema) == (5, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "cannot be read"), (b"\xff\xfe\x00", "is not UTF-8 text")]
+)
+def test_a_file_that_can_not_be_read_is_named(tmp_path, content, said):
+    path = tmp_path / "agent.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(AgentFileError, match=said):
+        agent_file(path)
+
+
+def test_a_bomb_does_not_go_off():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(AgentFileError, match=r"200,000|aliases"):
+        checked("\n".join(lines) + "\n")
+
+
+def test_every_text_that_is_rendered_is_checked():
+    schema = agent_schema()
+    rendered = {
+        key
+        for part in [schema, *schema["$defs"].values()]
+        for key, value in part["properties"].items()
+        if TEMPLATED in str(value.get("description")) or TEMPLATED in str(value.get("additionalProperties"))
+    }
+    assert rendered <= TEMPLATES
+    assert {"when", "require"} == CONDITIONS
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        stage(
+            "sense",
+            "type: api\nname: s\nconfig: {url: 'http://x/{{ env.KEY }}', body: {a: ['{{ env.KEY }}']}}",
+        ),
+        stage("sense", "type: csv\nname: s\nconfig: {path: '{{ env.KEY }}/x.csv'}"),
+        stage("sense", "type: function\nname: s\nconfig: {function: hold, with: {batch: '{{ env.KEY }}'}}"),
+        stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, headers: {a: '{{ env.KEY }}'}}"),
+    ],
+)
+def test_requests_and_calls_read_the_environment(file):
+    assert checked("env: [KEY]\n" + file).env == ["KEY"]
+
+
+def test_a_variable_has_the_name_of_one():
+    with pytest.raises(AgentFileError, match=r"line 1.*env\.0"):
+        checked("env: ['MY KEY']\n" + stage("sense", "type: csv\nname: s\nconfig: {path: x}"))

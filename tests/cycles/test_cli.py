@@ -1,0 +1,226 @@
+import json
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import pytest
+
+from cli_commands import document, redraft
+
+AGENT = """\
+name: heater
+description: Heats.
+triggers: [{type: manual}]
+stages:
+  sense:
+    substages: [{type: function, name: look, config: {function: look}}]
+  reason:
+    substages:
+      - {type: plan, name: plan, config: {rules: [{action: heat, params: {level: 1}}]}}
+  actuate:
+    substages:
+      - type: execute
+        name: act
+        config: {actions: [{name: heat, type: function, function: heat, with: {level: "{{ params.level }}"}}]}
+  reflect:
+    substages:
+      - {type: update-state, name: keep, config: {retention: {memory.recentActions: {maxItems: 2}}}}
+      - {type: capture-metrics, name: count, config: {trackCycleDuration: true}}
+"""
+FUNCTIONS = """\
+from pathlib import Path
+from json import loads
+
+def look():
+    if Path("broken").exists():
+        raise ValueError("no thermometer")
+    return {"degrees": 19}
+
+def heat(level):
+    return {"level": level}
+
+def _hidden():
+    return 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_agents_of_other_tests(monkeypatch):
+    """Forget the agents that live in this process: what other tests left of them is seen from here, too."""
+    monkeypatch.setattr("redraft.cycles.storage._here", WeakValueDictionary())
+
+
+@pytest.fixture
+def heater(project):
+    Path("agent.yaml").write_text(AGENT)
+    Path("functions.py").write_text(FUNCTIONS)
+    return project
+
+
+def cycles(*words):
+    return redraft("cycle", *words)
+
+
+def test_an_agent_runs_and_can_be_looked_at(heater):
+    ran = cycles("run", "agent.yaml", "--cycles", 3)
+    assert (ran.exit_code, ran.stdout) == (0, "")
+    assert "cycle 3    finished  actions: 1 done, memory: 2 changes" in ran.stderr
+    assert "3 cycles of heater; redraft cycle memory heater" in ran.stderr
+    assert cycles("status").stdout.splitlines()[1].split()[:3] == ["heater", "finished", "3"]
+    assert len(cycles("status", "heater", "-n", 2).stdout.splitlines()) == 5
+    assert "After cycle 3" in cycles("memory", "heater").stdout
+    assert cycles("memory", "heater", "--diff", 2, 3).stdout.splitlines()[:3] == [
+        "recentActions",
+        "- heat",
+        '      cycle 1, type function, status succeeded, params {"level": 1}, result {"level": 1}',
+    ]
+    assert cycles("memory", "heater", "--diff", 3, 3).stdout == "Nothing changed from cycle 3 to 3.\n"
+    assert cycles("metrics", "heater").stdout.splitlines()[1].split()[:2] == ["3", "finished"]
+
+
+def test_json_everywhere(heater):
+    ran = document(cycles("run", "agent.yaml", "--cycles", 2, "--json"))
+    assert (ran["agent"], ran["count"]) == ("heater", 2)
+    assert [one["status"] for one in ran["cycles"]] == ["finished", "finished"]
+    assert ran["cycles"][0]["environmental_data"]["payload"] == {"degrees": 19}
+    [agent] = document(cycles("status", "--json"))["agents"]
+    assert (agent["status"], agent["last"]["number"], agent["pending_feedback"]) == ("finished", 2, 0)
+    one = document(cycles("status", "heater", "--json"))
+    assert [cycle["number"] for cycle in one["cycles"]] == [2, 1]
+    memory = document(cycles("memory", "heater", "--json"))
+    assert [item["cycle"] for item in memory["memory"]["recentActions"]] == [1, 2]
+    earlier = document(cycles("memory", "heater", "--at", 1, "--json"))
+    assert [item["cycle"] for item in earlier["memory"]["recentActions"]] == [1]
+    changes = document(cycles("memory", "heater", "--diff", 0, 1, "--json"))["changes"]
+    assert [(change["before"], change["after"]["action"]) for change in changes] == [(None, "heat")]
+    metrics = document(cycles("metrics", "heater", "--json"))
+    assert metrics["cycles"][0]["metrics"]["duration_ms"] >= 0
+    said = document(cycles("feedback", "heater", "--reject", "-m", "too hot", "--json"))["feedback"]
+    assert (said["verdict"], said["message"]) == ("reject", "too hot")
+    assert document(cycles("prune", "heater", "--keep", 1, "--json"))["deleted"]["cycles"] == 1
+
+
+def test_feedback_from_outside_is_remembered_by_the_next_cycle(heater):
+    cycles("run", "agent.yaml", "--cycles", 1)
+    words = ("--modify", '{"level": 3}', "--action", "heat", "--cycle", "1", "--by", "Ola", "-m", "more")
+    assert cycles("feedback", "heater", *words).stdout == "heater has it on cycle 1: modify.\n"
+    assert "1 new" in cycles("status").stdout
+    cycles("run", "agent.yaml", "--cycles", 1)
+    [item] = document(cycles("memory", "heater", "--json"))["memory"]["feedbackHistory"]
+    assert (item["changes"], item["by"], item["action"]) == ({"level": 3}, "Ola", "heat")
+
+
+def test_a_failed_cycle_is_exit_code_1(heater):
+    agent = AGENT.replace("function: look}", "function: look, required: true}")
+    Path("agent.yaml").write_text(agent)
+    Path("broken").touch()
+    ran = cycles("run", "agent.yaml", "--cycles", 1)
+    assert ran.exit_code == 1
+    assert "no thermometer" in ran.stderr
+    assert "reason/plan skipped" in ran.stderr
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_source_that_failed_is_told_once(heater, required):
+    Path("broken").touch()
+    Path("agent.yaml").write_text(
+        AGENT.replace("{function: look}", f"{{function: look, required: {required}}}", 1)
+    )
+    ran = cycles("run", "agent.yaml")
+    assert (ran.exit_code, ran.stderr.count("no thermometer")) == (int(required), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["status", "nobody"], "There is no agent 'nobody' here; none has run here yet."),
+        (["run", "missing.yaml"], "'missing.yaml' cannot be read: No such file or directory."),
+        (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is no Python file"),
+        (["run", "agent.yaml", "--functions", "wrong.py"], "'wrong.py' can't be loaded: NameError"),
+        (["run", "agent.yaml", "--functions", "empty.py"], "'look'"),
+        (["feedback", "heater"], "Give one of --approve, --reject and --modify."),
+        (["feedback", "heater", "--approve", "--reject"], "Give one of --approve, --reject and --modify."),
+        (["feedback", "heater", "--modify", "3"], "--modify takes a JSON object"),
+        (["feedback", "heater", "--modify", "{"], "--modify takes a JSON object"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(heater, words, said):
+    Path("wrong.py").write_text("nothing_like_it\n")
+    Path("empty.py").write_text("")
+    ran = cycles(*words)
+    assert ran.exit_code == 2
+    assert said in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_where_nothing_is_kept_that_is_said(heater, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    for words in (["status"], ["run", "agent.yaml"]):
+        ran = cycles(*words)
+        assert ran.exit_code == 2
+        assert "REDRAFT_HOME" in ran.stderr
+
+
+def test_events_go_to_a_file(heater):
+    assert cycles("run", "agent.yaml", "--cycles", 1, "--events", "events.jsonl").exit_code == 0
+    lines = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines][:1] == ["cycle_started"]
+    assert [line["event"] for line in lines][-1:] == ["cycle_finished"]
+
+
+MODELS = """\
+model: fast
+models: {fast: "local:qwen2.5-coder-0.5b"}
+env: [TOKEN]
+"""
+PLAN = "{type: plan, name: plan, config: {rules: [{action: heat, params: {level: 1}}]}}"
+ANALYZE = "{type: analyze, name: think, prompt: Is it warm?, outputSchema: {type: object}}"
+
+
+def test_check_says_what_an_agent_would_use_and_runs_nothing(heater):
+    Path("agent.yaml").write_text(AGENT.replace("description: Heats.\n", MODELS))
+    checked = cycles("run", "agent.yaml", "--check")
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert checked.stdout.splitlines() == [
+        "ok         agent.yaml: heater, 5 substages",
+        "triggers   manual",
+        "functions  heat, look",
+        "env        TOKEN (not set)",
+    ]
+    assert document(cycles("run", "agent.yaml", "--check", "--json")) == {
+        "schema_version": 1,
+        "file": "agent.yaml",
+        "ok": True,
+        "name": "heater",
+        "substages": 5,
+        "triggers": ["manual"],
+        "models": [],
+        "functions": ["heat", "look"],
+        "env": {"TOKEN": False},
+    }
+    assert document(cycles("status", "--json"))["agents"] == []
+
+
+def test_check_names_the_models_that_answer(heater, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.agent.model_of", lambda _name: None)
+    text = AGENT.replace("description: Heats.\n", MODELS).replace(PLAN, f"{PLAN}\n      - {ANALYZE}")
+    Path("agent.yaml").write_text(text)
+    assert "models     local:qwen2.5-coder-0.5b\n" in cycles("run", "agent.yaml", "--check").stdout
+    other = document(cycles("run", "agent.yaml", "--check", "--model", "openai:gpt-5", "--json"))
+    assert other["models"] == ["openai:gpt-5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (AGENT.replace("function: look", "function: lok"), "agent.yaml, line 6, stage 'sense', substage"),
+        (AGENT.replace(PLAN, ANALYZE), "use --model NAME"),
+        ("name: w\nnodes:\n  - {name: n, run: return 1}\n",
+         "agent.yaml, line 2, nodes: this is a workflow; redraft run agent.yaml runs it"),
+    ],
+)  # fmt: skip
+def test_check_says_what_is_wrong(heater, text, says):
+    Path("agent.yaml").write_text(text)
+    for words in ([], ["--check"]):
+        result = cycles("run", "agent.yaml", *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert says in result.stderr

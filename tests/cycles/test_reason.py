@@ -1,0 +1,511 @@
+import pytest
+
+from cycling import ScriptedBus, cycle_of, run, spec_of
+from redraft.cycles.mail import Feedback
+from redraft.cycles.reason import admit, analyze, authorize, govern, plan, refusal
+from redraft.errors import OutputError
+from redraft.loop.journal import Journalled
+from redraft.redact.environment import redactor_of_environment
+from redraft.stores.memory import MemoryStore
+
+SCHEMA = {"type": "object", "properties": {"trend": {"type": "string"}}, "required": ["trend"]}
+HIGH = {"name": "high", "when": "environmentalData.payload.rate > 5", "severity": "critical"}
+
+
+def analyzed(given, functions=None, replies=(), **state):
+    spec = spec_of(reason=[{"type": "analyze", "name": "look", **given}])
+    cycle, _ = cycle_of(spec, functions=functions, replies=replies, **{"payload": {"rate": 6}, **state})
+    run(analyze(spec.stages.reason.substages[0], cycle))
+    return cycle
+
+
+def anomaly(rule, message, severity="warning"):
+    return {"rule": rule, "severity": severity, "message": message}
+
+
+def rules(*given):
+    return {"config": {"rules": list(given)}}
+
+
+@pytest.mark.parametrize(
+    ("given", "replies", "analysis"),
+    [
+        (rules(HIGH), (), {"anomalies": [anomaly("high", HIGH["when"], "critical")]}),
+        (rules({**HIGH, "when": "{{ environmentalData.payload.rate > 6 }}"}), (), {"anomalies": []}),
+        (
+            rules({**HIGH, "message": "{{ environmentalData.payload.rate }} % of {{ agent.name }}"}),
+            (),
+            {"anomalies": [anomaly("high", "6 % of monitor", "critical")]},
+        ),
+        (
+            {"prompt": "?", "outputSchema": SCHEMA, **rules(HIGH)},
+            [{"trend": "up", "anomalies": ["odd", {"message": "hot", "line": 3}]}],
+            {
+                "anomalies": [
+                    anomaly("high", HIGH["when"], "critical"),
+                    anomaly("look", "odd"),
+                    {**anomaly("look", "hot"), "line": 3},
+                ],
+                "trend": "up",
+            },
+        ),
+        ({"prompt": "?"}, ["all is well"], {"anomalies": [], "look": "all is well"}),
+        ({"config": {"function": "scored"}}, (), {"anomalies": [], "score": 6}),
+        ({"config": {"function": "listed"}}, (), {"anomalies": [], "look": [1]}),
+        ({"config": {"function": "silent"}}, (), {"anomalies": []}),
+    ],
+)
+def test_an_analysis(given, replies, analysis):
+    functions = {
+        "scored": lambda state: {"score": state["environmentalData"]["payload"]["rate"]},
+        "listed": lambda: [1],
+        "silent": lambda: None,
+    }
+    cycle = analyzed(given, functions, replies)
+    assert cycle.state.derived_data["analysis"] == analysis
+    assert cycle.failures == []
+
+
+def test_a_rule_that_cannot_be_judged_is_a_failure_and_the_others_are_judged():
+    cycle = analyzed(rules({"name": "gone", "when": "environmentalData.payload.none.at > 1"}, HIGH))
+    assert [one["rule"] for one in cycle.state.derived_data["analysis"]["anomalies"]] == ["high"]
+    [failure] = cycle.failures
+    assert failure.startswith("reason/look: the rule 'gone' can't be judged: ")
+
+
+def test_templates_in_data_are_not_rendered():
+    told = rules({**HIGH, "when": "true", "message": "{{ environmentalData.payload.text }}"})
+    cycle = analyzed(told, payload={"text": "{{ memory }}"})
+    assert cycle.state.derived_data["analysis"]["anomalies"][0]["message"] == "{{ memory }}"
+
+
+def test_what_a_model_cannot_say_is_raised_and_paid_for():
+    spec = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?", "outputSchema": SCHEMA}])
+    cycle, _ = cycle_of(spec, replies=["no", "no"])
+    with pytest.raises(OutputError, match="reply can't be used"):
+        run(analyze(spec.stages.reason.substages[0], cycle))
+    assert cycle.usage.requests == 2
+
+
+def test_the_prompt_of_reason_notes_what_it_showed():
+    patterns = [{"id": "p1", "description": "x"}]
+    cycle = analyzed(
+        {"prompt": "{{ memory.patterns | json }}"}, replies=["fine"], memory={"patterns": patterns}
+    )
+    assert cycle.rendered == {"p1"}
+
+
+@pytest.mark.parametrize("value", [{"score": 1.5}, [1, "x"], "text", None, 4])
+def test_a_function_is_not_called_again_when_the_cycle_is_resumed(value):
+    async def main():
+        calls, store, seen = [], MemoryStore(), []
+
+        def scored():
+            calls.append(1)
+            return value
+
+        spec = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "scored"}}])
+        for _ in range(2):
+            cycle, _ = cycle_of(spec, functions={"scored": scored}, step=Journalled(store, "monitor-7"))
+            await analyze(spec.stages.reason.substages[0], cycle)
+            seen.append(cycle.state.derived_data)
+        assert seen[0] == seen[1]
+        assert len(calls) == 1
+
+    run(main())
+
+
+AT = "2026-11-22T12:00:00.000Z"
+CHEAP = {"name": "cheap", "require": "action.params.cost < 10"}
+TOTAL = {"name": "total", "require": "derivedData.plan.actions[0].params.cost < 10"}
+
+
+def action(name, number, **params):
+    return {"action": name, "params": params, "reason": "", "id": f"7-{number}"}
+
+
+def verdict(kind, about=None, changes=None, name="f1"):
+    return Feedback(name, kind, "because", AT, 7, about, changes, "Ada")
+
+
+def authorized(config, verdicts=(), *, constraints=(), more=(), step=None, actions=None):
+    reason = [{"type": "plan", "name": "p", "config": {"rules": []}}]
+    if constraints:
+        reason.append({"type": "govern", "name": "g", "config": {"constraints": list(constraints)}})
+    reason.append({"type": "authorize", "name": "ask", "config": config})
+    declared = [{"type": "log", "name": name, "message": "x"} for name in ("buy", "stop")]
+    spec = spec_of(
+        reason=reason, actuate=[{"type": "execute", "name": "e", "config": {"actions": [*declared, *more]}}]
+    )
+    given = [action("buy", 1, cost=5), action("stop", 2, force=True)] if actions is None else actions
+    bus = ScriptedBus(verdicts=[*verdicts, None])
+    cycle, _ = cycle_of(
+        spec, derived={"plan": {"actions": given}}, bus=bus, **({} if step is None else {"step": step})
+    )
+
+    async def main():
+        if constraints:
+            await govern(spec.stages.reason.substages[1], cycle)
+        await authorize(spec.stages.reason.substages[-1], cycle)
+
+    run(main())
+    return cycle, bus
+
+
+SUPERVISED = {"mode": "supervised", "timeoutMs": 5_000}
+CONTROLLED = {"mode": "controlled"}
+BOTH = ["7-1", "7-2"]
+NONE_CAME = "nobody decided within 5,000 ms, so: "
+
+
+@pytest.mark.parametrize(
+    ("config", "verdicts", "approved", "decision", "message"),
+    [
+        ({}, [], BOTH, "approved", ""),
+        ({**CONTROLLED, "when": "derivedData.plan.actions | length > 2"}, [], BOTH, "approved", ""),
+        (SUPERVISED, [verdict("approve")], BOTH, "approved", "because"),
+        (SUPERVISED, [verdict("reject")], [], "rejected", "because"),
+        (SUPERVISED, [], [], "default", NONE_CAME + "reject"),
+        ({**SUPERVISED, "default": "approve"}, [], BOTH, "default", NONE_CAME + "approve"),
+        ({**CONTROLLED, "default": "approve", "timeoutMs": 5_000}, [], [], "default", NONE_CAME + "reject"),
+        (CONTROLLED, [verdict("approve")], BOTH, "approved", "because"),
+        (
+            CONTROLLED,
+            [verdict("reject", "buy"), verdict("approve", "7-2", name="f2")],
+            ["7-2"],
+            "approved",
+            "because; because",
+        ),
+        (
+            CONTROLLED,
+            [verdict("approve", "buy"), verdict("reject", name="f2")],
+            ["7-1"],
+            "approved",
+            "because; because",
+        ),
+        (SUPERVISED, [verdict("approve", "buy")], ["7-1"], "approved", "because; " + NONE_CAME + "reject"),
+        (
+            SUPERVISED,
+            [verdict("modify", "buy", {"cost": 7})],
+            ["7-1"],
+            "modified",
+            "because; " + NONE_CAME + "reject",
+        ),
+        (SUPERVISED, [verdict("modify", None, {"cost": 7})], BOTH, "modified", "because"),
+        (SUPERVISED, [verdict("modify", None, {"colour": "red"})], [], "modified", "because"),
+        (SUPERVISED, [verdict("modify")], [], "modified", "because"),
+    ],
+)
+def test_a_decision(config, verdicts, approved, decision, message):
+    cycle, _ = authorized(config, verdicts)
+    governance = cycle.state.derived_data["governance"]
+    assert governance["approved"] == approved
+    assert (governance["authority"]["decision"], governance["authority"]["message"]) == (
+        decision,
+        message,
+    )
+
+
+def test_modify_puts_its_parameters_in_place_of_the_planned_ones():
+    cycle, _ = authorized(SUPERVISED, [verdict("modify", None, {"cost": 7})])
+    assert [one["params"] for one in cycle.state.derived_data["plan"]["actions"]] == [
+        {"cost": 7},
+        {"force": True},
+    ]
+    cycle, _ = authorized(
+        SUPERVISED,
+        [verdict("modify", "pause", {"after": 3}), verdict("approve", name="f2")],
+        more=[{"type": "log", "name": "pause", "message": "for {{ params.after }} s"}],
+        actions=[action("buy", 1, cost=5), action("pause", 2, force=True)],
+    )
+    assert cycle.state.derived_data["plan"]["actions"][1]["params"] == {"force": True, "after": 3}
+
+
+@pytest.mark.parametrize("about", [None, "buy"])
+def test_a_parameter_that_no_action_has_a_use_for_does_not_run_what_was_planned(about):
+    cycle, _ = authorized(SUPERVISED, [verdict("modify", about, {"cots": 7})])
+    governance = cycle.state.derived_data["governance"]
+    assert "7-1" not in governance["approved"]
+    assert [one["params"] for one in cycle.state.derived_data["plan"]["actions"]] == [
+        {"cost": 5},
+        {"force": True},
+    ]
+    assert "'cots', which no planned action that it is about has a use for" in cycle.failures[0]
+
+
+@pytest.mark.parametrize("constraint", [CHEAP, TOTAL])
+@pytest.mark.parametrize(("cost", "approved"), [(7, True), (70, False)])
+def test_what_was_modified_is_held_against_the_constraints_again(cost, approved, constraint):
+    buy = action("buy", 1, cost=5)
+    cycle, _ = authorized(
+        SUPERVISED, [verdict("modify", "buy", {"cost": cost})], constraints=[constraint], actions=[buy]
+    )
+    assert ("7-1" in cycle.state.derived_data["governance"]["approved"]) is approved
+
+
+def test_a_person_is_asked_as_long_as_something_is_undecided():
+    _, bus = authorized(CONTROLLED, [verdict("approve", "buy"), verdict("approve", "stop", name="f2")])
+    assert bus.waits == [(7, None, []), (7, None, ["f1"])]
+    _, bus = authorized(SUPERVISED, [verdict("approve")])
+    [(_, within, _)] = bus.waits
+    assert 4 < within <= 5
+
+
+@pytest.mark.parametrize(("actions", "constraints"), [([], ()), ([action("buy", 1, cost=50)], [CHEAP])])
+def test_nobody_is_asked_about_nothing(actions, constraints):
+    cycle, bus = authorized(CONTROLLED, actions=actions, constraints=constraints)
+    assert bus.waits == []
+    assert cycle.state.derived_data["governance"]["authority"]["message"] == "nothing to decide on"
+
+
+def test_a_verdict_on_what_is_not_planned_is_said():
+    cycle, _ = authorized(SUPERVISED, [verdict("approve", "fly"), verdict("approve", name="f2")])
+    assert cycle.state.derived_data["governance"]["approved"] == BOTH
+    assert "'fly'" in cycle.failures[0]
+
+
+@pytest.mark.parametrize(("config", "refused"), [(CONTROLLED, True), ({}, False)])
+def test_what_nobody_has_seen_is_not_approved_by_anybody(config, refused):
+    late = {"type": "alert", "name": "tell", "message": "!", "when": "derivedData.execution.actions"}
+    cycle, _ = authorized(config, [verdict("approve")], more=[late])
+    cycle.state.derived_data["execution"]["actions"] = [{"id": "7-1"}]
+    admit(cycle)
+    entered = cycle.state.derived_data["plan"]["actions"][2]
+    assert entered["action"] == "tell"
+    assert refusal(entered, cycle) == ("Not approved (Ada: because)." if refused else "")
+
+
+def test_what_is_due_by_its_condition_is_asked_about():
+    due = {"type": "alert", "name": "tell", "message": "!", "when": "true"}
+    cycle, _ = authorized(CONTROLLED, [verdict("reject", "tell"), verdict("approve", name="f2")], more=[due])
+    assert cycle.state.derived_data["governance"]["approved"] == BOTH
+
+
+def test_a_resumed_cycle_does_not_ask_again():
+    store = MemoryStore()
+    first, _ = authorized(SUPERVISED, [verdict("modify", None, {"cost": 7})], step=Journalled(store, "m-7"))
+    second, bus = authorized(SUPERVISED, [], step=Journalled(store, "m-7"))
+    assert bus.waits == []
+    assert first.state.derived_data == second.state.derived_data
+
+
+def test_who_decided_is_no_secret():
+    authority = {"mode": "autonomous", "decision": "approved", "by": "", "message": ""}
+    governance = {"governance": {"violations": [], "approved": ["7-1"], "authority": authority}}
+    assert redactor_of_environment().redact_json(governance) == governance
+
+
+CHEAP_govern = {"name": "cheap", "require": "action.params.cost < 10", "message": "{{ action.name }} is dear"}
+NO_STOP = {"name": "goes on", "require": "action.name != 'stop'"}
+FEW = {"name": "few", "require": "derivedData.plan.actions | length < 2"}
+ALERT = {"type": "alert", "name": "tell", "message": "!", "when": "derivedData.governance.violations"}
+
+
+BUY, STOP = action("buy", 1, cost=20), action("stop", 2, cost=0)
+
+
+def governed(*constraints, actions=(BUY, STOP), more=(), again=()):
+    declared = [{"type": "log", "name": name, "message": "x"} for name in ("buy", "stop")]
+    reason = [{"type": "plan", "name": "p", "config": {"rules": []}}]
+    reason += [
+        {"type": "govern", "name": f"g{at}", "config": {"constraints": given}}
+        for at, given in enumerate([list(constraints), *([list(again)] if again else [])])
+    ]
+    spec = spec_of(
+        reason=reason, actuate=[{"type": "execute", "name": "e", "config": {"actions": [*declared, *more]}}]
+    )
+    cycle, _ = cycle_of(spec, derived={"plan": {"actions": [dict(one) for one in actions]}})
+    for substage in spec.stages.reason.substages[1:]:
+        run(govern(substage, cycle))
+    return cycle
+
+
+def violation(constraint, action, message, *, blocked=True):
+    return {
+        "constraint": constraint,
+        "action": action and action["action"],
+        "actionId": action and action["id"],
+        "message": message,
+        "blocked": blocked,
+    }
+
+
+@pytest.mark.parametrize(
+    ("constraints", "violations", "approved"),
+    [
+        ([], [], ["7-1", "7-2"]),
+        ([CHEAP_govern], [violation("cheap", BUY, "buy is dear")], ["7-2"]),
+        (
+            [{**CHEAP_govern, "enforce": "record"}],
+            [violation("cheap", BUY, "buy is dear", blocked=False)],
+            ["7-1", "7-2"],
+        ),
+        (
+            [CHEAP_govern, NO_STOP],
+            [
+                violation("cheap", BUY, "buy is dear"),
+                violation("goes on", STOP, "action.name != 'stop' does not hold"),
+            ],
+            [],
+        ),
+        ([FEW], [violation("few", None, "derivedData.plan.actions | length < 2 does not hold")], []),
+        (
+            [{**FEW, "enforce": "record", "message": "many"}],
+            [violation("few", None, "many", blocked=False)],
+            ["7-1", "7-2"],
+        ),
+    ],
+)
+def test_what_constraints_leave(constraints, violations, approved):
+    governance = governed(*constraints).state.derived_data["governance"]
+    assert governance == {"violations": violations, "approved": approved}
+
+
+def test_what_cannot_be_judged_is_not_approved():
+    cycle = governed({"name": "odd", "require": "action.params.colour == 'red'"})
+    governance = cycle.state.derived_data["governance"]
+    assert governance["approved"] == []
+    assert all("can't be judged" in one["message"] for one in governance["violations"])
+
+
+def test_what_is_due_by_its_condition_is_governed_too():
+    cycle = governed(
+        CHEAP_govern, more=[ALERT], again=[{"name": "quiet", "require": "action.type != 'alert'"}]
+    )
+    governance = cycle.state.derived_data["governance"]
+    assert [one["action"] for one in cycle.state.derived_data["plan"]["actions"]] == ["buy", "stop", "tell"]
+    assert governance["approved"] == ["7-2"]
+    found = [(one["constraint"], one["action"]) for one in governance["violations"]]
+    assert found == [("cheap", "buy"), ("cheap", "tell"), ("quiet", "tell")]  # `tell` has no cost to judge
+
+
+@pytest.mark.parametrize(
+    ("constraints", "why"),
+    [
+        ([CHEAP_govern], ["The constraint 'cheap': buy is dear", ""]),
+        ([{**FEW, "message": "many"}], ["The constraint 'few': many"] * 2),
+    ],
+)
+def test_why_an_action_is_refused(constraints, why):
+    cycle = governed(*constraints)
+    assert [refusal(one, cycle) for one in (BUY, STOP)] == why
+
+
+def test_data_in_a_message_stay_data():
+    told = {**CHEAP_govern, "message": "{{ action.params.note }}"}
+    cycle = governed(told, actions=[action("buy", 1, cost=99, note="{{ 1 }}")])
+    assert cycle.state.derived_data["governance"]["violations"][0]["message"] == "{{ 1 }}"
+
+
+ACTIONS = [
+    {"type": "log", "name": "note", "message": "{{ params.text }}"},
+    {"type": "function", "name": "stop", "function": "stop"},
+]
+
+
+def planned(given, functions=None, replies=(), **state):
+    spec = spec_of(
+        reason=[{"type": "plan", "name": "think", **given}],
+        actuate=[{"type": "execute", "name": "act", "config": {"actions": ACTIONS}}],
+    )
+    cycle, model = cycle_of(spec, functions=functions, replies=replies, **{"payload": {"rate": 6}, **state})
+    run(plan(spec.stages.reason.substages[0], cycle))
+    return cycle, model
+
+
+def action_plan(name, number=1, params=None, reason=""):
+    return {"action": name, "params": params or {}, "reason": reason, "id": f"7-{number}"}
+
+
+@pytest.mark.parametrize(
+    ("given", "replies", "plan"),
+    [
+        (rules({"action": "stop"}), (), {"actions": [action_plan("stop")]}),
+        (rules({"action": "stop", "when": "environmentalData.payload.rate < 6"}), (), {"actions": []}),
+        (
+            rules(
+                {"action": "stop", "when": "environmentalData.payload.rate > 5"},
+                {"action": "note", "params": {"text": "{{ environmentalData.payload.rate }}"}, "reason": "a"},
+            ),
+            (),
+            {
+                "actions": [
+                    action_plan("stop", reason="environmentalData.payload.rate > 5"),
+                    action_plan("note", 2, {"text": 6}, "a"),
+                ]
+            },
+        ),
+        ({"prompt": "?"}, [{"actions": []}], {"actions": []}),
+        (
+            {"prompt": "?"},
+            [{"actions": [{"action": "note", "params": {"text": "{{ memory }}"}}], "why": "so"}],
+            {"actions": [action_plan("note", 1, {"text": "{{ memory }}"})], "why": "so"},
+        ),
+        (
+            {"prompt": "?", "outputSchema": {"type": "object"}},
+            [{"actions": ["stop", {"name": "note", "reason": "b"}, None]}],
+            {"actions": [action_plan("stop"), action_plan("note", 2, reason="b")]},
+        ),
+        (
+            {"prompt": "?", "outputSchema": {"type": "array"}},
+            ['["stop"]'],
+            {"actions": [action_plan("stop")]},
+        ),
+        ({"config": {"function": "chosen"}}, (), {"actions": [action_plan("stop")]}),
+        ({"config": {"function": "nothing"}}, (), {"actions": []}),
+        (
+            {"prompt": "?", "config": {"rules": [{"action": "stop"}], "function": "chosen"}},
+            [{"actions": [{"action": "note"}]}],
+            {"actions": [action_plan("stop"), action_plan("stop", 2), action_plan("note", 3)]},
+        ),
+    ],
+)
+def test_a_plan(given, replies, plan):
+    cycle, _ = planned(given, {"chosen": lambda: "stop", "nothing": lambda: None}, replies)
+    assert cycle.state.derived_data["plan"] == plan
+    assert cycle.failures == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("stpo", "there is no action 'stpo'; did you mean 'stop'?"),
+        ({"action": "rm -rf /"}, "there is no action 'rm -rf /'"),
+        ({"action": None}, "there is no action None"),
+        ({"action": ["stop"]}, "there is no action ['stop']"),
+        ({}, "there is no action None"),
+        (7, "7 is no action"),
+        ([["stop"]], "is no action"),
+        ({"action": "note", "params": "text"}, "the params of 'note' are 'text'; expected an object"),
+    ],
+)
+def test_what_cannot_be_planned_is_a_failure_and_the_rest_is_planned(wrong, message):
+    given = {"prompt": "?", "outputSchema": {"type": "object"}}
+    cycle, _ = planned(given, replies=[{"actions": [wrong, "stop"]}])
+    assert cycle.state.derived_data["plan"]["actions"] == [action_plan("stop")]
+    [failure] = cycle.failures
+    assert failure.startswith("reason/think: not planned: ")
+    assert message in failure
+
+
+def test_a_plan_has_an_end():
+    cycle, _ = planned({"config": {"function": "chosen"}}, {"chosen": lambda: ["stop"] * 105})
+    assert len(cycle.state.derived_data["plan"]["actions"]) == 100
+    assert len(cycle.failures) == 5
+
+
+def test_a_rule_that_cannot_be_judged_plans_nothing():
+    cycle, _ = planned(rules({"action": "stop", "when": "environmentalData.payload.none.at"}))
+    assert cycle.state.derived_data["plan"] == {"actions": []}
+    assert "the rule for 'stop' can't be judged" in cycle.failures[0]
+
+
+def test_the_model_is_told_what_it_can_plan_and_told_again():
+    cycle, model = planned(
+        {"prompt": "Choose."}, replies=[{"actions": [{"action": "fly"}]}, {"actions": [{"action": "stop"}]}]
+    )
+    first, second = model.requests
+    assert first.messages[0].content.endswith("by their names:\n- note (log)\n- stop (function)")
+    assert "fly" in second.messages[1].content
+    assert cycle.state.derived_data["plan"]["actions"] == [action_plan("stop")]
+    assert cycle.usage.requests == 2

@@ -1,0 +1,233 @@
+import asyncio
+
+import pytest
+
+from agents import MONITOR, monitor, run
+from cycles_made import at, ids, item, pattern, reflecting
+from cycling import NOON
+from properties import given, some
+from redraft.cycles import agent_view
+from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.records import (
+    EACH,
+    MEMORY,
+    CycleRecord,
+    differences,
+    make_whole,
+    memory_after,
+    memory_at,
+    memory_record,
+    stored_memory,
+)
+from redraft.cycles.reflect import next_memory
+from redraft.cycles.spec import Retention
+from redraft.errors import ConfigError, StoreError
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+
+CYCLES = 2 * EACH + 5
+
+
+class Counting(MemoryStore):
+    """Keep account of the cycles with which the memory is written as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = []
+
+    async def put_all_if(self, kind, key, where, records):
+        self.whole += [record.data["cycle"] for record in records if (record.kind, record.key) == MEMORY]
+        return await super().put_all_if(kind, key, where, records)
+
+
+def alike(one, other):
+    """Say whether two memories are the same, but for keys without items."""
+    kept = [{key: list(items) for key, items in each.items.items() if items} for each in (one, other)]
+    return kept[0] == kept[1] and one.cycle == other.cycle
+
+
+def test_each_cycle_s_memory_is_kept_and_written_as_a_whole_now_and_then():
+    async def main():
+        store = Counting()
+        async with monitor(storage=store) as agent:
+            for number in range(1, CYCLES + 1):
+                if number % 10 == 0:
+                    await agent.send_feedback("approve", f"{number} is fine")
+                await agent.run_cycle()
+                assert alike(await stored_memory(store), agent.memory)
+            before = agent.memory
+        async with monitor(storage=store) as again:
+            assert alike((await again.opened()).home.memory, before)
+            await again.run_cycle()
+            assert alike(await stored_memory(store), again.memory)
+        return store.whole
+
+    assert run(main()) == [1, 1 + EACH, 1 + 2 * EACH, CYCLES + 1]
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 5])
+def test_what_is_deleted_of_old_cycles_is_in_the_memory(cycles):
+    async def main():
+        store = Counting()
+        async with monitor(text=f"{MONITOR}memory: {{cycles: {cycles}}}\n", storage=store) as agent:
+            for _ in range(12):
+                await agent.run_cycle()
+                await (await agent.opened()).home._sweep()
+                assert alike(await stored_memory(store), agent.memory)
+        assert len(await store.find("cycle")) == cycles
+
+    run(main())
+
+
+def test_an_older_memory_is_read_and_goes_over_by_itself():
+    async def main():
+        store = MemoryStore()
+        items = [{"id": "p1", "timestamp": "2026-11-22T10:00:00.000Z", "description": "from before"}]
+        await store.put(Record("memory", "memory", {"items": {"patterns": items}, "cycle": 41}))
+        async with monitor(storage=store) as agent:
+            await agent.run_cycle()
+            assert [one["id"] for one in agent.memory.of("patterns")] == ["p1"]
+        assert alike(await stored_memory(store), agent.memory)
+
+    run(main())
+
+
+def test_pruning_makes_the_memory_whole_first():
+    async def main():
+        store = Counting()
+        async with monitor(storage=store) as agent:
+            for _ in range(9):
+                await agent.run_cycle()
+            view = await agent_view("monitor")
+            assert (await view.prune(2))["cycles"] == 7
+            assert alike(await view.memory(), agent.memory)
+            await agent.run_cycle()
+            assert alike(await view.memory(), agent.memory)
+        assert (await store.get(*MEMORY)).data["cycle"] == 9
+        await make_whole(store, 9)  # it is
+        assert (await store.get(*MEMORY)).revision == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"items": {}},
+        {"items": {}, "cycle": "2"},
+        {"items": [], "cycle": 2},
+        {"items": {"patterns": {}}, "cycle": 2},
+        {"items": {"patterns": ["a"]}, "cycle": 2},
+    ],
+)
+def test_a_record_of_another_form_is_an_error_that_names_it(data):
+    async def main():
+        store = MemoryStore()
+        await store.put(Record("memory", "memory", data))
+        with pytest.raises(StoreError, match="'memory' 'memory' is none of an agent's memory"):
+            await stored_memory(store)
+
+    asyncio.run(main())
+
+
+def test_a_memory_and_its_record():
+    record = memory_record(Memory({"own": [{"id": "a"}]}, 3))
+    assert (record.kind, record.key, record.data) == (*MEMORY, {"items": {"own": [{"id": "a"}]}, "cycle": 3})
+
+
+KEPT = Retention(max_items=5)
+WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord")
+
+LEARNT = some.fixed_dictionaries(
+    {},
+    optional={
+        "newPatterns": some.lists(some.sampled_from(WORDS), max_size=4),
+        "reinforcedPatterns": some.lists(some.sampled_from(WORDS), max_size=3),
+        "deprecatedPatterns": some.lists(some.sampled_from(WORDS), max_size=3),
+    },
+)
+
+
+def lived(learnings, clocks=()):
+    """Return the memories after each of several cycles, the first before any, and the cycles' records."""
+    memories, records = [Memory()], []
+    for number, learnt in enumerate(learnings, 1):
+        cycle = reflecting(memory=memories[-1].items)
+        cycle.number, cycle.learnt = number, [("patterns", learnt)]
+        moment = at(clocks[number - 1] if clocks else number)
+        made = next_memory(cycle, {"patterns": KEPT}, moment)
+        memories.append(made.memory)
+        records.append(CycleRecord(number, moment, status="finished", changes=made.changes))
+    return memories, records
+
+
+@given(some.lists(LEARNT, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
+def test_every_memory_that_was_is_found_again(learnings, clocks):
+    memories, records = lived(learnings, clocks)
+    for number, memory in enumerate(memories):
+        found = memory_at(memories[-1], reversed(records), number)
+        assert found.cycle == number
+        assert {key: list(items) for key, items in found.items.items() if items} == {
+            key: list(items) for key, items in memory.items.items() if items
+        }
+
+
+@given(some.lists(LEARNT, max_size=6), some.lists(some.integers(-5, 5), min_size=6, max_size=6))
+def test_every_memory_leads_to_the_last_one(learnings, clocks):
+    memories, records = lived(learnings, clocks)
+    for number, memory in enumerate(memories):
+        found = memory_after(memory, records[number:])
+        assert found.cycle == len(records)
+        assert {key: list(items) for key, items in found.items.items() if items} == {
+            key: list(items) for key, items in memories[-1].items.items() if items
+        }
+
+
+def test_what_is_gone_is_known_wherever_it_stands():
+    memory = Memory({"patterns": [item("old"), item("a"), item("b"), item("a")]}, 7)
+    gone = (
+        MemoryChange("patterns", "b", item("b"), None, 1),  # an earlier memory was joined since: now at 2
+        MemoryChange("patterns", "a", item("a"), None, 3),  # the one of its id that stands there
+        MemoryChange("patterns", "never", item("never"), None, 0),
+    )
+    under_way = CycleRecord(9, NOON)
+    found = memory_after(memory, [CycleRecord(8, NOON, status="finished", changes=gone), under_way])
+    assert found == Memory({"patterns": [item("old"), item("a")]}, 8)
+
+
+@given(some.lists(LEARNT, min_size=1, max_size=6))
+def test_a_cycle_says_of_its_changes_all_that_differs(learnings):
+    memories, records = lived(learnings)
+    for before, after, record in zip(memories[:-1], memories[1:], records, strict=True):
+        assert sorted(differences(before, after), key=repr) == sorted(record.changes, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("cycle", "message"),
+    [
+        (-1, "There is no cycle -1: expected one from 0 to 9"),
+        (10, "There is no cycle 10"),
+        (4, "what cycle 6 changed is not kept. Ask for 6 or a later one"),
+    ],
+)
+def test_what_can_t_be_looked_back_at(cycle, message):
+    records = [CycleRecord(number, NOON) for number in (7, 8, 9)]
+    with pytest.raises(ConfigError, match=message):
+        memory_at(Memory(cycle=8), records, cycle)
+
+
+def test_cycles_that_left_the_memory_alone_have_the_one_before():
+    memory = Memory({"patterns": [pattern("p1-1", "amber")]}, 2)
+    found = memory_at(memory, [CycleRecord(3, NOON), CycleRecord(2, NOON)], 3)
+    assert (ids(found.of("patterns")), found.cycle) == (["p1-1"], 3)
+
+
+def test_the_difference_of_two_memories():
+    before = Memory({"patterns": [item("a"), item("b", n=1)], "own": [item("c")]})
+    after = Memory({"patterns": [item("b", n=2), item("d")], "own": [item("c")]})
+    assert differences(before, after) == (
+        MemoryChange("patterns", "a", item("a"), None, 0),
+        MemoryChange("patterns", "b", item("b", n=1), item("b", n=2)),
+        MemoryChange("patterns", "d", None, item("d")),
+    )

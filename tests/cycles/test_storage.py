@@ -1,0 +1,226 @@
+"""Long-term storage: one for each network, and each agent in a space of its own."""
+
+import asyncio
+import logging
+
+import psycopg
+import pytest
+
+from redraft.cycles.storage import LongTermStorage, storage_of
+from redraft.errors import ConfigError, LeaseError, StoreError
+from redraft.stores.base import Record
+from store_faults import child, run
+
+READ = "SELECT space, key, data FROM redraft_agent_records"
+
+
+@pytest.fixture
+def register():
+    """Make storages; close them in the end, so that no test sees those of another."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(LongTermStorage(*arguments, **options))
+        return made[-1]
+
+    yield make
+    made.append(storage_of())
+    for storage in made:
+        if storage is not None:
+            asyncio.run(storage.aclose())
+
+
+def memory(agent, cycle=1):
+    return Record("memory", "memory", {"cycle": cycle, "items": {"patterns": [{"id": agent}]}})
+
+
+def card(agent):
+    return Record("agent", "agent", {"name": agent})
+
+
+# Registered once
+
+
+def test_a_network_has_one_storage(register):
+    url = "postgresql://me:hush@here/db"
+    first = register(url)
+    assert storage_of() is first
+    assert storage_of("plant") is None
+    with pytest.raises(
+        ConfigError, match=r"The network 'default' has a long-term .* postgresql://me@here/db;"
+    ):
+        LongTermStorage("postgresql://other/db")
+    second = register("postgresql://other/db", network="plant")
+    assert (storage_of(), storage_of("plant")) == (first, second)
+    asyncio.run(first.aclose())
+    assert storage_of() is None
+    assert storage_of("plant") is second
+    register(url)
+    assert "hush" not in f"{first} {first!r}"
+
+
+def test_the_setting_says_where_it_is(register, monkeypatch):
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://one/db")
+    found = storage_of("plant")
+    assert found.dsn == "postgresql://one/db"
+    assert storage_of("plant") is found
+    assert storage_of() is not found
+    with pytest.raises(ConfigError, match="has a long-term storage already"):
+        LongTermStorage("postgresql://two/db", network="plant")
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://two/db")
+    assert storage_of("plant").dsn == "postgresql://two/db"
+    asyncio.run(storage_of("plant").aclose())
+    registered = register("postgresql://three/db", network="plant")
+    assert storage_of("plant") is registered
+
+
+@pytest.mark.parametrize("url", ["", "mysql://here/db", "postgresql://me:hu@sh/@here/db"])
+def test_what_is_no_url_of_a_database_is_refused(monkeypatch, url):
+    with pytest.raises(ConfigError, match="PostgreSQL database"):
+        LongTermStorage(url)
+    assert storage_of() is None
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", url)
+    with pytest.raises(
+        ConfigError, match=r"The setting `long_term_storage` \(REDRAFT_LONG_TERM_STORAGE\): The URL"
+    ):
+        storage_of()
+
+
+# Each agent for itself
+
+
+NAMES = [
+    "a",
+    "a:b",
+    "b",
+    "a%3Ab",
+    "a'; --",
+    "A",
+    "ä",
+    "東" * 60,
+    "東" * 61,
+    "x" * 200,
+    "x" * 199 + "y",
+    "",
+    "#",
+]
+
+
+def test_no_two_agents_share_a_space(register, postgres):
+    async def main():
+        storages = [
+            register(postgres.url, network=network) for network in ("default", "default:a", "東" * 200)
+        ]
+        stores = {(each.network, name): each.store_for(name) for each in storages for name in NAMES}
+        await asyncio.gather(*(store.put(memory(f"{key}")) for key, store in stores.items()))
+        for key, store in stores.items():
+            (found,) = await store.find("memory")
+            assert found.data["items"]["patterns"] == [{"id": f"{key}"}]
+        assert storages[0].store_for("a") is stores["default", "a"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("rights", ["SUPERUSER", "NOSUPERUSER"])
+def test_of_100_agents_none_reads_another_s_rows(register, postgres, postgres_server, caplog, rights):
+    user = f"{postgres.schema}_user"
+    postgres.ask(f"CREATE ROLE {user} LOGIN {rights}")
+    postgres.ask(f"GRANT CREATE, USAGE ON SCHEMA {postgres.schema} TO {user} WITH GRANT OPTION")
+    storage = register(postgres.url.replace("postgres@", f"{user}@"))
+    names = [f"agent {number}" for number in range(100)]
+
+    async def one(name, others):
+        async with storage.connection(name) as connection:
+            rows = await (await connection.execute(READ)).fetchall()
+            assert [(space, key) for space, key, _ in rows] == [(rows[0][0], "agent"), (rows[0][0], "memory")]
+            assert {name in data for _, _, data in rows} == {True}
+            found = await connection.execute(f"{READ} WHERE data LIKE %s", (f'%"{others}"%',))
+            assert await found.fetchall() == []
+            changed = await connection.execute("UPDATE redraft_agent_records SET schema_version = 9")
+            assert changed.rowcount == 2
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("UPDATE redraft_agent_records SET space = 'agent:default:x'")
+
+    async def main():
+        stores = [storage.store_for(name) for name in names]
+        await asyncio.gather(
+            *(store.put_all([card(name), memory(name)]) for name, store in zip(names, stores, strict=True))
+        )
+        for start in range(0, 100, 20):
+            await asyncio.gather(
+                *(one(f"agent {n}", f"agent {(n + 1) % 100}") for n in range(start, start + 20))
+            )
+        for store, name in zip(stores, names, strict=True):
+            assert [record.data["items"]["patterns"] for record in await store.find("memory")] == [
+                [{"id": name}]
+            ]
+        assert await storage.agents() == sorted(names)
+        await storage.aclose()
+
+    with caplog.at_level(logging.WARNING, "redraft"):
+        asyncio.run(main())
+    assert caplog.text == ""
+    postgres.ask(f"DROP OWNED BY {user} CASCADE")
+    postgres.ask(f"DROP ROLE {user}")
+
+
+def test_a_network_lists_its_own_agents(register, postgres):
+    async def main():
+        here, there = register(postgres.url), register(postgres.url, network="default:x")
+        assert await here.agents() == []
+        await asyncio.gather(*(here.store_for(name).put(card(name)) for name in ("b", "a", "東" * 100)))
+        await there.store_for("c").put(card("c"))
+        assert await here.agents() == ["a", "b", "東" * 100]
+        assert await there.agents() == ["c"]
+
+    asyncio.run(main())
+
+
+def test_a_database_that_is_away_is_named(register, tmp_path):
+    async def main():
+        storage = register(f"postgresql://me:hush@/mine?host={tmp_path}")
+        with pytest.raises(StoreError, match=r"'mine' on .* can't be reached"):
+            await storage.agents()
+        with pytest.raises(StoreError, match="can't be reached"):
+            async with storage.connection("a"):
+                pass
+
+    asyncio.run(main())
+
+
+# Processes
+
+RUNS = """
+from redraft.cycles.storage import LongTermStorage
+async def main():
+    keeper = LongTermStorage(sys.argv[2]).keeper_for("monitor")
+    found = await keeper.load()
+    cycle = found.cycle if found else 0
+    await keeper.save([Record("memory", "memory", {"cycle": cycle + 1, "items": {}})])
+    await keeper.settled()
+    print(cycle + 1, flush=True)
+    if sys.argv[3] == "stays":
+        await asyncio.sleep(60)
+    await keeper.aclose()
+asyncio.run(main())
+"""
+
+
+def test_two_live_processes_as_one_agent_are_one_too_many(register, postgres):
+    async def refused(keeper, process):
+        with pytest.raises(LeaseError, match=rf"The agent 'monitor' is run by process \({process.pid} on "):
+            await keeper.load()
+
+    async def taken_over(keeper):
+        assert (await keeper.load()).cycle == 2
+        await keeper.aclose()
+
+    assert run(RUNS, postgres.url, "ends") == "1\n"
+    storage = register(postgres.url)
+    with child(RUNS, postgres.url, "stays") as process:
+        assert process.stdout.readline() == "2\n"
+        asyncio.run(refused(storage.keeper_for("monitor"), process))
+        process.kill()
+        process.wait()
+    asyncio.run(taken_over(storage.keeper_for("monitor")))
+    assert run(RUNS, postgres.url, "ends") == "3\n"

@@ -1,0 +1,588 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from cli_commands import document, put, redraft, script
+from kept import GONE, kept, ran, record
+from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
+from redraft.history.cli import resuming_call
+from redraft.loop.record import Origin, Process
+from redraft.loop.run_text import diff_view, row_of, run_rows, run_view, score_tables, when
+from redraft.loop.version_diff import version_diff
+from redraft.terminal.console import sparkline
+from redraft.types import Advice, Reflection
+from versions import history, version
+
+
+def test_the_first_and_the_best_are_compared(revised):
+    revised("aab", "aaa b", "aaa")
+    lines = redraft("diff", "last").stdout.splitlines()
+    assert lines[0] == "version 1 (0.00) > version 4 (1.00)"
+    assert "- ab" in lines
+    assert "+ aaa" in lines
+    points = [line.split("  ", 2)[1] for line in lines if line.startswith("  addressed")]
+    assert len(points) == 2
+
+
+def test_versions_are_named(revised):
+    revised("aab", "aaa b", "aaa")
+    found = document(redraft("diff", "last", "v2", "last", "--json"))
+    assert (found["from"]["version"], found["to"]["version"]) == (2, 4)
+    assert [point["addressed"] for point in found["points"]] == [True, True]
+    assert redraft("diff", "last", "9").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "coloured", "shown"),
+    [
+        ("a b c", "a x c", False, "a [-b-]{+x+} c"),
+        ("a b c", "a x c", True, "a bx c"),
+        ({"a": [1, 2]}, {"a": [1], "b": "x"}, False, '/a/1: [-2-]\n/b: {+"x"+}'),
+        ('{"a": true}', '{"a": false}', False, "/a: [-true-] {+false+}"),
+        ("same", "same", False, "The outputs are the same."),
+    ],
+)
+def test_words_or_fields(old, new, coloured, shown):
+    diff = version_diff(version(1, 0.1, old), version(2, 0.2, new))
+    plain = "\n".join(str(part) for part in diff_view(diff, coloured=coloured).renderables)
+    assert shown in plain
+
+
+def test_one_version_is_not_compared_with_itself(project):
+    one = kept([version(1, 0.1)]).version("1")
+    assert "That is one version" in str(diff_view(version_diff(one, one), coloured=False).renderables[-1])
+
+
+def test_a_page_is_written_and_never_over_another(revised, project):
+    revised("aaa")
+    result = redraft("export", "last", "--html", "run.html")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "read it before you share it" in result.stderr
+    page = (project / "run.html").read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Why it stopped" in page
+    (project / "run.html").write_text("mine")
+    assert redraft("export", "last", "--html", "run.html").exit_code == 2
+    assert (project / "run.html").read_text() == "mine"
+    assert redraft("export", "last", "--html", "run.html", "--force").exit_code == 0
+    assert redraft("export", "last", "--html", "-").stdout == page
+
+
+def test_json_is_all_of_it(revised):
+    revised("aaa")
+    found = document(redraft("export", "last", "--json"))
+    assert [step["name"] for step in found["steps"] if "/" not in step["place"]] == [
+        "evaluate",
+        "revise",
+        "evaluate",
+    ]
+    assert any(step["given"] for step in found["steps"])
+    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json", "--html", "x.html"]])
+def test_one_form_has_to_be_chosen(project, words):
+    result = redraft("export", "last", *words)
+    assert result.exit_code == 2
+    assert "one of --html FILE and --json" in result.stderr
+
+
+@pytest.mark.parametrize("place", [".", "no/such/folder.html"])
+def test_a_place_that_cannot_be_written_to_is_refused(revised, place):
+    revised("aaa")
+    result = redraft("export", "last", "--html", place)
+    assert result.exit_code == 2
+    assert "--html takes a file" in result.stderr or "cannot be written to" in result.stderr
+
+
+ORDER = {
+    "customer": "Dana Okafor",
+    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
+    "total_cents": 8450,
+    "paid": False,
+}
+
+
+def test_a_run_that_failed_goes_on_after_what_was_paid_for(revised, project, monkeypatch):
+    failed = revised("aab", ModelError("It is away."))
+    assert failed.exit_code == 4
+    assert "redraft resume last" in failed.stderr
+    (project / "d.txt").unlink()
+    (project / "c.yaml").write_text("- Something else.")
+    model = script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n"), result.stderr
+    assert len(model.requests) == 1
+    found = document(redraft("runs", "--json"))["runs"]
+    assert [(row["status"], row["scores"]) for row in found] == [("finished", [0.0, 0.0, 1.0])]
+    assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_run_that_failed_may_replace_what_it_wrote_and_nothing_else(revised, project, monkeypatch, touched):
+    failed = revised("aab", ModelError("It is away."), words=("-o", "out.txt"))
+    out = project / "out.txt"
+    assert failed.exit_code == 4
+    written = out.read_text()
+    if touched:
+        out.write_text("mine")
+    script(monkeypatch, "aaa")
+    result = redraft("resume", "last")
+    if touched:
+        assert (result.exit_code, out.read_text()) == (2, "mine")
+        assert "'out.txt' exists; move it away." in result.stderr
+    else:
+        assert (result.exit_code, out.read_text()) == (0, "aaa") != (0, written), result.stderr
+
+
+def test_a_run_that_finished_gives_its_result_again(revised, monkeypatch):
+    revised("aaa")
+    model = script(monkeypatch)
+    result = redraft("resume", "last")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n")
+    assert "Stopped: the quality threshold was met." in result.stderr
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("words", [("resume", "last"), ("show", "last", "--version", "best")])
+def test_what_a_model_made_does_not_act_on_a_terminal(revised, words):
+    made = "aaa \x1b]0;title\x07"
+    revised(made)
+    assert redraft(*words).stdout == f"{made}\n"
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "redraft", *words]
+    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, check=True, timeout=60)
+    assert os.read(ours, 1000) == b"aaa \\x1b]0;title\\x07\r\n"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_json_may_be_asked_for_afterwards(revised, monkeypatch):
+    revised(ModelError("It is away."))
+    script(monkeypatch, "aaa")
+    assert document(redraft("resume", "last", "--json"))["best_output"] == "aaa"
+
+
+def test_the_draft_that_came_in_by_a_pipe_is_in_the_record(project, monkeypatch):
+    script(monkeypatch, ModelError("It is away."))
+    redraft("revise", "-", "-c", "c.yaml", "-m", "any:model", stdin="ab of mine")
+    script(monkeypatch, "b")
+    redraft("resume", "last", stdin="")
+    assert redraft("show", "last", "--version", "1").stdout == "ab of mine\n"
+
+
+def test_a_run_of_a_demo_is_the_only_one_that_is_run_again(project, monkeypatch):
+    script(monkeypatch, "loaded", "{}", ModelError("away"), *["x"] * 40)
+    redraft("demo", "-m", "any:model")
+    first = document(redraft("runs", "--status", "failed", "--json"))["runs"][0]["run_id"]
+    script(monkeypatch, "loaded", ORDER)
+    result = redraft("resume", first)
+    assert result.exit_code == 0
+    assert "1. An order as JSON" in result.stdout
+    assert "2." not in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "is at work on the run 'r'"),
+        ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
+        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be gone to"),
+    ],
+)
+def test_what_cannot_be_resumed_says_why(project, fields, says):
+    put(record([], run_id="r", **fields))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+@pytest.fixture
+def lost(monkeypatch, tmp_path):
+    """A process that is there, on a machine that can't tell whether it is the one that was recorded."""
+    monkeypatch.setattr("redraft.loop.record.PROC", tmp_path / "proc")
+    monkeypatch.setattr("redraft.loop.record.PS", str(tmp_path / "ps"))
+    return Process(Process.this().host, os.getppid(), "")
+
+
+def test_where_the_machine_can_not_tell_force_resumes(project, lost, monkeypatch):
+    put(record([], run_id="r", process=lost, origin=Origin("command", "x", "", ("settings",), str(project))))
+    assert document(redraft("runs", "--status", "unknown", "--json"))["runs"][0]["status"] == "unknown"
+    assert "it is not known whether" in redraft("why", "r").stdout
+    refused = redraft("resume", "r")
+    assert refused.exit_code == 2
+    assert f"can't tell whether the process {lost.pid} is still at work on the run 'r'" in refused.stderr
+    assert "redraft resume r --force" in refused.stderr
+    taken_up = redraft("resume", "r", "--force")
+    assert "--force" not in taken_up.stderr
+    assert taken_up.exit_code == 0
+
+
+def test_force_does_not_take_a_run_from_a_process_that_is_known_to_be_at_work(project):
+    put(record([], run_id="r"))
+    result = redraft("resume", "r", "--force")
+    assert result.exit_code == 2
+    assert "is at work on the run 'r'" in result.stderr
+
+
+def test_a_run_of_a_program_is_resumed_there(project):
+    put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
+    assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
+
+
+@pytest.mark.parametrize(
+    ("origin", "task", "call"),
+    [
+        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
+        (Origin("agent"), Task("x" * 300),
+         "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
+        (Origin("reflected", "main.<locals>.answer"), Task("x"), "await answer.run_as('r', ...)"),
+        (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
+    ],
+)  # fmt: skip
+def test_the_call_is_the_one_that_began_it(origin, task, call):
+    assert resuming_call(record([], run_id="r", origin=origin, task=task)) == call
+
+
+@pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
+def test_a_task_of_an_ensemble_is_resumed_with_the_ensemble(run_id):
+    call = "await ensemble.run(..., run_id='my')"
+    assert resuming_call(record([], run_id=run_id, origin=Origin("task", "write"))) == call
+
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def test_where_nothing_is_kept_it_says_where_it_looked_and_what_to_run(project):
+    result = redraft("runs")
+    assert result.exit_code == 0
+    told = " ".join(result.stdout.split())
+    assert f"No run is kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
+    assert "try `redraft demo`" in told
+    assert not (project / ".redraft").exists()
+    assert document(redraft("runs", "--json")) == {
+        "schema_version": 1,
+        "database": f"{project}/.redraft/redraft.db",
+        "runs": [],
+    }
+    assert "No run that is kept in" in redraft("runs", "--status", "failed").stdout
+
+
+def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    result = redraft("runs")
+    assert result.exit_code == 2
+    assert "REDRAFT_HOME" in result.stderr
+
+
+def test_the_newest_comes_first(revised):
+    revised("aab", "aaa")
+    revised("b", "bb", "bbb")
+    result = redraft("runs")
+    assert result.exit_code == 0
+    head, second, first = result.stdout.splitlines()
+    assert head.split() == ["run", "task", "stopped", "n", "score"]
+    assert first.split()[1:] == [
+        "Write",
+        "three",
+        "letters",
+        "a.",
+        "quality_met",
+        "3",
+        "0.00",
+        ">",
+        "1.00",
+        "▁▁█",
+    ]
+    assert second.split()[5:7] == ["plateau", "3"]
+    found = document(redraft("runs", "--json"))["runs"]
+    assert [row["reason"] for row in found] == ["plateau", "quality_met"]
+    assert (found[1]["first_score"], found[1]["best_score"], found[1]["satisfactory"]) == (0.0, 1.0, True)
+    assert found[1]["name"] == "redraft revise"
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["--status", "finished"], 2),
+        (["--status", "killed"], 0),
+        (["--reason", "quality_met"], 1),
+        (["--name", "redraft revise"], 1),
+        (["--name", "redraft check"], 1),
+        (["--name", "me"], 0),
+        (["--limit", "1"], 1),
+        (["--inner"], 2),
+    ],
+)
+def test_filters(revised, words, count):
+    revised("aaa")
+    redraft("check", "d.txt", "-c", "c.yaml")
+    assert len(document(redraft("runs", "--json", *words))["runs"]) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--status", "done"], "--status 'done' is none; "),
+        (["--reason", "plateu"], "did you mean 'plateau'?"),
+        (["--limit", "0"], "--limit"),
+    ],
+)
+def test_a_filter_that_fits_nothing_is_an_error(project, words, says):
+    result = redraft("runs", *words)
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_a_database_that_is_none_is_named(project):
+    (project / ".redraft").mkdir()
+    (project / ".redraft" / "redraft.db").write_text("this is no database " * 100)
+    result = redraft("runs")
+    assert result.exit_code == 2
+    assert "redraft.db" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [(80, ["run", "task", "stopped", "n", "score", ""]),
+     (120, ["run", "when", "who", "task", "stopped", "n", "score", "", "cost", "s"])],
+)  # fmt: skip
+def test_a_wide_terminal_has_room_for_more(width, columns):
+    long = record(history(0.1, 0.5), "semantic_stability", process=GONE)
+    table = run_rows([row_of(long)], width)
+    assert [column.header for column in table.columns] == columns
+    widths = [max(len(str(cell)) for cell in (column.header, *column.cells)) for column in table.columns]
+    assert sum(widths) + 2 * (len(columns) - 1) <= width
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("w" * 10, ["run", "task", "stopped", "n", "score"]), ("w" * 13, ["run", "task", "stopped", "score"])],
+)
+def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
+    inner = record(history(0.1, 0.5), "semantic_stability", run_id=f"20261122-1200-{name}.12345")
+    table = run_rows([row_of(inner)], 80)
+    assert [column.header for column in table.columns] == columns
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [({}, "running"), ({"process": GONE}, "killed"), ({"status": "cancelled"}, "cancelled")],
+)
+def test_a_run_without_a_reason_shows_how_it_stands(fields, shown):
+    table = run_rows([row_of(record(history(0.1), **fields))], 80)
+    assert [str(cell) for cell in table.columns[2].cells] == [shown]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(3, "just now"), (61, "1 min ago"), (7200, "2 h ago"), (90_000, "1 d ago"), (9 * 86400, "2026-11-13")],
+)
+def test_times_are_told_as_people_do(monkeypatch, seconds, shown):
+    monkeypatch.setenv("TZ", "UTC")
+    assert when(NOW - timedelta(seconds=seconds), NOW) == shown
+
+
+@pytest.mark.parametrize(
+    ("scores", "longest", "line"),
+    [
+        ([0, 0.5, 1], None, "▁▅█"),
+        ([None, 0.99], None, "·█"),
+        ([-1, 2], None, "▁█"),
+        ([0, 0.2, 0.4, 1], 3, "▁▄█"),
+        ([], None, ""),
+    ],
+)
+def test_scores_become_bars(scores, longest, line):
+    assert sparkline(scores, longest) == line
+
+
+def drawn(renderable, width=80):
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(renderable)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_it_tells_the_run(revised):
+    revised("aab", "aaa")
+    result = redraft("show", "last")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert "redraft revise with any:model, just now" in lines[0]
+    assert lines[1] == "  Write three letters a."
+    assert "Best: version 3, 1.00, which meets the criteria   ▁▁█" in lines
+    assert lines[4].startswith("Stopped: the quality threshold was met. Version 3 scored 1.00 >= 1.00, and")
+    table = [line.split() for line in lines]
+    assert ["needs", "1", "2", "*3"] in table
+    assert ["three", "0.70", "0.00", "<", "0.00", "<", "1.00"] in table
+    assert "after the best  nothing" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "output"), [("first", "ab"), ("2", "aab"), ("v2", "aab"), ("best", "aaa"), ("last", "aaa")]
+)
+def test_a_versions_output_is_all_that_stdout_gets(revised, name, output):
+    revised("aab", "aaa")
+    assert redraft("show", "last", "--version", name).stdout == f"{output}\n"
+    found = document(redraft("show", "last", "--version", name, "--json"))
+    assert found["version"]["output"] == output
+
+
+def test_a_unique_beginning_is_enough(revised):
+    revised("aaa")
+    run_id = document(redraft("show", "last", "--json"))["run_id"]
+    assert document(redraft("show", run_id[:-3], "--json"))["run_id"] == run_id
+    revised("aaa")
+    result = redraft("show", run_id[:4])
+    assert result.exit_code == 2
+    assert "Several runs begin with" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
+def test_nothing_is_the_beginning_of_no_run(revised, command):
+    revised("aaa")
+    name, *more = command
+    assert "There is no run '' here" in redraft(name, "", *more).stderr
+
+
+@pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])
+def test_a_run_that_is_not_there_is_an_error(project, command):
+    name, *more = command
+    result = redraft(name, "nonsense", *more)
+    assert result.exit_code == 2
+    assert "There is no run 'nonsense' here; `redraft runs` lists those that there are." in result.stderr
+    assert "No run is kept here yet." in redraft(name, "last", *more).stderr
+
+
+def test_prompts_are_word_for_word(revised):
+    revised("aab", "a\x1b[31maa")
+    shown = redraft("show", "last", "--prompts").stdout
+    assert "version 2, revise: model" in shown
+    assert "--- user\nWrite three letters a." in shown
+    assert "=== reply\na\\x1b[31maa" in shown
+    steps = document(redraft("show", "last", "--prompts", "--json"))["steps"]
+    assert [step["name"].split()[0] for step in steps if "/" not in step["place"]] == [
+        *("evaluate", "revise", "evaluate", "revise", "evaluate")
+    ]
+    assert "steps" not in document(redraft("show", "last", "--json"))
+
+
+def test_json_has_the_whole_record(revised):
+    revised("aab", "aaa")
+    found = document(redraft("show", "last", "--json"))
+    assert (found["status"], found["reason"], found["best"], found["draft"]) == (
+        "finished",
+        "quality_met",
+        3,
+        "ab",
+    )
+    assert found["why"]["rule"] == "quality_met"
+    assert found["after_best"]["versions"] == 0
+    assert found["origin"]["arguments"] == ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]
+
+
+def test_what_acts_on_a_terminal_is_spelt_out(project):
+    evil = "\x1b]0;owned\x07"
+    put(record([version(1, 0.5, evil, issues=(evil,))], "plateau", diagnostics={"a": evil}, run_id="evil"))
+    for command in ("show", "why", "diff", "runs"):
+        result = redraft(command, *([] if command == "runs" else ["evil"]))
+        assert result.exit_code == 0, result.stderr
+        assert "\x1b" not in result.stdout
+    assert redraft("show", "evil", "--version", "1").stdout == f"{evil}\n"
+
+
+def test_a_run_that_was_killed_says_so(project):
+    put(record([], process=GONE, run_id="gone"))
+    assert "State: its process ended before the run did." in redraft("show", "gone").stdout
+    assert [row["status"] for row in document(redraft("runs", "--status", "killed", "--json"))["runs"]] == [
+        "killed"
+    ]
+    assert document(redraft("runs", "--status", "running", "--json"))["runs"] == []
+
+
+def test_advice_and_looks_back_are_shown():
+    looks = Reflection("error", "Try another tool.", 2, 4), Reflection("manual", "", 2, problem="away")
+    advice = Advice("Be brief.", "notes", "same task", 3)
+    run = kept(history(0.5), "plateau", advice=(advice,), reflections=looks)
+    lines = drawn(run_view(run, 80))
+    assert "notes, same task, 3 tokens" in lines
+    assert "  Be brief." in lines
+    assert lines[lines.index("error, version 2, step 4") + 1] == "  Try another tool."
+    assert "  away" in lines
+
+
+def test_many_versions_go_into_tables_that_fit():
+    run = kept(history(*[number / 30 for number in range(30)]), "plateau")
+    for width in (60, 80, 120):
+        lines = [line for table in score_tables(run, width) for line in drawn(table, width)]
+        assert max(map(len, lines)) <= width
+        scores = [line.split()[2:] for line in lines if line.startswith("score")]
+        assert sum(len([cell for cell in row if cell != "<"]) for row in scores) == 30
+
+
+def test_without_utf_8_there_are_no_bars():
+    run = ran(("a", 0.2), ("b", 0.9))
+    assert all(line.isascii() for line in drawn(run_view(replace(run), 80, is_utf8=False)))
+
+
+def test_checks_are_kept_too(project, monkeypatch):
+    script(monkeypatch)
+    result = redraft("check", "d.txt", "-c", "c.yaml")
+    assert result.stderr.startswith("Kept as ")
+    assert "redraft check, just now" in redraft("show", "last").stdout
+
+
+def test_it_names_the_rule_and_what_came_after_the_best(revised):
+    revised("b", "bb", "bbb")
+    result = redraft("why", "last")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[2] == "plateau: the best version was not beaten any more."
+    assert "plateau_iterations = 2." in " ".join(lines)
+    assert "Returned: version 1 (0.00), which falls short:" in lines
+    assert "  - the score 0.00 < 1.00" in lines
+    assert lines[-1].startswith("Spent after it (2 versions): ")
+    found = document(redraft("why", "last", "--json"))
+    assert found["why"]["numbers"]["not_better"] == [2, 3]
+    assert found["after_best"]["usage"]["requests"] == 2
+
+
+def test_a_failed_run_says_what_goes_on_with_it(revised):
+    revised(ModelError("It is away."))
+    lines = redraft("why", "last").stdout.splitlines()
+    assert lines[2] == "error: a step failed for good."
+    assert "  The step 'revise' failed after version 1: ModelError: It is away." in lines
+    assert lines[-1].startswith("redraft resume ")
+
+
+def test_of_a_task_that_nothing_judges_it_is_not_said_that_it_meets_anything(project):
+    Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.")]).run_sync()
+    told = redraft("why", "last").stdout
+    assert told.splitlines()[2:6] == [
+        "max_iterations: one version was wanted.",
+        "  Nothing is there to judge it by.",
+        "",
+        "Returned: version 1, which nothing judged.",
+    ]
+    shown = redraft("show", "last").stdout
+    assert "Best: version 1, which nothing judged" in shown
+    page = project / "run.html"
+    assert redraft("export", "last", "--html", page).exit_code == 0
+    assert "Version 1, which nothing judged." in page.read_text()
+    for said in (told, shown, page.read_text()):
+        assert not [words for words in ("meets the", "- could not be judged", "was allowed") if words in said]
+    tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "Leaves"})
+    Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.", criteria=[tea])]).run_sync()
+    assert "which meets the criteria" in redraft("show", "last").stdout

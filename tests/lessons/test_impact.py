@@ -1,0 +1,109 @@
+"""Whether lessons help: what is counted, and how often one that hurts is found, and one that does not."""
+
+import asyncio
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from learners import OTHER, START, TASK, learning, run
+from lessons_made import FAILURE
+from redraft import MemoryStore
+from redraft.lessons.impact import Counters, Counting, ScoredRun
+
+LESSON = "agent/2026-03-01-a-lesson"
+
+
+def scored(number, score, *lessons, task_type="web"):
+    at = START + timedelta(minutes=number)
+    return ScoredRun(f"r{number}", "agent", at, score, task_type, lessons)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        pytest.param([(0.9, True)], (1, 0, 0), id="nothing to compare with"),
+        pytest.param([(0.4, False), (0.6, False), (0.6, True)], (1, 1, 0), id="above the average"),
+        pytest.param([(0.4, False), (0.6, False), (0.4, True)], (1, 0, 1), id="below it"),
+        pytest.param([(0.4, False), (0.6, False), (0.5, True)], (1, 0, 0), id="just the average"),
+        pytest.param([(0.5, False), (None, True)], (1, 0, 0), id="not judged"),
+        pytest.param([(None, False), (0.5, True)], (1, 0, 0), id="nothing judged before"),
+        pytest.param([(0.5, False), (0.9, True), (0.6, True)], (2, 2, 0), id="runs with it are no measure"),
+    ],
+)
+def test_helped_and_hurt(runs, expected):
+    async def main():
+        counting = Counting(MemoryStore(), "agent")
+        await counting.count(scored(99, 0.99, task_type="other"))  # runs of another type are no measure
+        for number, (score, has_it) in enumerate(runs):
+            await counting.count(scored(number, score, *[LESSON] * has_it))
+            await counting.count(scored(number, score, *[LESSON] * has_it))  # resumed: counts once
+        assert await counting.counters(LESSON) == Counters(*expected)
+        assert await counting.all_counters() == {LESSON: Counters(*expected)}
+        assert await counting.counters(f"{LESSON}-2") == Counters()
+        assert await counting.score("r0") == runs[0][0]
+        assert await counting.score("nothing") is None
+
+    asyncio.run(main())
+
+
+async def harm_after(effect, runs, seed):
+    """Run an agent half of the time with a lesson of such an effect; say if it was found to hurt."""
+    counting, chance = Counting(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
+    history = []
+    for number in range(runs):
+        has_it = number % 2 == 1
+        score = min(1.0, max(0.0, chance.gauss(0.6 + effect * has_it, 0.2)))
+        history.append(scored(number, score, *[LESSON] * has_it))
+        if has_it and await counting.harm(LESSON, history):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("effect", "least", "most"),
+    [pytest.param(-0.2, 0.9, 1, id="hurts"), pytest.param(0.0, 0, 0.05, id="nothing"), (0.2, 0, 0)],
+)
+def test_of_100_histories(effect, least, most):
+    async def main():
+        found = [await harm_after(effect, 84, seed) for seed in range(100)]
+        assert least <= sum(found) / 100 <= most
+
+    asyncio.run(main())
+
+
+def test_ten_runs_with_and_ten_without_are_the_least_and_it_looks_once():
+    async def main():
+        counting = Counting(MemoryStore(), "agent")
+        runs = [scored(number, 0.8 + number / 100) for number in range(10)]
+        for number in range(10, 20):
+            assert await counting.harm(LESSON, runs) is None
+            runs.append(scored(number, 0.2 + number / 100, LESSON))
+        effect = await counting.harm(LESSON, runs)
+        assert effect.high < 0
+        assert await counting.harm(LESSON, runs) == effect  # who was to retire it was killed
+        await counting.judged(LESSON, runs)
+        assert await counting.harm(LESSON, runs) is None
+
+    asyncio.run(main())
+
+
+def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
+    async def main():
+        async with learning(tmp_path) as lessons:
+            for number in range(10):
+                await run(lessons, 0.95 + number / 1000)
+            lesson = await lessons.record(FAILURE, TASK)
+            for number in range(10):
+                result = await run(lessons, 0.85 + number / 1000, OTHER)
+                assert [advice.source for advice in result.advice] == [lesson.id]
+                lesson = await lessons.get(lesson.id)
+                assert lesson.status == ("active" if number < 9 else "retired")
+            assert lesson.why.startswith("It hurt: runs with it scored 0.10 less than runs without")
+            assert await lessons.counters(lesson.id) == Counters(10, 0, 10)
+            assert (await run(lessons, 0.95, OTHER)).advice == ()
+            assert [one.why for one in await lessons.problems() if one.id == lesson.id] == [
+                f"retired: {lesson.why}"
+            ]
+
+    asyncio.run(main())

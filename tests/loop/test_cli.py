@@ -1,0 +1,299 @@
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli_commands import THREE_A, document, redraft, script
+from redraft import ChatReply, ModelError, TokenUsage
+
+
+@pytest.fixture
+def criteria(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(THREE_A)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("draft", "code", "says"), [("aaa", 0, "1.00  met"), ("ab", 1, "0.00  not met, needs 1.00")]
+)
+def test_the_verdict_is_the_exit_code(criteria, draft, code, says):
+    result = redraft("check", "-", "-c", criteria, stdin=draft)
+    assert result.exit_code == code
+    assert result.stdout.startswith(says)
+    assert result.stderr == ""
+
+
+def test_what_failed_stands_beside_its_criterion(criteria):
+    lines = redraft("check", "-", "-c", criteria, stdin="x\nb aaa").stdout.splitlines()
+    assert lines[2:] == ["1.00  three", "0.00  no b   line 2: Found forbidden: 'b' ('b')"]
+
+
+def test_json_holds_the_evaluation(criteria, tmp_path):
+    (tmp_path / "d.txt").write_text("aab")
+    found = document(redraft("check", tmp_path / "d.txt", "-c", criteria, "--json"))
+    assert found["satisfactory"] is False
+    assert found["evaluation"]["criteria_scores"] == {"three": 0.0, "no b": 0.0}
+    assert found["evaluation"]["issues"][0]["criterion"] == "three"
+
+
+def judged(score):
+    return {
+        "criteria": [{"name": "kind", "reason": "r", "score": score}],
+        "issues": [],
+        "suggestions": ["Smile."],
+        "confidence": 1.0,
+    }
+
+
+def test_a_judge_is_asked_where_a_criterion_needs_one(monkeypatch, tmp_path):
+    (tmp_path / "c.yaml").write_text("task: Greet.\ncriteria: [{name: kind, description: It is kind.}]")
+    model = script(monkeypatch, ModelError("no"))
+    result = redraft("check", "-", "-c", tmp_path / "c.yaml", "-m", "any:model", stdin="Hello")
+    assert result.exit_code == 4
+    assert "not judged" in result.stdout
+    assert "Error: no" in result.stdout
+    assert "Greet." in model.requests[0].messages[-1].content
+
+
+def test_a_judge_that_is_missing_is_asked_for(tmp_path):
+    (tmp_path / "c.yaml").write_text("- It is kind.")
+    result = redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="Hello")
+    assert result.exit_code == 2
+    assert (
+        result.stderr
+        == "Error: No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "stdin", "says"),
+    [
+        ("no.txt", None, "cannot be read: No such file"),
+        ("-", " \n", "The draft standard input is empty."),
+        (".", None, "Is a directory"),
+    ],
+)
+def test_a_draft_that_is_none_is_an_error(criteria, file, stdin, says):
+    result = redraft("check", file, "-c", criteria, stdin=stdin)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_function_may_stand_beside_the_criteria(tmp_path):
+    name = "checks_beside_the_criteria"
+    (tmp_path / f"{name}.py").write_text("def warm(text):\n    return 'tea' in text, 'It is cold.'\n")
+    config = f"{{function: '{name}:warm'}}"
+    (tmp_path / "c.yaml").write_text(f"- {{name: warm, evaluator: function, config: {config}}}")
+    before = list(sys.path)
+    assert redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="tea").exit_code == 0
+    assert "It is cold." in redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="ice").stdout
+    assert sys.path == before
+    del sys.modules[name]
+
+
+def test_a_draft_that_is_no_text_is_an_error(criteria, tmp_path):
+    (tmp_path / "d.bin").write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in redraft("check", tmp_path / "d.bin", "-c", criteria).stderr
+
+
+def test_a_mistake_in_a_function_is_named_with_its_criterion(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def short(text):\n    return text.lenght < 9\n")
+    (tmp_path / "c.yaml").write_text(
+        "- {name: short, evaluator: function, config: {function: 'mine:short'}}\n"
+    )
+    result = redraft("check", "-", "-c", "c.yaml", stdin="a draft")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(
+        "Error: The function of the criterion 'short': AttributeError: 'str' object"
+    )
+
+
+def test_what_is_kept_says_so_on_stderr(revised):
+    result = revised("aaa")
+    assert result.stdout == "aaa\n"
+    run_id = document(redraft("show", "last", "--json"))["run_id"]
+    assert f"Kept as {run_id}; redraft show last" in result.stderr.splitlines()
+
+
+@pytest.mark.parametrize("words", [["revise", "-m", "any:model"], ["check"]])
+def test_no_keep_keeps_nothing(project, monkeypatch, words):
+    name, *more = words
+    script(monkeypatch, "aaa")
+    result = redraft(name, "d.txt", "-c", "c.yaml", *more, "--no-keep")
+    assert "Kept" not in result.stderr
+    assert not (project / ".redraft").exists()
+
+
+def test_a_store_that_cannot_be_written_costs_no_answer(revised, project):
+    (project / ".redraft").write_text("this is no folder")
+    result = revised("aaa")
+    assert (result.exit_code, result.stdout) == (0, "aaa\n")
+    assert "Note: The run is not kept: " in " ".join(result.stderr.split())
+    assert "Kept as" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--no-keep"]])
+def test_events_are_lines_of_json(revised, project, words):
+    revised("aaa", words=["--events", "events.jsonl", *words])
+    events = [json.loads(line) for line in (project / "events.jsonl").read_text().splitlines()]
+    assert events[0]["event"] == "run_started"
+    assert events[-1]["event"] == "run_finished"
+    assert sum(event["event"] == "version_evaluated" for event in events) == 2
+    assert len({event["run_id"] for event in events}) == 1
+
+
+def test_all_runs_of_a_demo_go_into_one_file(project, monkeypatch):
+    monkeypatch.setattr("redraft.demo.REVISIONS", 0)
+    script(monkeypatch, "loaded", *["x"] * 4)
+    assert redraft("demo", "-m", "any:model", "--events", "e.jsonl").exit_code == 0
+    events = [json.loads(line) for line in (project / "e.jsonl").read_text().splitlines()]
+    assert sum(event["event"] == "run_finished" for event in events) == 4
+    assert len(document(redraft("runs", "--json"))["runs"]) == 4
+
+
+@pytest.mark.parametrize("place", ["-", ".", "no/such/folder.jsonl"])
+@pytest.mark.parametrize("command", ["check", "revise", "demo"])
+def test_events_that_cannot_be_written_are_refused_before_anything_is_spent(
+    project, monkeypatch, command, place
+):
+    model = script(monkeypatch, "aaa")
+    files = [] if command == "demo" else ["d.txt", "-c", "c.yaml"]
+    result = redraft(command, *files, "-m", "any:model", "--events", place)
+    assert result.exit_code == 2
+    assert ("--events - would mix" if place == "-" else "can't be written to") in result.stderr
+    assert model.requests == []
+
+
+def test_events_may_have_stdout_where_it_is_free(revised):
+    result = revised("aaa", words=["--events", "-", "-o", "out.txt"])
+    assert {json.loads(line)["schema_version"] for line in result.stdout.splitlines()} == {1}
+    assert Path("out.txt").exists()
+    assert revised("aaa", words=["--events", "-", "-o", "two.txt", "--json"]).exit_code == 2
+
+
+@pytest.fixture
+def revise(criteria):
+    def revise(*words, stdin="ab"):
+        return redraft("revise", "-", "-c", criteria, "-m", "any:model", *words, stdin=stdin)
+
+    return revise
+
+
+def test_the_best_version_is_all_that_stdout_gets(monkeypatch, revise):
+    script(monkeypatch, "aab", "aaa")
+    result = revise()
+    assert result.exit_code == 0
+    assert result.stdout == "aaa\n"
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("version 1  0.00  given")
+    assert "version 3  1.00  full rewrite   all criteria met" in lines
+    assert "Stopped: the quality threshold was met." in lines
+    assert "Returned: version 3, which meets the criteria." in lines
+
+
+def test_json_tells_the_run(monkeypatch, revise):
+    script(monkeypatch, "aaa")
+    found = document(revise("--json"))
+    assert (found["success"], found["best_output"], found["best_version"]) == (True, "aaa", 2)
+    assert found["convergence_reason"] == "quality_met"
+    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
+
+
+BIG = ChatReply("aab", usage=TokenUsage(input_tokens=900, output_tokens=200, requests=1, cost_usd=0.5))
+
+
+@pytest.mark.parametrize(
+    ("replies", "words", "code", "stdout"),
+    [
+        (["b", "bb", "bbb"], ["--max-iterations", "2"], 1, "ab\n"),
+        (["aaa"], ["-o", "-"], 0, "aaa\n"),
+        ([BIG], ["--budget-tokens", "1000"], 3, "ab\n"),
+        ([BIG], ["--budget-usd", "0.4"], 3, "ab\n"),
+        ([ModelError("The provider is away.")], [], 4, "ab\n"),
+        (["aaa"], ["--max-iterations", "0"], 1, "ab\n"),
+        ([], ["--max-iterations", "-1"], 2, ""),
+        ([], ["--strategy", "hybird"], 2, ""),
+        ([], ["--budget-seconds", "0"], 2, ""),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(monkeypatch, revise, replies, words, code, stdout):
+    script(monkeypatch, *replies)
+    result = revise(*words)
+    assert (result.exit_code, result.stdout) == (code, stdout)
+
+
+def test_a_strategy_is_followed(monkeypatch, revise):
+    model = script(monkeypatch, "aaa")
+    revise("--strategy", "incremental")
+    assert "Build on your answer" in model.requests[0].messages[-1].content
+
+
+def test_the_seconds_are_bounded(monkeypatch, revise):
+    model = script(monkeypatch)
+    model._answer = lambda _request: time.sleep(0.06) or "b"
+    assert revise("--budget-seconds", "0.05").exit_code == 3
+
+
+def test_a_file_is_never_overwritten_silently(monkeypatch, revise, tmp_path):
+    out = tmp_path / "out.txt"
+    out.write_text("mine")
+    model = script(monkeypatch, "aaa")
+    result = revise("-o", out)
+    assert result.exit_code == 2
+    assert "exists; --force lets it be overwritten." in result.stderr
+    assert out.read_text() == "mine"
+    assert model.requests == []
+    result = revise("-o", out, "--force")
+    assert (result.exit_code, result.stdout, out.read_text()) == (0, "", "aaa")
+
+
+def test_a_file_that_came_into_being_meanwhile_stays(monkeypatch, revise, tmp_path):
+    out = tmp_path / "out.txt"
+    model = script(monkeypatch, "aaa")
+    model._answer = lambda _request: out.write_text("mine") and "aaa"
+    result = revise("-o", out)
+    assert (result.exit_code, result.stdout, out.read_text()) == (2, "aaa\n", "mine")
+
+
+@pytest.mark.parametrize("out", [".", "no/such/folder.txt"])
+def test_a_place_that_cannot_be_written_to_is_refused_first(monkeypatch, revise, out):
+    model = script(monkeypatch, "aaa")
+    assert revise("-o", out).exit_code == 2
+    assert model.requests == []
+
+
+def test_without_a_task_the_draft_is_the_material(monkeypatch, revise, criteria):
+    criteria.write_text(THREE_A.replace("task: Write three letters a.\n", ""))
+    model = script(monkeypatch, "aaa")
+    revise(stdin="some words of mine")
+    assert "some words of mine" in model.requests[0].messages[1].content
+
+
+def test_a_model_has_to_be_named(criteria):
+    result = redraft("revise", "-", "-c", criteria, stdin="x")
+    assert result.exit_code == 2
+    assert "use --model NAME" in result.stderr
+
+
+def test_debug_prints_the_traceback(criteria):
+    result = redraft("revise", "-", "-c", criteria, "-m", "nonsense", "--debug", stdin="x")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    result = redraft("revise", "-", "-c", criteria, "-m", "nonsense", stdin="x")
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("Error: 'nonsense' is not the name of a model")
+
+
+def test_a_defect_has_a_code_of_its_own(monkeypatch, revise):
+    def broken(_given, _settings):
+        raise KeyError("oops")
+
+    monkeypatch.setattr("redraft.loop.cli.model_of", broken)
+    result = revise()
+    assert result.exit_code == 70
+    assert result.stderr.startswith("Defect in Redraft: KeyError: 'oops'\n")

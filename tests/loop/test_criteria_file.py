@@ -1,0 +1,84 @@
+import pytest
+
+from redraft import ConfigError, QualityCriterion
+from redraft.loop.criteria_file import read_criteria
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "c.yaml"
+        path.write_text(text, "utf-8")
+        return read_criteria(path)
+
+    return read
+
+
+def test_a_list_is_enough(read):
+    given = read("- clarity\n- Names the price.\n- {name: cites, evaluator: regex, config: {pattern: x}}\n")
+    assert [criterion.name for criterion in given.criteria] == ["clarity", "Names the price.", "cites"]
+    assert given.criteria[2].evaluator_config == {"pattern": "x"}
+    assert (given.task, given.task_type, given.threshold) == ("", "", 0.8)
+
+
+def test_a_mapping_says_more(read):
+    given = read(
+        "task: Write.\ntask_type: writing\nthreshold: 1\n"
+        "criteria:\n"
+        "  - name: size\n    description: short\n    weight: 2\n    threshold: 0.5\n    evaluator: regex\n"
+        "    evaluator_config: {pattern: a}\n    gate: true\n"
+    )
+    assert given.criteria == (QualityCriterion("size", "short", 2, 0.5, "regex", {"pattern": "a"}, True),)
+    assert (given.task, given.task_type, given.threshold) == ("Write.", "writing", 1.0)
+
+
+def test_a_task_type_alone_takes_its_default_criteria(read):
+    assert read("task_type: writing").criteria[0].name == "clarity"
+
+
+def test_what_is_left_empty_is_left_out(read):
+    assert read("task:\ncriteria: [clear]").task == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("", 1, "expected a list of criteria"),
+        ("task: x", 1, "expected 'criteria'"),
+        ("criteria: []", 1, "empty"),
+        ("task: x\ncriterias: [a]", 2, "unknown key 'criterias'; did you mean 'criteria'?"),
+        ("threshold: 9\ncriteria: [a]", 1, "threshold must be in 0..1, got 9"),
+        ("criteria: [a]\nthreshold: true", 2, "'threshold' must be a number, got True"),
+        ("criteria: a", 1, "'criteria' must be a list, got 'a'"),
+        ("- clear\n- 7", 2, "a criterion must be a sentence, a name or a mapping, got 7"),
+        ("- clear\n- ''", 2, "a criterion must be a sentence"),
+        ("- description: x", 1, "the criterion has no 'name'"),
+        ("- name: a\n  weigth: 2", 2, "unknown key 'weigth'; did you mean 'weight'?"),
+        ("- name: a\n  weight: much", 2, "'weight' must be a number, got 'much'"),
+        ("- name: a\n  gate: 1", 2, "'gate' must be true or false, got 1"),
+        ("- a\n- name: b\n  threshold: 2", 2, "threshold must be a number in 0..1, got 2"),
+        ("- a\n- name: b\n  evaluator: regx", 2, "unknown evaluator 'regx'; did you mean 'regex'?"),
+        ("- a\n- name: b\n  evaluator: regex\n  config: {pattern: (}", 2, "does not compile"),
+        ("- name: b\n  config: {}\n  evaluator_config: {}", 2, "are the same; give one"),
+        ("- a\n- a", 1, "'a' comes twice"),
+        ("- [a", 2, "did not find expected"),
+        ("a: 1\na: 2", 2, "comes twice"),
+    ],
+)
+def test_a_mistake_is_found_in_its_line(read, text, line, says):
+    with pytest.raises(ConfigError) as error:
+        read(text)
+    assert f"c.yaml, line {line}: " in str(error.value)
+    assert says in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"no\.yaml' cannot be read: No such file"):
+        read_criteria(tmp_path / "no.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
+        read_criteria(tmp_path / "b.yaml")
+
+
+def test_a_weight_of_0_is_no_mistake(read):
+    assert read("- a\n- {name: b, weight: 0, evaluator: regex, config: {pattern: x}}").criteria[1].weight == 0

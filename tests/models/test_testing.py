@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import stat
+import threading
+
+import pytest
+
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, ModelError
+from redraft.models.testing import Cassette, ScriptedModel
+from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.types import TokenUsage
+
+FULL = ChatReply(
+    '{"a": "ä"}',
+    {"a": "ä"},
+    ({"yes": -0.25, "no": -1.5},),
+    TokenUsage(10, 5, 3, 1, 0, None),
+    "some-model",
+    "length",
+)
+
+
+def asked(text="hi", **more):
+    return ChatRequest((Message("system", "Be brief."), Message("user", text)), **more)
+
+
+def ask(model, request):
+    return run_sync(model(request))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kept" / "calls.jsonl"
+
+
+def recorded(path, *calls):
+    for request, reply in calls:
+        ask(Cassette(path, record=ScriptedModel([reply])), request)
+    return path
+
+
+def test_what_was_recorded_is_replayed_whole(path):
+    recorded(path, (asked(), FULL))
+    assert ask(Cassette(path), asked()) == FULL
+
+
+def test_the_same_request_replays_in_order_and_then_no_more(path):
+    model = ScriptedModel(["one", "two"])
+    recording = Cassette(path, record=model)
+    assert [ask(recording, asked()).text for _ in range(2)] == ["one", "two"]
+    replaying = Cassette(path)
+    assert [ask(replaying, asked()).text for _ in range(2)] == ["one", "two"]
+    with pytest.raises(ModelError, match="2 replies to this generation call, which is asked once more"):
+        ask(replaying, asked())
+
+
+def test_a_recording_cassette_asks_the_model_only_for_what_it_lacks(path):
+    recorded(path, (asked("a"), "one"))
+    model = ScriptedModel(["two"])
+    cassette = Cassette(path, record=model)
+    assert [ask(cassette, asked(text)).text for text in "ab"] == ["one", "two"]
+    assert model.requests == [asked("b")]
+    assert [ask(Cassette(path), asked(text)).text for text in "ab"] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (
+            asked("Write a poem on rain."),
+            r"message 2 \(user\) at character 16: .*'Write a poem on snow.'.*rain",
+        ),
+        (asked(role="evaluation"), "no reply to this evaluation call"),
+        (asked("Write a poem on snow.", temperature=0.0), "temperature: recorded None, asked 0.0"),
+        (asked("Write a poem on snow.", max_tokens=5), "max_tokens: recorded None, asked 5"),
+        (asked("Write a poem on snow.", logprobs=3), "logprobs: recorded None, asked 3"),
+        (asked("Write a poem on snow.", schema={"type": "object"}), "schema: recorded None, asked"),
+        (asked("Write a poem on snow.", role="revision"), "role: recorded None, asked 'revision'"),
+        (ChatRequest((Message("system", "Be brief."),)), "has 2 messages, this one 1"),
+    ],
+)
+def test_a_call_that_is_not_on_it_says_what_differs_and_how_to_record(path, request_, says):
+    recorded(path, (asked("Write a poem on snow."), "x"), (asked("Something else."), "y"))
+    with pytest.raises(ModelError, match=says) as caught:
+        ask(Cassette(path), request_)
+    assert "record=model" in str(caught.value)
+    assert not caught.value.retryable
+
+
+def test_failed_calls_are_not_recorded(path):
+    recording = Cassette(path, record=ScriptedModel([ModelError("busy", retryable=True)]))
+    with pytest.raises(ModelError, match="busy"):
+        ask(recording, asked())
+    assert not path.exists()
+
+
+def test_the_file_is_the_owners_alone_and_says_its_version(path):
+    recorded(path, (asked(), "x"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())["schema_version"] == 1
+
+
+def test_many_writers_do_not_mix_their_lines(path):
+    def write(name):
+        cassette = Cassette(path, record=ScriptedModel(lambda request: request.messages[1].content * 2000))
+        for turn in range(5):
+            ask(cassette, asked(f"{name}{turn}"))
+
+    path.parent.mkdir()
+    path.touch()
+    writers = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    cassette = Cassette(path)
+    assert all(
+        ask(cassette, asked(f"{name}{turn}")).text == f"{name}{turn}" * 2000
+        for name in "abcd"
+        for turn in range(5)
+    )
+
+
+def test_a_file_without_a_last_line_break_is_continued_on_a_new_line(path):
+    recorded(path, (asked("a"), "one"))
+    path.write_text(path.read_text().rstrip("\n"))
+    recorded(path, (asked("b"), "two"))
+    assert ask(Cassette(path), asked("a")).text == "one"
+
+
+def test_a_write_that_fails_leaves_no_half_line(path, monkeypatch):
+    recorded(path, (asked("a"), "one"))
+
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        recorded(path, (asked("b"), "two"))
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_a_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, _mode: place != tmp_path)
+    with pytest.raises(ConfigError, match=f"can't be recorded: {tmp_path} is not writable"):
+        Cassette(tmp_path / "tapes" / "calls.jsonl", record=ScriptedModel([]))
+
+
+def test_a_compressed_cassette_replays_and_does_not_record(path):
+    recorded(path, (asked(), FULL))
+    packed = path.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert ask(Cassette(packed), asked()) == FULL
+    with pytest.raises(ConfigError, match="compressed"):
+        Cassette(packed, record=ScriptedModel([]))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "jsonl:2: this is not a recorded call"),
+        ("[]", "jsonl:2: this is not a recorded call"),
+        ('{"schema_version": 7}', "jsonl:2: schema_version is 7; this Redraft reads 1"),
+        ('{"schema_version": 1, "request": {}}', "jsonl:2: this is not a recorded call"),
+        ('{"schema_version": 1, "request": {"messages": []}, "reply": {"text": 3}}', "jsonl:2: this is not"),
+    ],
+)
+def test_a_broken_or_foreign_file_names_the_line(path, line, says):
+    recorded(path, (asked(), "x"))
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ConfigError, match=says):
+        Cassette(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("none.jsonl", None, "There is no cassette"),
+        ("binary.jsonl", b"\xff\xfe", "cannot be read"),
+        ("false.jsonl.gz", b"not gzip", "cannot be read"),
+        ("damaged.jsonl.gz", gzip.compress(b"x" * 99)[:15], "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, says):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        Cassette(tmp_path / name)
+
+
+OBJECT = {"type": "object"}
+
+
+def asked_scripted(text="hi", **more):
+    return ChatRequest((Message("user", text),), **more)
+
+
+@pytest.mark.parametrize(
+    ("reply", "schema", "text", "parsed"),
+    [
+        ("plain", None, "plain", None),
+        ('{"a": 1}', None, '{"a": 1}', None),
+        ('Here: {"a": 1}', OBJECT, 'Here: {"a": 1}', {"a": 1}),
+        ("no JSON", OBJECT, "no JSON", None),
+        ({"ä": [1]}, OBJECT, '{"ä": [1]}', {"ä": [1]}),
+        ({"a": 1}, None, '{"a": 1}', {"a": 1}),
+        ([1, 2], OBJECT, "[1, 2]", [1, 2]),
+        (ChatReply('{"a": 1}'), OBJECT, '{"a": 1}', {"a": 1}),
+        (ChatReply("x", parsed={"b": 2}), OBJECT, "x", {"b": 2}),
+    ],
+)
+def test_a_reply_in_each_of_its_forms(reply, schema, text, parsed):
+    for script in ([reply], lambda _: reply, lambda _: asyncio.sleep(0, reply)):
+        answer = run_sync(ScriptedModel(script)(asked_scripted(schema=schema)))
+        assert (answer.text, answer.parsed, answer.model) == (text, parsed, "scripted")
+
+
+def test_replies_come_in_order_and_requests_are_kept():
+    model = ScriptedModel(["one", "two"])
+    first, second = asked_scripted("a"), asked_scripted("b", role="evaluation")
+    assert [run_sync(model(request)).text for request in (first, second)] == ["one", "two"]
+    assert model.requests == [first, second]
+
+
+def test_the_end_of_the_script_says_which_call_and_what_it_asked():
+    model = ScriptedModel(["one"])
+    run_sync(model(asked_scripted()))
+    with pytest.raises(
+        ModelError, match=r"1 replies, and this is call 2 \(revision\), which asks 'Again'"
+    ) as caught:
+        run_sync(model(asked_scripted("Again", role="revision")))
+    assert not caught.value.retryable
+
+
+def test_an_exception_in_the_script_is_raised_and_the_script_goes_on():
+    model = ScriptedModel([ModelError("busy", status=429, retryable=True), "fine"])
+    with pytest.raises(ModelError, match="busy"):
+        run_sync(model(asked_scripted()))
+    assert run_sync(model(asked_scripted())).text == "fine"
+
+
+def test_usage_is_estimated_unless_given():
+    usage = run_sync(ScriptedModel(["a" * 36])(asked_scripted("b" * 72))).usage
+    assert usage == TokenUsage(input_tokens=20, output_tokens=10, requests=1, cost_usd=0.0)
+    given = TokenUsage(5, 6, requests=1, cost_usd=0.25)
+    assert run_sync(ScriptedModel([ChatReply("x", usage=given)])(asked_scripted())).usage == given
+
+
+@pytest.mark.parametrize("script", ["a text", {"a": "dict"}])
+def test_a_script_that_is_no_list_is_refused(script):
+    with pytest.raises(ConfigError, match="a list of replies or a function"):
+        ScriptedModel(script)
+
+
+def test_a_reply_of_another_kind_is_refused():
+    with pytest.raises(ConfigError, match="A scripted reply must be a text"):
+        run_sync(ScriptedModel([3.5])(asked_scripted()))

@@ -1,0 +1,195 @@
+"""`redraft notes`: what is shown of notes, and what a person changes about them."""
+
+import asyncio
+
+import pytest
+
+from cli_commands import document, redraft
+from redraft.notes.note import NoteUse
+from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
+from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.types import Task
+
+REPORT = Task("Write a report on {topic}.", "Three sections.")
+ESCAPES = "\x1b]0;gotcha\x07"
+KEY = "sk-" + "a1B2c3D4" * 5
+PAGE = Task(f"Sum up the page{ESCAPES} with {KEY}.")
+ID = TaskIdentity.of(REPORT)
+
+
+async def fill(notes):
+    """Two tasks: `report` with three notes whose runs get better, another with one that is hostile."""
+    async with notes:
+        for number in range(1, 4):
+            version = number - 1 or None
+            for turn in range(2):
+                use = NoteUse(
+                    f"run-{number}-{turn}", version, "note" if version else "none", 0.2 + 0.2 * number
+                )
+                await notes.used(ID, use)
+            said = TaskReflection.of_first_run(
+                f"Write a report on {{topic}} with {number} sources.", "Three sections.", [f"Seen {number}."]
+            )
+            await notes.append(REPORT, said, run_id=f"run-{number}-1", based_on=version, name="report")
+        said = TaskReflection.of_first_run(f"Sum it up. {ESCAPES}", f"Use {KEY}.")
+        await notes.append(PAGE, said, run_id="run-x")
+
+
+@pytest.fixture
+def noted(project):
+    asyncio.run(fill(project_notes()))
+    return project
+
+
+def test_where_there_are_no_notes_it_says_where_it_looked(project):
+    result = redraft("notes")
+    assert result.exit_code == 0
+    assert f"No notes are kept in {project}/.redraft/redraft.db yet." in " ".join(result.stdout.split())
+    assert not (project / ".redraft").exists()
+    assert document(redraft("notes", "--json"))["tasks"] == []
+
+
+def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    result = redraft("notes")
+    assert result.exit_code == 2
+    assert "REDRAFT_HOME" in result.stderr
+
+
+def test_the_list_says_how_often_what_is_in_force_and_whether_it_helps(noted):
+    result = redraft("notes")
+    head, page, report = result.stdout.splitlines()
+    assert head.split() == ["id", "notes", "in", "force", "state", "before", "now", "task"]
+    assert report.split() == [ID[:8], "3", "v3", "on", "0.40", "0.70", "▄▅▇", "report"]
+    assert page.split()[1:6] == ["1", "v1", "on", "-", "-"]
+    found = document(redraft("notes", "--json"))
+    row = found["tasks"][1]
+    assert (row["identity"], row["name"], row["run_count"], row["in_force"]) == (ID, "report", 3, 3)
+    assert row["trend"] == pytest.approx([0.4, 0.6, 0.8])
+    assert (row["score_before"], row["score_now"]) == (pytest.approx(0.4), pytest.approx(0.7))
+    assert found["database"] == f"{noted}/.redraft/redraft.db"
+
+
+def test_show_has_the_note_as_it_is_put_before_the_task_and_every_version(noted):
+    told = redraft("notes", "show", "report").stdout
+    assert "## Task Improvement Notes (from prior executions)" in told
+    assert "  Write a report on {topic} with 3 sources.\n" in told
+    assert "0.40 before notes, 0.70 in the latest runs with one" in told
+    rows = [line.split() for line in told.splitlines() if line[2:3] == "v"]
+    assert [(row[-2], row[-1]) for row in rows[1:]] == [("0.80", "run-2-1"), ("0.60", "run-1-1")]
+    assert rows[0][:2] == ["*", "v3"]
+    found = document(redraft("notes", "show", "report", "--json"))
+    assert found["block"].startswith("## Task Improvement Notes")
+    assert [each["version"] for each in found["revisions"]] == [1, 2, 3]
+    assert [each["score"] for each in found["revisions"]] == [pytest.approx(0.6), pytest.approx(0.8), None]
+    assert len(found["uses"]) == 6
+
+
+def test_of_many_versions_the_latest_are_shown_with_the_one_in_force(noted):
+    async def more():
+        async with project_notes() as notes:
+            for number in range(4, 31):
+                said = TaskReflection.of_first_run(f"Write a report on {{topic}}. {number}", "")
+                await notes.append(REPORT, said, run_id=f"run-{number}", based_on=number - 1)
+
+    asyncio.run(more())
+    redraft("notes", "rollback", "report", "v2")
+    told = redraft("notes", "show", "report").stdout
+    rows = [line[:6].rstrip() for line in told.splitlines() if line[2:3] == "v"]
+    assert rows[:2] + rows[-1:] == ["  v30", "  v29", "* v2"]
+    assert told.endswith("and 9 older versions: `redraft notes export` has all\n")
+    assert len(document(redraft("notes", "export"))["tasks"][0]["revisions"]) == 30
+
+
+def test_diff_compares_two_versions_word_by_word(noted):
+    told = redraft("notes", "diff", "report", "v1", "v2").stdout
+    assert told.startswith("version 1 (0.60) > version 2 (0.80)\n")
+    assert "with [-1-]{+2+} sources." in told
+    assert "- Seen [-1-]{+2+}." in told
+    assert "with [-1-]{+3+} sources." in redraft("notes", "diff", "report").stdout
+    assert "The notes are the same." in redraft("notes", "diff", "report", "now", "last").stdout
+    found = document(redraft("notes", "diff", "report", "2", "3", "--json"))
+    assert (found["from"]["version"], found["to"]["version"]) == (2, 3)
+    assert {"op": "-", "text": "2"} in found["words"]
+
+
+def test_a_version_is_rolled_back_to_and_notes_are_switched_off_and_on(noted):
+    assert redraft("notes", "rollback", "report", "v2").stdout == (
+        "report: version 2 of 3 is in force (rolled back from version 3).\n"
+    )
+    assert redraft("notes").stdout.splitlines()[1].split()[2:5] == ["v2", "rolled", "back"]
+    assert redraft("notes", "off", "report", "--why", "they are wrong").stdout == (
+        "report: no note is in force (they are wrong).\n"
+    )
+    row = document(redraft("notes", "off", "report", "--json"))
+    assert (row["state"], row["in_force"], row["off"]) == ("off", None, True)
+    told = redraft("notes", "show", "report").stdout
+    assert "## Task Improvement" not in told
+    assert "Notes: off (switched off)" in told
+    assert redraft("notes", "on", "report").stdout == "report: version 2 of 3 is in force.\n"
+    assert document(redraft("notes", "rollback", "report", "first", "--json"))["in_force"] == 1
+
+
+def test_export_has_everything(noted):
+    found = document(redraft("notes", "export"))
+    assert [len(task["revisions"]) for task in found["tasks"]] == [1, 3]
+    assert document(redraft("notes", "export", "report", "--json"))["tasks"] == found["tasks"][1:]
+    told = redraft("notes", "export", "report", "--markdown").stdout
+    assert told.startswith("# Notes: report\n")
+    assert told.count("\n## Version ") == 3
+    assert "\n> Write a report on {topic} with 2 sources.\n" in told
+    assert KEY not in redraft("notes", "export", "--markdown").stdout
+    assert redraft("notes", "export", "--markdown", "--json").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("show", "page"), ("diff", "page"), ("export",), ("off", "page")])
+@pytest.mark.parametrize("json", [False, True])
+def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(noted, words, json):
+    result = redraft("notes", *words, *(["--json"] if json else []))
+    assert result.exit_code == 0
+    assert KEY not in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\x07" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("show", "nothing"), "There are no notes on a task 'nothing'"),
+        (("show", "p"), f"Several tasks fit 'p': {TaskIdentity.of(PAGE)[:8]} Sum up the page\\x1b]0;gotcha"),
+        (("show", ""), "There are no notes on a task ''"),
+        (("rollback", "report", "9"), "There is no version '9'"),
+        (("rollback", "report", "v0"), "There is no version 'v0'"),
+        (("diff", "report", "x"), "There is no version 'x'"),
+        (("show", "report", "--database", "gone.db"), "There is no database 'gone.db'"),
+        (("--json", "show", "report"), "Give options behind the command: redraft notes show"),
+    ],
+)
+def test_what_can_not_be_done_is_told(noted, words, told):
+    result = redraft("notes", *words)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert KEY not in result.stderr
+    assert "\x1b" not in result.stderr
+    assert not (noted / "gone.db").exists()
+
+
+@pytest.mark.parametrize("wanted", ["report", ID, ID[:6], "on {topic}", "WRITE A"])
+def test_a_task_is_found_by_its_name_its_id_and_its_text(noted, wanted):
+    assert document(redraft("notes", "show", wanted, "--json"))["identity"] == ID
+
+
+def test_another_file_is_looked_into(project, tmp_path):
+    place = tmp_path / "other.db"
+    asyncio.run(fill(SqliteReflectionStore(place)))
+    found = document(redraft("notes", "--database", place, "--json"))
+    assert (found["database"], len(found["tasks"])) == (str(place), 2)
+    assert redraft("notes", "rollback", "report", "1", "--database", place).exit_code == 0
+    assert document(redraft("notes", "show", "report", "--database", place, "--json"))["in_force"] == 1
+    assert document(redraft("notes", "--json"))["tasks"] == []
+
+
+def test_another_server_is_looked_into(project, postgres):
+    asyncio.run(fill(PostgresReflectionStore(postgres.url)))
+    found = document(redraft("notes", "--database", postgres.url, "--json"))
+    assert len(found["tasks"]) == 2

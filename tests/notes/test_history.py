@@ -1,0 +1,111 @@
+"""All notes on a task, to look at: which version is meant, how the runs did, which task is meant."""
+
+import asyncio
+
+import pytest
+
+from redraft.errors import ConfigError
+from redraft.notes.history import TaskNotes, named_revision, task_notes, the_one, version_named
+from redraft.notes.note import Note, NotedTask, NoteUse
+from redraft.notes.store import InMemoryReflectionStore
+from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.types import Task
+
+NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))
+
+
+def uses(*rows):
+    return tuple(NoteUse(f"r{number}", *row) for number, row in enumerate(rows))
+
+
+def notes(in_force=4, used=(), **fields):
+    return TaskNotes(
+        NotedTask("id", "Say\nit.", run_count=4, in_force=in_force, **fields), NOTES, uses(*used)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
+)
+def test_a_version_is_meant_by_its_number_and_by_what_it_is(wanted, version):
+    assert version_named(notes(in_force=2).noted, wanted) == version
+
+
+@pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
+def test_a_version_that_there_is_not(wanted):
+    with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
+        version_named(notes().noted, wanted)
+
+
+def test_now_where_none_is_in_force():
+    with pytest.raises(ConfigError, match="No note on this task is in force"):
+        version_named(notes(in_force=None).noted, "now")
+    assert notes(in_force=None).in_force is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [({}, "on"), ({"off": True, "why_off": "bad"}, "off"), ({"why_off": "rolled back"}, "rolled back")],
+)
+def test_how_the_notes_stand(fields, state):
+    assert notes(**fields).state == state
+    assert notes(**fields).title == "Say it."
+
+
+@pytest.mark.parametrize(
+    ("used", "since", "in_force", "before", "now", "trend"),
+    [
+        ([], 1, 4, None, None, [None]),
+        ([(None, "none", 0.2), (None, "none", None), (None, "none", 0.4)], 1, 4, 0.3, None, [0.3]),
+        ([(1, "note", 0.4), (2, "note", 0.6), (1, "control", 0.1)], 1, 4, None, 0.5, [None, 0.4, 0.6]),
+        ([(1, "note", 0.0), *[(2, "note", 0.5)] * 5], 1, 4, None, 0.5, [None, 0.0, 0.5]),
+        ([(2, "note", 0.5), (3, "note", 0.1)], 5, 2, None, 0.5, [None, 0.5, 0.1]),
+        ([(2, "note", 0.5)], 1, None, None, None, [None, 0.5]),
+    ],
+)
+def test_how_the_runs_did(used, since, in_force, before, now, trend):
+    task = notes(in_force, used, since=since)
+    assert task.before == (before if before is None else pytest.approx(before))
+    assert task.now == (now if now is None else pytest.approx(now))
+    assert [each if each is None else round(each, 9) for each in task.trend] == trend
+
+
+def test_the_effect_of_a_trial():
+    assert notes(used=[(4, "note", 0.5)] * 9 + [(None, "control", 0.5)]).effect is None
+    found = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).effect
+    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+
+
+def test_what_is_read_is_bounded_and_holds_what_counts():
+    task = Task("Say it.")
+    identity = TaskIdentity.of(task)
+
+    async def main():
+        store = InMemoryReflectionStore()
+        for number in range(1, 31):
+            before = number - 1 or None
+            score = 0.2 if before is None else 0.8
+            await store.used(identity, NoteUse(f"r{number}", before, "note" if before else "none", score))
+            said = TaskReflection.of_first_run(f"Say {number}.", "")
+            await store.append(task, said, run_id=f"r{number}", based_on=before)
+        noted = await store.rollback(identity, 3)
+        few = await task_notes(store, noted, runs=5, revisions=4)
+        assert [note.version for note in few.revisions] == [3, 27, 28, 29, 30]
+        assert few.in_force.version == 3
+        assert [use.run_id for use in few.uses] == ["r1", *(f"r{number}" for number in range(26, 31))]
+        assert (few.before, few.trend[:2]) == (0.2, [0.2, 0.8])
+        assert (await task_notes(store, noted, runs=30, revisions=0)).revisions == ()
+        everything = await task_notes(store, noted)
+        assert (len(everything.uses), len(everything.revisions)) == (30, 30)
+        assert (await named_revision(store, noted, "v2")).version == 2
+
+    asyncio.run(main())
+
+
+def test_of_many_that_fit_a_few_are_named():
+    tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
+    with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\.; 1111.* and 2 more\. Give more"):
+        the_one(tasks, "sum UP")
+    assert the_one(tasks, "333") is tasks[3]
+    named = [*tasks, NotedTask("f" * 64, "Other.", name="sum up")]
+    assert the_one(named, "sum up") is named[-1]  # a name is exact

@@ -1,0 +1,783 @@
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from redraft import stats as effects
+from redraft.errors import ConfigError, StoreError
+from redraft.notes import store as trials
+from redraft.notes.note import Note, NotedTask, NoteUse, Rollback
+from redraft.notes.store import (
+    InMemoryReflectionStore,
+    PostgresReflectionStore,
+    SqliteReflectionStore,
+    Turns,
+    arm_of,
+    checked_version,
+    may_replace,
+    notebook_of,
+    project_notes,
+    rolled_back,
+    switched,
+    turns_of,
+    verdict,
+    why_of,
+    with_revision,
+)
+from redraft.notes.task import TaskIdentity, TaskReflection, Trial
+from redraft.stats import effect_of
+from redraft.types import Task
+
+TASK = Task("Write about {topic}.", "A report.")
+IDENTITY = TaskIdentity.of(TASK)
+TOKENS = 100
+START = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def said(text, **fields):
+    return TaskReflection(text, "A short report.", ("It was long.",), ("Say less.",), START, **fields)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def notes(request, tmp_path):
+    if request.param == "memory":
+        made = InMemoryReflectionStore()
+    elif request.param == "sqlite":
+        made = SqliteReflectionStore(tmp_path / "redraft.db")
+    else:
+        made = PostgresReflectionStore(request.getfixturevalue("postgres").url)
+    yield made
+    asyncio.run(made.aclose())
+
+
+def use(number, version=None, arm="note", score=None):
+    return NoteUse(f"run {number}", version, arm, score, START + timedelta(seconds=number))
+
+
+async def append(notes, text, run_id="", based_on=None, **options):
+    note, _ = await notes.append(TASK, said(text), run_id=run_id, based_on=based_on, **options)
+    return note.version
+
+
+async def in_force(notes):
+    note = await notes.current(IDENTITY)
+    return None if note is None else note.version
+
+
+def test_the_two_methods_of_the_specification(notes):
+    async def main():
+        assert await notes.retrieve("a") is None
+        first, later = said("one", run_count=3), said("two \ud800 \x00", run_count=4)
+        await notes.store("a", first)
+        assert await notes.retrieve("a") == first
+        await notes.store("a", later)
+        assert await notes.retrieve("a") == later
+        await notes.store("a/00000001", first)  # an identity of one's own stays apart, whatever it holds
+        assert [note.reflection for note in await notes.revisions("a")] == [first, later]
+        assert await notes.retrieve("b") is None
+
+    asyncio.run(main())
+
+
+def test_every_run_makes_a_revision_and_the_store_counts_them(notes):
+    async def main():
+        assert await notes.append(TASK, said("one", run_count=7), run_id="r1", name="report") == (
+            Note(1, said("one"), "r1", None, tokens=TOKENS),
+            True,
+        )
+        second, is_first = await notes.append(TASK, said("two"), run_id="r2", based_on=1)
+        assert (second.reflection.run_count, second.based_on, is_first) == (2, 1, False)
+        assert await notes.retrieve(IDENTITY) == said("two", run_count=2)
+        assert await notes.revision(IDENTITY, 1) == Note(1, said("one"), "r1", None, tokens=TOKENS)
+        assert await notes.revision(IDENTITY, 3) is None
+        assert [note.version for note in await notes.revisions(IDENTITY)] == [1, 2]
+        stands = NotedTask(IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2)
+        assert await notes.noted(IDENTITY) == stands
+        assert await notes.tasks() == [stands]
+        assert await notes.noted("another") is None
+
+    asyncio.run(main())
+
+
+def test_the_note_in_force_is_what_one_read_gives(monkeypatch):
+    async def main():
+        notes, reads = InMemoryReflectionStore(), []
+        monkeypatch.setattr(notes, "_store", Watched(notes._store, reads))
+        for text in ("one", "two", "three"):
+            await append(notes, text, text, await in_force(notes))
+        changes = (
+            (3, None),
+            (2, notes.rollback(IDENTITY, 2)),
+            (None, notes.switch(IDENTITY, off=True)),
+            (2, notes.switch(IDENTITY, off=False)),
+            (None, notes.rollback(IDENTITY, None)),
+            (3, notes.switch(IDENTITY, off=False)),
+            (4, append(notes, "four", "four", 3)),
+            (5, notes.store(IDENTITY, said("five", run_count=5))),
+        )
+        for expected, change in changes:
+            if change is not None:
+                await change
+            reads.clear()
+            note = await notes.current(IDENTITY)
+            assert reads == ["get"]
+            assert note == (None if expected is None else await notes.revision(IDENTITY, expected))
+
+    asyncio.run(main())
+
+
+class Watched:
+    """A store that writes down what is read of it."""
+
+    def __init__(self, store, reads):
+        self._inner, self._reads = store, reads
+
+    def __getattr__(self, name):
+        if name in ("get", "find"):
+            self._reads.append(name)
+        return getattr(self._inner, name)
+
+
+def test_projects_that_share_a_server_see_their_own_notes(postgres, tmp_path, monkeypatch):
+    async def main():
+        found = []
+        for folder, project in (("a", None), ("b", None), ("a", None), ("b", "one"), ("a", "one")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "redraft.toml").touch()
+            monkeypatch.chdir(tmp_path / folder)
+            async with PostgresReflectionStore(postgres.url, project) as notes:
+                found.append(await append(notes, "text"))
+        monkeypatch.setenv("REDRAFT_PROJECT", "one")
+        async with PostgresReflectionStore(postgres.url) as notes:
+            found.append(await append(notes, "text"))
+        assert found == [1, 1, 2, 1, 2, 3]
+        monkeypatch.delenv("REDRAFT_HOME")
+        monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url)
+        async with project_notes() as notes:  # what an ensemble without a store takes
+            assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+def test_a_run_that_is_resumed_is_not_counted_twice(notes):
+    async def main():
+        first = await notes.append(TASK, said("one"), run_id="r1")
+        await append(notes, "two", "r2", 1)
+        assert await notes.append(TASK, said("other"), run_id="r1") == first
+        assert await asyncio.gather(*(append(notes, f"{n}", "r3", 2) for n in range(8))) == [3] * 8
+        assert [note.run_id for note in await notes.revisions(IDENTITY)] == ["r1", "r2", "r3"]
+        assert (await notes.noted(IDENTITY)).run_count == 3
+
+    asyncio.run(main())
+
+
+def test_a_process_that_ended_between_two_writes_leaves_nothing_half_done(notes):
+    async def main():
+        await append(notes, "one", "r1")
+        # What `append` writes first: the revision without its count.
+        await notes._written(IDENTITY, lambda version: Note(version, said("two"), "r2", 1), "r2")
+        assert (await notes.noted(IDENTITY)).run_count == 1
+        assert await append(notes, "three", "r3", 1) == 3
+        assert await append(notes, "two", "r2", 1) == 2
+        assert (await notes.noted(IDENTITY)).run_count == 3
+        assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+def test_what_a_person_rolled_back_to_stays_until_a_run_with_it_has_a_note(notes):
+    async def main():
+        for number in range(1, 6):
+            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
+        noted = await notes.rollback(IDENTITY, 2)
+        assert (noted.in_force, noted.since, noted.off) == (2, 6, False)
+        assert noted.why_off == "rolled back from version 5"
+        assert await append(notes, "a run that began before", "r6", 5) == 6
+        assert await in_force(notes) == 2
+        assert await append(notes, "the next", "r7", 2) == 7
+        assert await in_force(notes) == 7
+        assert await append(notes, "the one after", "r8", 7) == 8
+        assert await in_force(notes) == 8
+        assert (await notes.noted(IDENTITY)).why_off == ""
+        for version in (0, 9):
+            with pytest.raises(ConfigError, match=f"no version {version} .* versions 1 to 8"):
+                await notes.rollback(IDENTITY, version)
+        with pytest.raises(ConfigError, match="no notes on the task 'another'"):
+            await notes.rollback("another", 1)
+
+    asyncio.run(main())
+
+
+def test_while_notes_are_off_none_is_given_and_all_are_kept(notes):
+    async def main():
+        await append(notes, "one", "r1")
+        assert await notes.switch(IDENTITY, off=True, why="they are wrong") == NotedTask(
+            IDENTITY, TASK.description, TASK.expected_output, "", 1, None, off=True, why_off="they are wrong"
+        )
+        assert await notes.retrieve(IDENTITY) is None
+        assert await append(notes, "two", "r2") == 2
+        assert await in_force(notes) is None
+        assert (await notes.switch(IDENTITY, off=False)).in_force == 1
+        assert await in_force(notes) == 1
+        noted = await notes.rollback(IDENTITY, None)
+        assert (noted.off, noted.in_force) == (True, None)
+        assert (await notes.switch(IDENTITY, off=False)).in_force == 2  # the newest, where none was left
+        await notes.switch(IDENTITY, off=True)
+        assert (await notes.rollback(IDENTITY, 1)).off is False
+        assert await in_force(notes) == 1
+
+    asyncio.run(main())
+
+
+def test_uses_are_one_for_each_run_and_in_the_order_of_time(notes):
+    async def main():
+        for each in (use(2, 1, score=0.5), use(1), use(3, None, "control", 0.25), use(2, 1, score=0.75)):
+            await notes.used(IDENTITY, each)
+        await notes.used("another", use(9))
+        expected = [use(1), use(2, 1, score=0.75), use(3, None, "control", 0.25)]
+        assert await notes.uses(IDENTITY) == expected
+        assert len(await notes.uses(IDENTITY, latest=2)) == 2
+
+    asyncio.run(main())
+
+
+def test_a_trial_holds_a_note_until_enough_runs_with_it_were_scored(notes):
+    async def main():
+        trial = Trial(min_runs=2)
+        assert await append(notes, "one", "r1", trial=trial) == 1
+        held = []
+        for number in range(2, 7):
+            version = await in_force(notes)
+            await notes.used(IDENTITY, use(number, version, score=0.5))
+            await append(notes, f"v{number}", f"r{number}", version, trial=trial)
+            held.append(await in_force(notes))
+        assert held == [1, 3, 3, 5, 5]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("against", "versions", "to", "told"),
+    [
+        ("none", (1, None), None, "without notes"),
+        ("previous", (2, 1), 1, "with version 1"),
+    ],
+)
+def test_a_note_that_hurts_is_rolled_back_once(notes, against, versions, to, told):
+    async def main():
+        trial = Trial(against=against)
+        await append(notes, "one", "r1")
+        if against == "previous":
+            await append(notes, "two", "r2", 1)
+        for number in range(12):
+            await notes.used(IDENTITY, use(number, versions[0], score=0.2 + number % 2 / 10))
+            await notes.used(IDENTITY, use(number + 20, versions[1], "control", 0.8 + number % 2 / 10))
+        done = await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(4)))
+        (rollback,) = [each for each in done if each is not None]
+        assert (rollback.version, rollback.to, rollback.without_runs) == (versions[0], to, 10)
+        assert rollback.effect == pytest.approx(-0.6)
+        noted = await notes.noted(IDENTITY)
+        assert (noted.in_force, noted.off, noted.since) == (to, to is None, versions[0] + 1)
+        assert told in noted.why_off
+        assert "-0.6" in noted.why_off or "0.60 lower" in noted.why_off
+        assert await notes.settle(IDENTITY, trial) is None
+        if to is None:
+            assert await append(notes, "later", "r9") == 2
+            assert await in_force(notes) is None  # until a person says so
+            assert (await notes.switch(IDENTITY, off=False)).in_force == 2
+        else:
+            assert await append(notes, "later", "r9", to) == 3
+            assert await in_force(notes) == 3
+
+    asyncio.run(main())
+
+
+async def runs(notes, trial, score_of, count):
+    """Run a task as an ensemble does: given a note, scored, written down, settled; return the rollbacks."""
+    rollbacks = []
+    for number in range(count):
+        current, run_id = await notes.current(IDENTITY), f"run {number}"
+        arm, given = "none" if current is None else arm_of(trial, run_id, IDENTITY), current
+        if arm == "control":
+            given = None
+            if trial.against == "previous" and current.based_on is not None:
+                given = await notes.revision(IDENTITY, current.based_on)
+        version, in_force = (None if one is None else one.version for one in (given, current))
+        score = score_of(None if given is None else given.reflection) + number % 3 / 20
+        at = START + timedelta(seconds=number)
+        await notes.used(IDENTITY, NoteUse(run_id, version, arm, score, at))
+        prior = "" if current is None else current.reflection.refined_description
+        await append(notes, f"{prior} {number}", run_id, in_force, trial=trial)
+        if (rollback := await notes.settle(IDENTITY, trial)) is not None:
+            rollbacks.append((number, rollback))
+    return rollbacks
+
+
+def test_in_the_order_of_an_ensemble_a_line_of_notes_that_hurts_is_rolled_back():
+    async def main():
+        notes = InMemoryReflectionStore()
+        trial = Trial(share=0.4, min_runs=3)
+        ((number, rollback),) = await runs(notes, trial, lambda note: 0.6 if note is None else 0.3, 60)
+        assert number < 40
+        assert (rollback.to, rollback.effect) == (None, pytest.approx(-0.3, abs=0.05))
+        assert await notes.current(IDENTITY) is None
+        assert (await notes.noted(IDENTITY)).run_count == 60
+
+    asyncio.run(main())
+
+
+def test_in_the_order_of_an_ensemble_the_previous_note_comes_back():
+    async def main():
+        notes = InMemoryReflectionStore()
+        trial = Trial(share=0.5, min_runs=3, against="previous")
+
+        def score_of(note):
+            return 0.5 if note is None else 0.3 if len(note.refined_description.split()) > 1 else 0.7
+
+        rollbacks = await runs(notes, trial, score_of, 120)
+        number, first = rollbacks[0]
+        assert (first.to, first.effect) == (1, pytest.approx(-0.4, abs=0.05))
+        versions = [use.version for use in await notes.uses(IDENTITY) if use.run_id == f"run {number + 1}"]
+        assert versions[0] in (1, None)
+        assert first.version not in {use.version for use in (await notes.uses(IDENTITY))[number + 1 :]}
+
+    asyncio.run(main())
+
+
+def test_settling_without_notes_or_a_verdict_changes_nothing(notes):
+    async def main():
+        assert await notes.settle(IDENTITY, Trial()) is None
+        await append(notes, "one", "r1")
+        before = await notes.noted(IDENTITY)
+        assert await notes.settle(IDENTITY, Trial()) is None
+        assert await notes.noted(IDENTITY) == before
+
+    asyncio.run(main())
+
+
+def test_64_runs_at_once_are_64_revisions(notes):
+    async def main():
+        await append(notes, "before")
+        made = await asyncio.gather(*(append(notes, f"n{n}", f"r{n}", 1) for n in range(64)))
+        assert sorted(made) == list(range(2, 66))
+        assert {note.run_id for note in (await notes.revisions(IDENTITY))[1:]} == {f"r{n}" for n in range(64)}
+        noted = await notes.noted(IDENTITY)
+        assert (noted.run_count, noted.in_force) == (65, 65)
+        assert (await notes.retrieve(IDENTITY)).run_count == 65
+
+    asyncio.run(main())
+
+
+def test_the_notes_of_a_project_are_in_the_database_of_its_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".kept")
+
+    async def main():
+        async with project_notes() as notes:
+            await append(notes, "one")
+        async with project_notes() as notes:
+            assert await in_force(notes) == 1
+
+    asyncio.run(main())
+    assert Path(".kept/redraft.db").is_file()
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    assert isinstance(project_notes(), InMemoryReflectionStore)
+
+
+TASK_own_store = Task("Write.")
+IDENTITY_own_store = TaskIdentity.of(TASK_own_store)
+SAID = TaskReflection.of_first_run("Write well.", "")
+
+
+class Plain:
+    """A store that loses a note where two write at once."""
+
+    def __init__(self):
+        self.kept = {}
+        self.threads = set()
+
+    def store(self, identity, reflection):
+        self.threads.add(threading.current_thread())
+        time.sleep(0.0005)
+        self.kept[identity] = reflection
+
+    def retrieve(self, identity):
+        found = self.kept.get(identity)
+        time.sleep(0.0005)
+        return found
+
+
+class Async(Plain):
+    async def store(self, identity, reflection):
+        await asyncio.sleep(0)
+        self.kept[identity] = reflection
+
+    async def retrieve(self, identity):
+        found = self.kept.get(identity)
+        await asyncio.sleep(0)
+        return found
+
+
+class Mixed(Plain):
+    async def retrieve(self, identity):
+        return self.kept.get(identity)
+
+
+class Awaited(Plain):
+    """Functions that return a coroutine."""
+
+    def store(self, identity, reflection):
+        return Async.store(self, identity, reflection)
+
+    def retrieve(self, identity):
+        return Async.retrieve(self, identity)
+
+
+def test_a_store_of_ours_is_its_own_notebook():
+    store = InMemoryReflectionStore()
+    assert notebook_of(store) is store
+    assert store.keeps_revisions
+
+
+@pytest.mark.parametrize("kind", [Plain, Async, Mixed, Awaited])
+def test_64_runs_at_once_are_counted_64_times(kind):
+    store = kind()
+    store.kept[IDENTITY_own_store] = TaskReflection("Write.", "", run_count=5)
+
+    async def main():
+        notes = notebook_of(store)
+        made = await asyncio.gather(*(notes.append(TASK_own_store, SAID, run_id=f"r{n}") for n in range(64)))
+        assert [note.reflection.run_count for note, _ in made] == list(range(6, 70))
+        assert not any(is_first for _, is_first in made)
+
+    asyncio.run(main())
+    assert store.kept[IDENTITY_own_store].run_count == 69
+    assert threading.current_thread() not in store.threads  # who waits for a disk stops no other task
+
+
+def test_runs_in_many_threads_and_event_loops_take_turns():
+    store = Plain()
+
+    async def runs():
+        notes = notebook_of(store)  # each has its own, as two ensembles do
+        await asyncio.gather(*(notes.append(TASK_own_store, SAID) for _ in range(8)))
+
+    threads = [threading.Thread(target=asyncio.run, args=[runs()]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.kept[IDENTITY_own_store].run_count == 64
+
+
+def test_it_keeps_the_latest_note_and_no_more():
+    async def main():
+        notes = notebook_of(Plain())
+        assert not notes.keeps_revisions
+        assert await notes.current(IDENTITY_own_store) is None
+        assert await notes.noted(IDENTITY_own_store) is None
+        assert await notes.revisions(IDENTITY_own_store) == []
+        first, is_first = await notes.append(TASK_own_store, SAID, run_id="r1")
+        assert (first.version, is_first) == (1, True)
+        note, is_first = await notes.append(TASK_own_store, SAID, run_id="r2", based_on=1, name="it")
+        assert (note.version, note.run_id, note.based_on, is_first) == (2, "r2", 1, False)
+        current = await notes.current(IDENTITY_own_store)
+        assert (current.version, current.reflection) == (2, note.reflection)
+        assert await notes.revision(IDENTITY_own_store, 2) == current
+        assert await notes.revision(IDENTITY_own_store, 1) is None
+        assert await notes.revisions(IDENTITY_own_store) == [current]
+        assert (await notes.noted(IDENTITY_own_store)).run_count == 2
+        await notes.used(IDENTITY_own_store, NoteUse("r1", None))
+        assert await notes.uses(IDENTITY_own_store) == []
+        for refused in (
+            notes.append(TASK_own_store, SAID, trial=Trial()),
+            notes.settle(IDENTITY_own_store, Trial()),
+            notes.rollback(IDENTITY_own_store, 1),
+        ):
+            with pytest.raises(ConfigError, match="keeps every revision"):
+                await refused
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (object(), "has no 'store'"),
+        (type("S", (), {"store": print})(), "has no 'retrieve'"),
+        ({"store": 1}, "has no 'store'"),
+        (type("S", (), {"store": print, "retrieve": 3})(), "has no 'retrieve'"),
+    ],
+)
+def test_what_is_no_store_is_refused(store, told):
+    with pytest.raises(ConfigError, match=told):
+        notebook_of(store)
+
+
+def test_what_a_store_gives_wrong_or_raises_is_told():
+    class Wrong(Plain):
+        def retrieve(self, identity):
+            if identity == "down":
+                raise OSError("the disk is gone")
+            return "a text"
+
+    async def main():
+        notes = notebook_of(Wrong())
+        with pytest.raises(StoreError, match="must return a TaskReflection or None, got 'a text'"):
+            await notes.current(IDENTITY_own_store)
+        with pytest.raises(OSError, match="the disk is gone"):
+            await notes.current("down")
+        with pytest.raises(StoreError):  # and the turn is passed on
+            await notes.append(TASK_own_store, SAID)
+        with pytest.raises(StoreError):
+            await notes.append(TASK_own_store, SAID)
+
+    asyncio.run(main())
+
+
+def test_turns_come_in_order_and_pass_by_who_no_longer_waits():
+    async def main():
+        turns, order = Turns(), []
+
+        async def take(number):
+            async with turns:
+                order.append(number)
+                await asyncio.sleep(0)
+
+        async with turns:
+            waiting = [asyncio.create_task(take(number)) for number in range(5)]
+            await asyncio.sleep(0)
+            waiting[0].cancel()
+            waiting[2].cancel()
+            await asyncio.sleep(0)
+        waiting[1].cancel()  # its turn has come, and it has not begun
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert order == [3, 4]
+        await take(9)
+        assert order == [3, 4, 9]
+
+    asyncio.run(main())
+
+
+def test_a_waiter_whose_event_loop_is_gone_is_passed_by():
+    turns = Turns()
+    loop = asyncio.new_event_loop()
+
+    async def main():
+        async with turns:
+            gone = loop.create_future()
+            turns._waiting.append(gone)
+            loop.close()
+        async with turns:
+            pass
+
+    asyncio.run(main())
+
+
+def test_turns_are_the_same_for_a_name_as_long_as_anybody_holds_them():
+    held = turns_of("a")
+    assert turns_of("a") is held
+    assert turns_of("b") is not held
+
+
+def note(version, based_on=None):
+    return Note(version, TaskReflection.of_first_run("So.", ""), based_on=based_on)
+
+
+def stands(run_count, in_force, **fields):
+    return NotedTask("id", "Write.", run_count=run_count, in_force=in_force, **fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "held", "count", "in_force"),
+    [
+        pytest.param(stands(0, None), note(1), False, 1, 1, id="the first"),
+        pytest.param(stands(4, 4), note(5, 4), False, 5, 5, id="the next"),
+        pytest.param(stands(4, 4), note(5, 1), False, 5, 5, id="of a run that began long before"),
+        pytest.param(stands(6, 6), note(5, 4), False, 6, 6, id="one that comes late"),
+        pytest.param(stands(4, 2), note(5, 2), True, 5, 2, id="while a trial holds another"),
+        pytest.param(stands(4, 4, off=True), note(5), False, 5, 4, id="while notes are off"),
+        pytest.param(stands(7, 2, since=8), note(8, 7), False, 8, 2, id="based on what was rolled back"),
+        pytest.param(stands(8, 2, since=8), note(9, 2), False, 9, 9, id="based on what was chosen"),
+        pytest.param(stands(9, 9, since=8), note(10, 8), False, 10, 10, id="of the present line"),
+        pytest.param(stands(9, 9, since=8), note(10), False, 10, 9, id="of a run without, in a later line"),
+    ],
+)
+def test_a_revision(before, made, held, count, in_force):
+    after = with_revision(before, made, held=held)
+    assert (after.run_count, after.in_force) == (count, in_force)
+
+
+def test_a_rollback_begins_a_line_and_the_next_revision_ends_its_reason():
+    after = rolled_back(stands(7, 7), 2)
+    assert (after.in_force, after.off, after.since, after.why_off) == (
+        2,
+        False,
+        8,
+        "rolled back from version 7",
+    )
+    assert with_revision(after, note(8, 2)).why_off == ""
+    nothing = rolled_back(stands(7, 7), None, "it hurt")
+    assert (nothing.in_force, nothing.off, nothing.since, nothing.why_off) == (None, True, 8, "it hurt")
+
+
+def test_switched_off_and_on_as_it_was():
+    off = switched(stands(7, 3), off=True)
+    assert (off.off, off.why_off) == (True, "switched off")
+    assert switched(off, off=False) == stands(7, 3)
+    assert switched(stands(7, None, off=True), off=False).in_force == 7
+    assert switched(stands(0, None, off=True), off=False).in_force is None
+
+
+def test_a_version_that_there_is_not():
+    assert checked_version(stands(1, 1), 1) == 1
+    with pytest.raises(ConfigError, match=r"no version 2 .* there is version 1\."):
+        checked_version(stands(1, 1), 2)
+
+
+def test_the_reason_of_a_rollback_has_its_figures():
+    assert why_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
+        "version 7 was rolled back by itself: runs with it scored 0.12 lower than runs without notes "
+        "(95 % interval -0.20 to -0.04, 40 and 10 runs)"
+    )
+    assert "than runs with version 6" in why_of(Rollback(7, 6, -0.1, -0.2, -0.04, 40, 10))
+
+
+def history(*rows):
+    """Uses from rows: how many runs, the arm, the version, their scores in turn."""
+    uses = []
+    for count, arm, version, *scores in rows:
+        for number in range(count):
+            at = START + timedelta(seconds=len(uses))
+            score = scores[number % len(scores)]
+            uses.append(NoteUse(f"r{len(uses)}", version, arm, score, at))
+    return uses
+
+
+def standing(in_force, since=1):
+    return NotedTask("id", "Write.", run_count=9, in_force=in_force, since=since)
+
+
+def test_the_arm_of_a_run_is_always_the_same_and_the_share_is_kept():
+    for share in (0.2, 0.5):
+        trial = Trial(share=share)
+        arms = [arm_of(trial, f"run {number}", "id") for number in range(4000)]
+        assert arms.count("control") / 4000 == pytest.approx(share, abs=0.02)
+        assert arms[:50] == [arm_of(trial, f"run {number}", "id") for number in range(50)]
+    others = [arm_of(Trial(share=0.5), f"run {number}", "another") for number in range(4000)]
+    agree = sum(a == b for a, b in zip(arms, others, strict=True))
+    assert agree / 4000 == pytest.approx(0.5, abs=0.03)  # each task draws for itself
+    assert arm_of(trial, "\ud800", "id") in ("note", "control")
+
+
+WELL, BADLY = (0.8, 0.9), (0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("uses", "against", "noted", "previous", "expected"),
+    [
+        pytest.param([(10, "note", 1, *BADLY), (10, "control", None, *WELL)], "none", standing(1), None,
+                     (1, None, 10, 10), id="10 and 10 are enough"),
+        pytest.param([(9, "note", 1, *BADLY), (30, "control", None, *WELL)], "none", standing(1), None,
+                     None, id="9 with notes are not"),
+        pytest.param([(30, "note", 1, *BADLY), (9, "control", None, *WELL)], "none", standing(1), None,
+                     None, id="9 without are not"),
+        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *BADLY)], "none", standing(1), None,
+                     None, id="a note that helps stays"),
+        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *WELL)], "none", standing(1), None,
+                     None, id="one without effect stays"),
+        pytest.param([(6, "note", 1, *BADLY), (6, "note", 2, *BADLY), (10, "control", None, *WELL)], "none",
+                     standing(2), None, (2, None, 12, 10), id="the notes of a line count together"),
+        pytest.param([(20, "note", 1, *BADLY), (20, "control", None, *WELL)], "none", standing(5, since=4),
+                     None, None, id="what was rolled back counts no more"),
+        pytest.param([(20, "control", None, *WELL), (20, "note", 5, *BADLY)], "none", standing(5, since=4),
+                     None, None, id="nor do control runs of the time before"),
+        pytest.param([(9, "note", 1, *BADLY), (9, "note", 1, None), (20, "control", None, *WELL)], "none",
+                     standing(1), None, None, id="a run without a score does not count"),
+        pytest.param([(20, "note", 1, *BADLY), (20, "none", None, *WELL)], "none", standing(1), None,
+                     None, id="a run before the notes is no control"),
+        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(2, since=4),
+                     None, None, id="what a person chose stays"),
+        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(None),
+                     None, None, id="where none is in force nothing is taken away"),
+        pytest.param([(12, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), 1,
+                     (2, 1, 12, 10), id="the previous one takes over"),
+        pytest.param([(12, "note", 2, *BADLY), (10, "control", None, *WELL)], "previous", standing(2), 1,
+                     None, id="against the previous one others don't count"),
+        pytest.param([(12, "note", 1, *BADLY), (9, "note", 2, *BADLY), (20, "control", 1, *WELL)], "previous",
+                     standing(2), 1, None, id="nor do runs with older notes"),
+        pytest.param([(12, "note", 1, *BADLY), (10, "control", None, *WELL)], "previous", standing(1), None,
+                     (1, None, 12, 10), id="before the first note there was none"),
+    ],
+)  # fmt: skip
+def test_a_verdict(uses, against, noted, previous, expected):
+    found = verdict(Trial(against=against), noted, history(*uses), previous)
+    if expected is None:
+        assert found is None
+    else:
+        assert (found.version, found.to, found.with_runs, found.without_runs) == expected
+        assert found.low <= found.effect <= found.high < 0
+
+
+def test_a_verdict_is_the_same_until_there_is_four_times_as_much():
+    even = [(1, "note", 1, 0.2), (1, "control", None, 0.8)] * 10
+    turned = [(1, "note", 1, 0.9), (1, "control", None, 0.1)] * 29
+    first = verdict(Trial(), standing(1), history(*even))
+    assert first == verdict(Trial(), standing(1), history(*even, *turned))
+    assert verdict(Trial(), standing(1), history(*even, *turned, *turned[:2])) is None
+
+
+@pytest.mark.parametrize(
+    ("uses", "against", "noted", "expected"),
+    [
+        ([], "none", standing(None), True),
+        ([(4, "note", 2, 0.5)], "none", standing(2), False),
+        ([(5, "note", 2, 0.5)], "none", standing(2), True),
+        ([(9, "note", 2, None)], "none", standing(2), False),
+        ([(9, "note", 1, 0.5), (9, "control", 2, 0.5)], "none", standing(2), False),
+        ([(12, "note", 2, 0.5), (9, "control", 1, 0.5)], "previous", standing(2), False),
+        ([(9, "note", 2, 0.5), (12, "control", 1, 0.5)], "previous", standing(2), False),
+        ([(10, "note", 2, 0.5), (10, "control", 1, 0.5)], "previous", standing(2), True),
+        ([(10, "note", 2, 0.5)], "previous", standing(2, since=3), True),
+        ([(10, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), False),
+    ],
+)
+def test_when_a_newer_note_may_take_its_place(uses, against, noted, expected):
+    trial = Trial(min_runs=5, against=against)
+    assert may_replace(trial, noted, history(*uses), previous=1) is expected
+
+
+def rolled_back_after(effect, runs, seed):
+    """Run a task so often with a note of such an effect; return how many runs it took to be rolled back."""
+    trial, noted, chance, uses = Trial(), standing(1), Random(seed), []  # noqa: S311 (no secret)
+    controls = 0
+    for number in range(runs):
+        arm = arm_of(trial, f"{seed}/{number}", "id")
+        score = min(1.0, max(0.0, chance.gauss(0.6 + (effect if arm == "note" else 0), 0.2)))
+        uses.append(NoteUse(f"{number}", 1 if arm == "note" else None, arm, score, START))
+        controls += arm == "control"
+        # They are the fewer ones, and a verdict takes 10 of them: with each it is looked at, it takes ages.
+        if arm == "control" and controls % 5 == 0 and verdict(trial, noted, uses):
+            return number + 1
+    return None
+
+
+@pytest.mark.parametrize(
+    ("effect", "least", "most"),
+    [
+        pytest.param(-0.2, 0.95, 1, id="hurts"),
+        pytest.param(0, 0, 0.05, id="nothing"),
+        pytest.param(0.2, 0, 0, id="helps"),
+    ],
+)
+def test_of_200_histories_of_300_runs(effect, least, most, monkeypatch):
+    monkeypatch.setattr(effects, "RESAMPLES", 300)
+    monkeypatch.setattr(trials, "effect_of", lru_cache(effect_of))
+    ends = [rolled_back_after(effect, 300, seed) for seed in range(200)]
+    share = sum(end is not None for end in ends) / 200
+    assert least <= share <= most

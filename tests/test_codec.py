@@ -1,0 +1,117 @@
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel
+
+from redraft import (
+    ChatReply,
+    ConvergenceReason,
+    Draft,
+    Issue,
+    ModelError,
+    ReflectionEvaluation,
+    ReflectionVersion,
+    StoreError,
+    TokenUsage,
+)
+from redraft._codec import TAG, RecordedError, from_json, from_record, said_of, to_json, to_record
+from versions import version
+
+
+class Person(BaseModel):
+    name: str
+
+
+@dataclass
+class Point:
+    x: int
+    when: datetime
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        version(1, 0.5, issues=(Issue("a", "b", "/c", 3),), criteria_scores={"x": None}),
+        ReflectionEvaluation(None),
+        ChatReply("x", {"a": [1]}, ({"yes": -0.1},), TokenUsage(1, 2, 3, 4, 5, None)),
+        TokenUsage(cost_usd=None),
+        Issue("x"),
+    ],
+)
+def test_there_and_back(value):
+    through = json.loads(json.dumps(to_json(value)))
+    assert from_json(type(value), through) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (ConvergenceReason.PLATEAU, "plateau"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (ValueError("x"), {"type": "ValueError", "message": "x"}),
+        (Person(name="Al"), {"name": "Al"}),
+        ({1: (2, {3})}, {"1": [2, [3]]}),
+        (True, True),
+        (Person, f"<class '{__name__}.Person'>"),
+    ],
+)
+def test_to_json(value, expected):
+    assert to_json(value) == expected
+
+
+def test_a_version_from_json_has_its_types():
+    again = from_json(ReflectionVersion, to_json(version(1, 0.5)))
+    assert again.timestamp.tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "text",
+        {"a": [1, None, 2.5]},
+        Person(name="Al"),
+        [Person(name="Al"), {"b": Person(name="Bo")}],
+        Point(1, datetime(2026, 1, 2, tzinfo=UTC)),
+        math.inf,
+        {TAG: "tests:Nothing", "value": 1},
+        {TAG: {TAG: 1}},
+    ],
+)
+def test_a_record_gives_back_what_it_was_made_of(output):
+    through = json.loads(json.dumps(to_record(Draft(output)), allow_nan=False))
+    assert from_record(Draft, through) == Draft(output)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"output": {TAG: f"{__name__}:Gone", "value": {}}}, "which this program does not have"),
+        ({"output": {TAG: "os:system", "value": "true"}}, "which this program does not have"),
+        ({"output": {TAG: "not.imported:Model", "value": {}}}, "which this program does not have"),
+        ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "does not fit Draft any more"),
+        ({"text": "x"}, "does not fit Draft any more"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(data, says):
+    with pytest.raises(StoreError, match=says):
+        from_record(Draft, data)
+
+
+class AwayError(RecordedError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ModelError("It is away."), "It is away."),
+        (KeyError("name"), "KeyError: 'name'"),
+        (ValueError(), "ValueError"),
+        (AwayError("gone"), "AwayError: gone"),
+    ],
+)
+def test_an_error_that_is_not_redraft_s_own_is_named(error, said):
+    assert said_of(error) == said

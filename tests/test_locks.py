@@ -1,0 +1,83 @@
+import fcntl
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+from redraft._locks import FileLock
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.lock"
+
+
+def test_it_excludes_and_lets_in(path):
+    one, other = FileLock(path, 0.1), FileLock(path, 5)
+    with one.held(), one.held():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        entered = threading.Event()
+
+        def enter():
+            with other.held():
+                entered.set()
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert not entered.wait(0.1)
+    thread.join()
+    assert entered.is_set()
+    one.close()
+    other.close()
+
+
+def test_who_gives_up_leaves_no_lock_behind(path):
+    one, other = FileLock(path, 0.1), FileLock(path, 0.1)
+    with one.held():
+        for _ in range(3):
+            started = time.monotonic()
+            with pytest.raises(TimeoutError), other.held():
+                pass
+            assert 0.05 < time.monotonic() - started < 30
+    with other.held():  # those that gave up are before it in the queue, and give the lock back
+        pass
+    with one.held():
+        pass
+    one.close()
+    other.close()
+    deadline = time.monotonic() + 60
+    while any(thread.name == "redraft-lock" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_closing_inside_gives_the_lock_back(path):
+    one, other = FileLock(path, 0.1), FileLock(path, 0.1)
+    with one.held():
+        one.close()
+        with other.held():
+            pass
+    other.close()
+
+
+def test_a_child_does_not_hold_the_lock_of_its_parent(path):
+    lock = FileLock(path, 1)
+    child_hears, parent_says = os.pipe()
+    parent_hears, child_says = os.pipe()
+    with lock.held():
+        child = os.fork()
+        if child == 0:
+            os.close(parent_says)
+            os.write(child_says, b"!")
+            os.read(child_hears, 1)
+            os._exit(0)
+        os.read(parent_hears, 1)
+        lock.close()  # as if the parent had died
+        with path.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(parent_says)
+        assert os.waitpid(child, 0)[1] == 0
+    for file in (child_hears, parent_hears, child_says):
+        os.close(file)

@@ -1,0 +1,87 @@
+import pytest
+
+from redraft import ConfigError
+from redraft.settings import load_settings, project_folder, without_password
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in ("REDRAFT_MODEL", "REDRAFT_REFLECTION_MODEL", "REDRAFT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults(tmp_path):
+    settings = load_settings(tmp_path)
+    assert (settings.model, settings.home, settings.models) == (None, ".redraft", {})
+
+
+def test_the_file_then_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "redraft.toml").write_text('model = "a:b"\nhome = "here"\n[models]\nfast = "c:d"\n')
+    assert load_settings(tmp_path).model == "a:b"
+    monkeypatch.setenv("REDRAFT_MODEL", "e:f")
+    settings = load_settings(tmp_path)
+    assert (settings.model, settings.home, settings.models) == ("e:f", "here", {"fast": "c:d"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = ", "not valid TOML"),
+        ("modell = 'x'", "unknown setting 'modell'"),
+        ("model = 3", "must be a str"),
+        ("models = 'x'", "must be a dict"),
+        ("[models]\nfast = 3", "model name"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, text, message):
+    (tmp_path / "redraft.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_settings(tmp_path)
+
+
+def test_the_project_is_the_nearest_folder_with_a_file(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert project_folder(inner) == inner
+    (tmp_path / "redraft.toml").write_text('model = "local:x"')
+    assert project_folder(inner) == tmp_path
+    assert load_settings(inner).model == "local:x"
+
+
+@pytest.mark.parametrize(("home", "expected"), [(None, ".redraft"), ("", ""), ("/x", "/x")])
+def test_an_empty_home_is_not_the_default(tmp_path, monkeypatch, home, expected):
+    if home is not None:
+        monkeypatch.setenv("REDRAFT_HOME", home)
+    assert load_settings(tmp_path).home == expected
+
+
+@pytest.mark.parametrize("name", ["database_url", "long_term_storage"])
+@pytest.mark.parametrize(
+    ("url", "expected"), [(None, None), ("", ""), ("postgresql://h/d", "postgresql://h/d")]
+)
+def test_an_empty_url_of_a_database_is_not_the_default(tmp_path, monkeypatch, name, url, expected):
+    if url is not None:
+        monkeypatch.setenv(f"REDRAFT_{name.upper()}", url)
+    assert getattr(load_settings(tmp_path), name) == expected
+    assert "postgresql" not in repr(load_settings(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hush@host:5432/db", "postgresql://me@host:5432/db"),
+        ("postgresql://me:hu@sh/hu:sh@host/db?a=b", "postgresql://me@host/db?a=b"),
+        ("postgresql://:hu\nsh@/db", "postgresql://@/db"),
+        ("postgresql://host/db?password=hush&user=me", "postgresql://host/db?password=...&user=me"),
+        ("postgresql://host/db?user=me&sslPassword=hush", "postgresql://host/db?user=me&sslPassword=..."),
+        ("postgresql://me@host:1/db", "postgresql://me@host:1/db"),
+        ("", ""),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, shown):
+    assert without_password(url) == shown
+
+
+def test_the_url_of_a_database_is_not_in_what_settings_look_like(tmp_path, monkeypatch):
+    monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@host/db")
+    assert "hush" not in repr(load_settings(tmp_path))

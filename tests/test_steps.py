@@ -1,0 +1,235 @@
+import asyncio
+
+import pytest
+
+from redraft import (
+    Agent,
+    ChatReply,
+    ConfigError,
+    ModelError,
+    QualityCriterion,
+    ReflectionPattern,
+    Retry,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    direct,
+    observed,
+    retried,
+)
+from redraft.stores.memory import MemoryStore
+
+
+async def double(value):
+    return value * 2
+
+
+def test_direct_does_it():
+    assert asyncio.run(direct("step", int, double, 2)) == 4
+
+
+def test_observed_tells_before_and_after():
+    events = []
+    step = observed(direct, events.append, "run")
+    assert asyncio.run(step("step", int, double, 2)) == 4
+    assert [type(event) for event in events] == [StepStarted, StepFinished]
+    assert events[1].result == 4
+    assert events[1].seconds >= 0
+
+
+def test_observed_tells_of_failures_and_lets_them_through():
+    async def fail():
+        raise ValueError("no")
+
+    events = []
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(observed(direct, events.append, "run")("step", int, fail))
+    assert isinstance(events[-1], StepFailed)
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (ModelError("x", retryable=True), [(0.5, 1.0), (1.0, 2.0), (2.0, 4.0), (2.5, 5.0)]),
+        (ModelError("x", retryable=True, retry_after=3.5), [(3.5, 3.5), (3.5, 3.5), (3.5, 4.0), (3.5, 5.0)]),
+        (ModelError("x", retryable=True, retry_after=6), [None]),
+        (ModelError("x"), [None]),
+        (ValueError("x"), [None]),
+        (TimeoutError(), [(0.5, 1.0)]),
+    ],
+)
+def test_waits_double_with_jitter_and_honour_retry_after(error, waits):
+    retry = Retry(attempts=9, first_wait=1.0, longest_wait=5.0)
+    for attempt, bounds in enumerate(waits, 1):
+        wait = retry.wait_before(attempt, error)
+        if bounds is None:
+            assert wait is None
+        else:
+            assert bounds[0] <= wait <= bounds[1]
+
+
+def test_jitter_spreads():
+    waits = {Retry().wait_before(1, TimeoutError()) for _ in range(20)}
+    assert len(waits) > 10
+
+
+def test_the_last_attempt_gives_up():
+    assert Retry(attempts=2).wait_before(2, TimeoutError()) is None
+
+
+class Storm:
+    """A provider that refuses every call until so many seconds have passed, on a clock that waits move on."""
+
+    def __init__(self, seconds, error):
+        self.seconds, self.error, self.now, self.tries = seconds, error, 0.0, 0
+
+    async def call(self):
+        self.tries += 1
+        if self.now < self.seconds:
+            raise self.error
+        return "answered"
+
+    async def carry_out(self, name, returns, fn, *args):
+        if name == "wait":
+            self.now += args[0]
+            return None
+        return await fn(*args)
+
+    def run(self, **options):
+        step = retried(self.carry_out, Retry(**options), lambda name, error, wait: wait)
+        return asyncio.run(step("evaluate", str, self.call))
+
+
+BUSY = ModelError("down", status=503, retryable=True, retry_after=90)
+
+
+def rate_limit(retry_after=None):
+    return ModelError("too many requests", status=429, retryable=True, retry_after=retry_after)
+
+
+@pytest.mark.parametrize("seconds", [5, 20, 40, 55])
+@pytest.mark.parametrize("retry_after", [None, 3, 20])
+def test_a_storm_of_rate_limits_is_waited_out_for_a_minute(seconds, retry_after):
+    for _ in range(20):  # the waits are drawn
+        storm = Storm(seconds, rate_limit(retry_after))
+        assert storm.run() == "answered"
+        assert storm.now <= 60.001
+
+
+@pytest.mark.parametrize(
+    ("error", "most", "tries"),
+    [
+        (rate_limit(), 60, None),
+        (rate_limit(20), 60, 4),
+        (rate_limit(60), 60, 2),
+        (ModelError("down", status=503, retryable=True), 1.5, 3),
+        (ModelError("down", retryable=True), 1.5, 3),
+        (TimeoutError(), 1.5, 3),
+    ],
+)
+def test_what_does_not_pass_is_given_up(error, most, tries):
+    storm = Storm(1_000, error)
+    with pytest.raises(type(error)):
+        storm.run()
+    assert storm.now <= most + 0.001
+    assert tries is None or storm.tries == tries
+
+
+def test_rate_limits_do_not_use_up_the_tries_of_other_failures():
+    failures = [*[rate_limit()] * 5, ConnectionError("reset"), rate_limit(), ConnectionError("reset")]
+
+    async def call():
+        if failures:
+            raise failures.pop(0)
+        return "answered"
+
+    step = retried(Storm(0, None).carry_out, Retry(), lambda name, error, wait: wait)
+    assert asyncio.run(step("evaluate", str, call)) == "answered"
+
+
+def test_who_wants_no_second_try_gets_none():
+    storm = Storm(1_000, rate_limit())
+    with pytest.raises(ModelError):
+        storm.run(attempts=1)
+    assert storm.tries == 1
+
+
+def test_the_patience_is_a_choice():
+    storm = Storm(1_000, rate_limit())
+    with pytest.raises(ModelError):
+        storm.run(patience=5)
+    assert storm.now == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "said"),
+    [
+        (rate_limit(120), {}, "to wait 120 s (Retry-After), more than the 60 s of Retry(longest_wait=60)"),
+        (rate_limit(45), {"patience": 30}, "to wait 45 s (Retry-After), more than the 30 s left of Retry("),
+        (BUSY, {"longest_wait": 10}, "to wait 90 s (Retry-After), more than the 10 s of Retry("),
+    ],
+)
+def test_a_retry_after_beyond_the_limit_is_said_in_the_error(error, options, said):
+    storm = Storm(1_000, error)
+    with pytest.raises(ModelError) as caught:
+        storm.run(**options)
+    assert str(error) in str(caught.value)
+    assert said in str(caught.value)
+    assert (caught.value.status, caught.value.retry_after) == (error.status, error.retry_after)
+    assert caught.value.retryable == error.retryable
+    assert storm.now == 0
+
+
+def test_retried_hears_of_each_failure():
+    heard = []
+    results = [TimeoutError(), ModelError("busy", retryable=True), 5]
+
+    async def flaky():
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    step = retried(direct, Retry(first_wait=0), lambda name, error, wait: heard.append((name, wait)) or wait)
+    assert asyncio.run(step("step", int, flaky)) == 5
+    assert heard == [("step", 0.0), ("step", 0.0)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attempts": 0},
+        {"attempts": "3"},
+        {"first_wait": -1},
+        {"first_wait": None},
+        {"longest_wait": -1},
+        {"patience": -1},
+        {"longest_wait": float("nan")},
+    ],
+)
+def test_retry_refuses_what_makes_no_sense(options):
+    with pytest.raises(ConfigError):
+        Retry(**options)
+
+
+TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
+
+
+def not_async(_request):
+    return ChatReply("I like tea.")
+
+
+async def only_a_text(_request):
+    return "I like tea."
+
+
+@pytest.mark.parametrize("model", [not_async, only_a_text])
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_is_no_model_is_refused_by_name(model, kept):
+    agent = Agent(
+        model,
+        pattern=ReflectionPattern(quality_criteria=[TEA]),
+        keep=MemoryStore() if kept else False,
+    )
+    with pytest.raises(ConfigError, match=rf"{model.__name__}.* returned .*I like tea.*async function"):
+        asyncio.run(agent.run("Write."))

@@ -1,0 +1,100 @@
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from redraft._texts import as_text, copy_of, passing_id
+
+
+class Point(BaseModel):
+    xs: list[int]
+
+
+@dataclass
+class Plain:
+    x: int
+
+
+HOLDS_ITSELF: list[Any] = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "line"),
+    [
+        ("as it is", "as it is", "as it is"),
+        ({"a": ["é", None]}, '{\n  "a": [\n    "é",\n    null\n  ]\n}', '{"a": ["é", null]}'),
+        (Point(xs=[1]), '{\n  "xs": [\n    1\n  ]\n}', '{"xs":[1]}'),
+        ([Plain(1)], '[\n  {\n    "x": 1\n  }\n]', '[{"x": 1}]'),
+        (HOLDS_ITSELF, "[[...]]", "[[...]]"),
+        ({(1, 2): 3}, "{(1, 2): 3}", "{(1, 2): 3}"),
+    ],
+)
+def test_an_output_is_a_text_for_reading_or_in_one_line(output: Any, text: str, line: str):
+    assert as_text(output) == text
+    assert as_text(output, indent=None) == line
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "text",
+        1,
+        0.5,
+        True,
+        {"a": [1, {"b": None}], "c": "d"},
+        [[], {}, [False]],
+        Point(xs=[1]),
+        [Point(xs=[1])],
+    ],
+)
+def test_a_copy_is_equal_and_shares_nothing_that_changes(output: Any):
+    copy = copy_of(output)
+    assert copy == output
+    assert copy.__class__ is output.__class__
+    for one, other in zip(holders(copy), holders(output), strict=True):
+        assert one is not other
+
+
+def holders(value: Any) -> list[Any]:
+    """Return all that can be changed in a value, in its order."""
+    if isinstance(value, Point):
+        return [value, value.xs]
+    if isinstance(value, dict):
+        return [value, *(found for item in value.values() for found in holders(item))]
+    return [value, *(found for item in value for found in holders(item))] if isinstance(value, list) else []
+
+
+def test_what_holds_itself_is_copied_all_the_same():
+    copy = copy_of(HOLDS_ITSELF)
+    assert copy[0] is copy
+    assert copy is not HOLDS_ITSELF
+
+
+FORKING = """
+import os
+from redraft._texts import passing_id
+child = os.fork()
+os.write(1, passing_id().encode() + b" ")
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_no_two_are_alike_whatever_a_user_seeds():
+    ids = []
+    for _ in range(2):
+        random.seed(1)
+        ids += [passing_id() for _ in range(100)]
+    assert len(set(ids)) == 200
+    assert all(len(one) == 16 and int(one, 16) >= 0 for one in ids)
+
+
+def test_a_fork_goes_its_own_way():
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    one, other = done.stdout.split()
+    assert one != other

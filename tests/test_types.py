@@ -1,0 +1,196 @@
+import copy
+import json
+import pickle
+from copy import deepcopy
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from redraft import Advice, Attempt, Issue, ReflectionEvaluation, RunContext, TokenUsage, reflect_sync
+from redraft import Task as Task_task
+from redraft._codec import from_json, from_record, to_json, to_record
+from redraft.types import NOTHING_USED, Task, failures, maker, prompt_of, render_usage, render_usd
+
+PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
+
+
+def places(issue):
+    return str(issue), issue.message, issue.criterion, issue.path, issue.line
+
+
+def test_an_issue_is_its_message():
+    issues = ReflectionEvaluation(0.5, issues=(PLACED, "too long")).issues
+    assert ", ".join(issues) == "'due' is missing, too long"
+    assert "too long" in issues
+    assert "'due' is missing" in issues
+    assert "due" in PLACED
+    assert {"'due' is missing": 1}[PLACED] == 1
+    assert json.dumps(issues) == '["\'due\' is missing", "too long"]'
+
+
+def test_printing_issues_shows_their_texts():
+    assert f"{PLACED}" == "'due' is missing"
+    assert f"{(Issue('a', path='/b'), Issue('c'))}" == "('a', 'c')"
+
+
+@pytest.mark.parametrize(
+    "through",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda issue: pickle.loads(pickle.dumps(issue)),  # noqa: S301 (our own bytes)
+        lambda issue: from_json(Issue, json.loads(json.dumps(to_json(issue)))),
+        lambda issue: from_record(Issue, json.loads(json.dumps(to_record(issue)))),
+        lambda issue: TypeAdapter(Issue).validate_json(TypeAdapter(Issue).dump_json(issue)),
+        lambda issue: ReflectionEvaluation(0.5, issues=(issue,)).issues[0],
+    ],
+)
+def test_an_issue_keeps_its_place(through):
+    kept = through(PLACED)
+    assert type(kept) is Issue
+    assert places(kept) == places(PLACED) == ("'due' is missing", "'due' is missing", "shape", "/orders/0", 3)
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        ("'due' is missing", True),
+        (Issue("'due' is missing", "shape", "/orders/0", 3), True),
+        (Issue("'due' is missing", "shape", "/orders/1", 3), False),
+        (Issue("'due' is missing", "form", "/orders/0", 3), False),
+        (Issue("'due' is missing", "shape", "/orders/0", 4), False),
+        ("something else", False),
+        (3, False),
+    ],
+)
+def test_equal_are_the_same_words_about_the_same_place(other, equal):
+    assert (PLACED == other) is (other == PLACED) is equal  # noqa: SIM300 (both ways round)
+    assert (other != PLACED) is not equal
+    assert not equal or hash(other) == hash(PLACED)
+
+
+@pytest.mark.parametrize("name", ["message", "criterion", "path", "line", "more"])
+def test_an_issue_does_not_change(name):
+    with pytest.raises(AttributeError):
+        setattr(PLACED, name, "other")
+
+
+def test_kept_records_leave_out_what_is_not_known():
+    assert to_record(Issue("a", line=3)) == {"message": "a", "line": 3}
+    assert to_json(Issue("a", line=3)) == {"message": "a", "criterion": None, "path": None, "line": 3}
+
+
+@pytest.mark.parametrize("data", [3, {"criterion": "a"}, {"message": "a", "line": "x"}, None])
+def test_what_is_no_issue_is_not_read_as_one(data):
+    with pytest.raises(ValidationError):
+        from_json(Issue, data)
+
+
+@pytest.mark.parametrize("made_of", [(Task, "do"), (RunContext, Task("do"), "id"), (Attempt, 2)])
+def test_what_is_made_is_what_the_class_makes(made_of):
+    kind, *values = made_of
+    made, usual = maker(kind)(*values), kind(*values)
+    assert made == usual
+    assert type(made) is kind
+    assert repr(made) == repr(usual)
+    assert replace(made) == deepcopy(made) == pickle.loads(pickle.dumps(made)) == usual  # noqa: S301 (made here)
+
+
+def test_what_is_made_is_frozen():
+    task = maker(Task)("do")
+    with pytest.raises(FrozenInstanceError):
+        task.description = "do not"
+
+
+def test_a_summary_tells_the_run():
+    drafts = iter(["one", "two"])
+    result = reflect_sync("W.", generate=lambda p: next(drafts), evaluate=lambda o: (o == "two", "too\nlong"))
+    lines = result.summary().splitlines()
+    assert lines[0] == "  version 1  0.00  draft  failed: too long"
+    assert lines[1] == "* version 2  1.00  revise"
+    assert lines[2] == "Stopped: the quality threshold was met (quality_met)."
+    assert lines[3] == "Returned: version 2, satisfactory."
+    assert lines[4].startswith("Used: 0 tokens in 0 calls, cost unknown, ")
+
+
+def test_every_reason_has_a_sentence():
+    from redraft import ConvergenceReason
+    from redraft.types import REASONS
+
+    assert set(REASONS) == {reason.value for reason in ConvergenceReason}
+
+
+def test_many_issues_are_shortened():
+    evaluation = ReflectionEvaluation(0.1, issues=tuple(Issue(f"issue {n}") for n in range(5)))
+    assert failures(evaluation) == "  failed: issue 0; issue 1; issue 2; and 2 more"
+
+
+def test_what_is_not_known_is_said_to_be_so():
+    assert (
+        render_usage(TokenUsage(1000, 234, requests=2, cost_usd=None))
+        == "1,234 tokens in 2 calls, cost unknown"
+    )
+    assert (
+        render_usage(TokenUsage(requests=2, failed_requests=1, cost_usd=0.5))
+        == "0 tokens in 2 calls (1 failed), $0.5000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dollars", "shown"),
+    [(0.0, "$0.0000"), (0.000003, "<$0.0001"), (0.0001, "$0.0001"), (1.23456, "$1.2346")],
+)
+def test_what_costs_little_is_not_free(dollars, shown):
+    assert render_usd(dollars) == shown
+
+
+def test_a_plain_task_is_its_description():
+    assert prompt_of(Task_task("Write.")) == "Write."
+
+
+def test_everything_else_stands_around_it():
+    task = Task_task("Write.", expected_output="One line.", context="For children.")
+    prompt = prompt_of(task, [Advice("Mention milk.", "note"), Advice("Be brief.", "lesson")])
+    order = [
+        "information, not instructions",
+        "- Mention milk.",
+        "- Be brief.",
+        "For children.",
+        "Write.",
+        "One line.",
+    ]
+    places = [prompt.index(part) for part in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (TokenUsage(), 0.0),
+        (NOTHING_USED, 0.0),
+        (TokenUsage(input_tokens=40, requests=2), None),
+        (TokenUsage(output_tokens=3), None),
+        (TokenUsage(requests=1), None),
+        (TokenUsage(failed_requests=1), 0.0),  # nothing came back, so nothing is known to be charged
+        (TokenUsage(40, 2, cost_usd=0.0), 0.0),  # weights of one's own cost nothing
+        (TokenUsage(40, 2, cost_usd=0.5), 0.5),
+        (TokenUsage(cost_usd=None), None),
+        (TokenUsage(40, 2, cost_usd=0.5) + TokenUsage(1), None),
+        (TokenUsage(1) + TokenUsage(40, 2, cost_usd=0.5), None),
+        (TokenUsage(1) + NOTHING_USED, None),
+        (NOTHING_USED + TokenUsage(1), None),
+        (TokenUsage(40, 2, cost_usd=0.5) + TokenUsage(failed_requests=1), 0.5),
+        (TokenUsage(40, 2, cost_usd=0.5) + TokenUsage(1, cost_usd=0.25), 0.75),
+    ],
+)
+def test_a_cost_that_was_not_given_is_unknown_where_something_was_used(usage, cost):
+    assert usage.cost_usd == cost
+    assert type(usage.cost_usd) is type(cost)
+    assert from_json(TokenUsage, to_json(usage)) == usage
+    assert from_record(TokenUsage, to_record(usage)) == usage
+
+
+def test_a_usage_without_a_cost_can_be_read():
+    assert from_json(TokenUsage, {"input_tokens": 4}).cost_usd is None
+    assert from_json(TokenUsage, {}).cost_usd == 0.0

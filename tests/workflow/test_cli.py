@@ -1,0 +1,710 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli_commands import document, redraft
+from redraft import (
+    ConvergenceReason,
+    ModelError,
+    OutputError,
+    ReflectionFailedError,
+    SqliteStore,
+    UnfinishedError,
+    WorkflowError,
+)
+from redraft._sync import run_sync
+from redraft.terminal.exits import code_of_error
+from redraft.workflow import Workflow, action
+from scripted_workflows import script_workflows
+from workflows import under
+
+PROFILE = """\
+name: profile
+model: gpt-4
+nodes:
+  - name: generate
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, model: gpt-4, prompt: "A profile: {{ state.request }}"}
+      evaluator:
+        type: schema
+        schema: {type: object, required: [name, age], properties: {age: {type: integer}}}
+      max_iterations: 2
+      on_failure: FAILURE
+    output: profile
+  - name: use
+    run: |
+      if state.get("success"):
+          return {"message": f"Created profile for {state['name']}"}
+      return {"message": "Failed", "best_attempt": state.get("reflection_best")}
+"""
+GOOD, BAD = {"name": "Ada", "age": "36"}, {"name": "Ada"}
+
+
+@pytest.fixture
+def ran(project, monkeypatch):
+    """Run the profile workflow with these replies of every model, and return what the command gave."""
+
+    def ran(*replies, words=("-v", "request=ada"), text=PROFILE, failure="return_best"):
+        ran.model = script_workflows(monkeypatch, *replies)
+        (project / "w.yaml").write_text(text.replace("FAILURE", failure))
+        return redraft("run", "w.yaml", *words)
+
+    return ran
+
+
+def test_progress_goes_to_stderr_and_what_the_last_node_gave_to_stdout(ran):
+    result = ran(BAD, GOOD)
+    assert (result.exit_code, result.stdout) == (0, "Created profile for Ada\n"), result.stderr
+    told = [line.split() for line in result.stderr.splitlines()]
+    assert told[0][:5] == ["generate", "version", "1", "0.50", "draft"]
+    assert "the key 'age' is required" in result.stderr
+    assert told[1][:5] == ["generate", "version", "2", "1.00", "regenerated"]
+    assert "generate  valid after 2 attempts, best score 1.00" in result.stderr
+    assert "use       done" in result.stderr
+    assert "Finished: 2 nodes. Used: " in result.stderr
+    assert "redraft show last" in result.stderr
+    assert redraft("show", "last").exit_code == 0
+    assert redraft("resume", "last").stdout == "Created profile for Ada\n"
+
+
+def test_the_state_at_the_end_is_json(ran):
+    state = document(ran(GOOD, words=("-v", "request=ada", "--json")))["state"]
+    assert state["profile"]["reflection_output"] == {"name": "Ada", "age": 36}
+    assert state["message"] == "Created profile for Ada"
+
+
+@pytest.mark.parametrize(
+    ("code", "when", "printed"),
+    [
+        ("'a text'", "true", "a text\n"),
+        ("{'message': 'so'}", "true", "so\n"),
+        ("{'a': 'x', 'b': 2}", "true", '{\n  "a": "x",\n  "b": 2\n}\n'),
+        ("[1]", "true", "[\n  1\n]\n"),
+        ("0", "true", "0\n"),
+        ("None", "true", ""),
+        ("'a text'", "false", ""),
+    ],
+)
+def test_what_is_printed_is_for_reading(ran, code, when, printed):
+    text = f"name: last\nnodes:\n  - {{name: only, run: \"return {code}\", when: '{when}'}}\n"
+    result = ran(text=text, words=())
+    assert (result.exit_code, result.stdout) == (0, printed), result.stderr
+    again = redraft("resume", "last")
+    assert again.stdout == printed
+
+
+def test_of_a_loop_its_output_is_printed(ran):
+    text = PROFILE.partition("  - name: use")[0]
+    assert json.loads(ran(GOOD, text=text).stdout) == {"name": "Ada", "age": 36}
+
+
+ECHO = "name: echo\nnodes:\n  - name: all\n    run: return state\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (["-v", "a=1"], {"a": "1"}),
+        (["-v", "a=x=y", "-v", "b="], {"a": "x=y", "b": ""}),
+        (["-v", "a=true"], {"a": "true"}),
+        (["-v", "a:=true", "-v", 'b:=[1, {"c": null}]'], {"a": True, "b": [1, {"c": None}]}),
+        (["-v", 'a:="@x"'], {"a": "@x"}),
+        (["-v", "a=@text.txt"], {"a": "äöü\n[1]"}),
+        (["-v", "a:=@data.json"], {"a": {"b": [1.5]}}),
+        (["-v", "a=@-"], {"a": "from a pipe"}),
+    ],
+)  # fmt: skip
+def test_values_are_texts_unless_they_are_said_to_be_json(project, words, state):
+    (project / "text.txt").write_text("äöü\n[1]", "utf-8")
+    (project / "data.json").write_text('{"b": [1.5]}')
+    (project / "w.yaml").write_text(ECHO)
+    result = redraft("run", "w.yaml", *words, "--json", stdin="from a pipe")
+    assert result.exit_code == 0, result.stderr
+    assert document(result)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-v", "a"], "-v 'a' is no value: expected NAME=TEXT, NAME=@FILE, NAME:=JSON or NAME:=@FILE."),
+        (["-v", "=a"], "is no value"),
+        (["-v", ":=1"], "is no value"),
+        (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
+        (["-v", "a:={"], "-v a: this is no JSON"),
+        (["-v", "a:=NaN"], "NaN is no JSON number"),
+        (["-v", "a:=[1e999]"], "1e999 is larger than a number can be"),
+        (["-v", "a:=" + "[" * 100_000], "-v a: this is no JSON"),
+        (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),
+        (["-v", "a=@bytes"], "-v a: 'bytes' is not UTF-8 text."),
+        (["-v", "a=@."], "-v a: '.' cannot be read: Is a directory."),
+        (["--events", "-"], "--events - would mix"),
+        (["--events", "no/such"], "The events can't be written to 'no/such'"),
+    ],
+)
+def test_what_is_given_wrongly_is_said_before_anything_runs(project, words, says):
+    (project / "bytes").write_bytes(b"\xff")
+    (project / "w.yaml").write_text(ECHO)
+    result = redraft("run", "w.yaml", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+NODE = "name: w\nnodes:\n  - name: first\n    {}\n"
+CALL = NODE.format("uses: llm.call\n    with: {{prompt: x, {}}}")
+LOOP_NODE = """\
+  - name: loop
+    uses: reflection_loop
+    with:
+      generator: {action: llm.call, prompt: x}
+      evaluator: {type: custom, run: return True}
+"""
+LOOP_ALONE = f"name: w\nnodes:\n{LOOP_NODE}"
+CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: []", "w.yaml, line 1"),
+        ("- a", "a workflow is a mapping"),
+        ("name: [", "w.yaml, line"),
+        (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
+        (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
+        (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
+        (CALL.format("system: '{{ variables.topic }}'"), "nothing gives it: add -v topic=TEXT."),
+        (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
+        (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
+        (CALL.format("max_tokens: 9"), "use --model NAME"),
+        (LOOP_ALONE, "w.yaml, line 6, node 'loop', with.generator: No model was given"),
+        (f"{LOOP_ALONE}  - {{name: tell, run: return dict(state)}}\n", "with.generator: No model was given"),
+        (f"nodes:\n  - {{name: first, run: 'return 3'}}\n{LOOP_NODE}", "with.generator: No model was given"),
+        (f"nodes:\n  - {{name: first, run: 'return {{\"n\": [1]}}'}}\n{LOOP_NODE}", "No model was given"),
+        (CYCLES, "w.yaml, line 2, stages: this is an agent that runs in cycles; redraft cycle run w.yaml"),
+        (CYCLES.replace("stages:", "reflect:"), "reflect: this is an agent that runs in cycles"),
+        (NODE.format("run: 'x = (1'"), "w.yaml, line 4, node 'first', run: the code does not parse"),
+        (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_said_with_file_line_node_and_key(project, text, says):
+    (project / "w.yaml").write_text(text)
+    for words in ([], ["--check"], ["--json"]):
+        result = redraft("run", "w.yaml", *words)
+        assert (result.exit_code, result.stdout) == (2, ""), result.stderr
+        assert says in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_missing_extra_is_known_before_anything_is_spent(ran, monkeypatch):
+    monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: module != "lupa")
+    result = ran(text=PROFILE + "  - {name: late, run: return 1, language: lua}\n")
+    assert result.exit_code == 2
+    assert "node 'late', language: Running Lua scripts needs an optional part" in result.stderr
+    assert ran.model.requests == []
+
+
+def test_so_is_a_local_model_without_its_runtime(project, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    (project / "w.yaml").write_text(PROFILE.replace("FAILURE", "return_best"))
+    result = redraft("run", "w.yaml", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
+    says = "with.generator.model: A local model needs an optional part: pip install 'redraft[local]'"
+    assert says in result.stderr
+
+
+READS = """\
+name: reads
+model: gpt-4
+variables: {tone: calm}
+nodes:
+  - {name: one, uses: llm.call, with: {prompt: "{{ variables.tone }}"}, output: text}
+  - {name: two, SECOND}
+  - {name: three, uses: llm.call, with: {prompt: "{{ state.x }} {{ state.text }}"}}
+"""
+CODE = "{type: custom, run: return True}"
+ASKED = "generator: {action: llm.call, prompt: '{{ SEES }}'}"
+LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
+
+
+@pytest.mark.parametrize(
+    ("second", "missing"),
+    [
+        ("uses: llm.call, with: {prompt: x}", True),
+        ("uses: llm.call, with: {prompt: x}, output: y", True),
+        ("uses: llm.call, with: {prompt: x, schema: {type: object}}", False),
+        ("uses: llm.call, with: {prompt: x, schema: {type: object}}, output: y", True),
+        ("uses: llm.call, with: {prompt: x}, output: x", False),
+        ("uses: reflection.evaluate, with: {schema: {}}, output: y", True),
+        ("uses: reflection.evaluate, with: {schema: {}}", False),
+        ("run: 'return {\"x\": 1}'", False),
+        ("run: return 1, output: y", True),
+        ("run: return 1, output: y, goto: end", False),
+        ("uses: llm.call, with: {prompt: x}, when: state.x is defined", False),
+        ("uses: llm.call, with: {prompt: x}, when: state.x", True),
+        ("uses: llm.call, with: {prompt: '{{ state.x | default(1) }}'}, goto: end", False),
+        ("uses: llm.call, with: {prompt: '{{ state.x }}'}, goto: end", True),
+        ("uses: llm.call, with: {messages: [{role: user, content: '{{ state.x }}'}]}, goto: end", True),
+        ("uses: llm.call, with: {prompt: x, schema: {const: '{{ state.x }}'}}, on_error: continue", False),
+        (f"uses: reflection.loop, with: {{generator: {{run: return 1}}, evaluator: {CODE}}}", False),
+        (LOOP.replace("SEES", "state.x"), True),
+        (LOOP.replace("SEES", "state.reflection_errors"), False),
+    ],
+)  # fmt: skip
+def test_a_value_that_nothing_gives_is_known_beforehand_where_it_is_sure(
+    project, monkeypatch, second, missing
+):
+    script_workflows(monkeypatch)
+    (project / "w.yaml").write_text(READS.replace("SECOND", second))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == (2 if missing else 0), result.stderr
+    assert ("state.x is read here" in result.stderr) == missing
+    assert redraft("run", "w.yaml", "--check", "-v", "x=1").exit_code == 0
+
+
+def test_a_check_says_what_would_be_used_and_spends_nothing(project, monkeypatch):
+    text = (
+        PROFILE.replace("FAILURE", "raise")
+        + """\
+  - {name: lua, run: return 1, language: lua}
+  - {name: whole, run: return 1, sandbox: process}
+  - {name: mine, uses: mine, with: {a: 1}}
+env: [HOME, NO_SUCH_VARIABLE]
+"""
+    )
+    (project / "w.yaml").write_text(text)
+    action("mine")(lambda state, a: a)
+    result = redraft("run", "w.yaml", "--check", "-v", "request=x", "-m", "local:qwen2.5-coder-0.5b")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "ok       w.yaml: profile, 5 nodes",
+        "models   local:qwen2.5-coder-0.5b",
+        "actions  llm.call, mine, reflection.loop",
+        "code     lua (inline), python (inline), python (process)",
+        "extras   local, lua, python",
+        "env      HOME (set), NO_SUCH_VARIABLE (not set)",
+    ]
+    model = script_workflows(monkeypatch)
+    found = document(redraft("run", "w.yaml", "--check", "-v", "request=x", "--json"))
+    assert (found["ok"], found["models"], found["nodes"]) == (True, ["gpt-4"], 5)
+    assert model.requests == []
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+UNREADABLE = {
+    "lua": ("language: lua\nrun: |\n  local x = 1\n  if x the\n", 7, "line 2, is no Lua: 'then' expected"),
+    "prolog": ("language: prolog\nrun: |\n  ok.\n  valid :- ok(.\n", 7, "line 2, could not be read"),
+    "inline": ("run: |\n  import json\n  x = 1\n  del x\n", 7, "line 3, raised NotImplementedError"),
+    "a module": ("run: |\n  import json\n  import statistics\n", 6, "line 2, raised ModuleNotFoundError"),
+    "whole": ("sandbox: process\nrun: |\n  x = 1\n  import nowhere\n", 7, "No module named 'nowhere'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "line", "says"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_check_has_all_code_read_in_its_sandbox(project, code, line, says):
+    fine = "name: w\nnodes:\n  - {name: a, run: return 1}\n  - {name: b, run: 'return {}', language: lua}\n"
+    (project / "w.yaml").write_text(fine + "  - name: n\n" + under(code, 4))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: w.yaml, line {line + 2}, node 'n', run: The ")
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "run: |\n  from __future__ import annotations\n  import re\n  while True: pass\n",
+        "run: |\n  try:\n    import statistics\n  except ImportError:\n    return 1\n",
+        "sandbox: process\nrun: |\n  import statistics\n  raise SystemExit\n",
+        "sandbox: process\nrun: |\n  from __future__ import annotations\n  while True: pass\n",
+        "language: lua\nrun: |\n  -- a comment\n  while true do end\n",
+        "language: prolog\nrun: |\n  % a comment\n  evaluate(X) :- repeat, X == 1, !.\n",
+        "language: prolog\nrun: |\n  valid :- repeat, fail.\n",
+    ],
+)
+def test_a_check_runs_no_code(project, code):
+    (project / "w.yaml").write_text("name: w\nnodes:\n  - name: n\n" + under(code, 4))
+    result = redraft("run", "w.yaml", "--check")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def away(state):
+    raise ModelError("away \x1b[31m")
+
+
+def test_nothing_of_a_file_acts_on_the_terminal(project):
+    action("mine")(away)
+    nodes = '- {name: "n \\e[31m", run: return 1}\n- {name: "m\\nm", uses: mine, with: {}}\n'
+    (project / "w.yaml").write_text('name: "w \\e]0;x\\a"\nnodes:\n' + nodes)
+    for words in (["--check"], []):
+        result = redraft("run", "w.yaml", *words)
+        assert "\x1b" not in result.output
+        assert r"\x1b" in result.output
+    assert result.stderr.splitlines()[0] == r"n \x1b[31m  done"
+    assert r"away \x1b[31m" in result.stderr
+
+
+def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
+    asked = []
+    monkeypatch.setattr("redraft.workflow.cli.model_of", lambda given, _settings=None: asked.append(given))
+    monkeypatch.setattr("redraft.workflow.scope.model_of", lambda given, _settings=None: asked.append(given))
+    text = (
+        PROFILE.replace("FAILURE", "raise")
+        + "  - {name: x, uses: llm.call, with: {prompt: x, model: gpt-5}}\n"
+    )
+    (project / "w.yaml").write_text(text)
+    assert redraft("run", "w.yaml", "--check", "-v", "request=x", "-m", "mine:one").exit_code == 0
+    assert set(asked) == {"mine:one"}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        """run: 'return "a:b"', output: model""",
+        """run: 'return {"model": "a:b"}'""",
+        """run: 'return dict(model="a:b")'""",
+        """run: 'return {**state["given"]}'""",
+        """run: 'return {state["key"]: "a:b"}'""",
+        """run: 'result = {}; result["model"] = "a:b"'""",
+        """run: 'return {model = "a:b"}', language: lua""",
+        """run: 'return 1', goto: [{if: state.again, to: later}]""",
+    ],
+)
+def test_a_model_that_a_node_may_choose_is_not_asked_for(project, node):
+    chooses = "{name: later, run: 'return dict(state)', goto: [{if: state.more, to: ask}]}"
+    lines = [f"{{name: choose, {node}}}", "{name: ask, uses: llm.call, max_visits: 2, with: {prompt: x}}"]
+    if "goto" in node:
+        lines.append(chooses)
+    (project / "w.yaml").write_text("nodes:\n" + "".join(f"  - {line}\n" for line in lines))
+    result = redraft("run", "w.yaml", "--check")
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("replies", "failure", "code", "says"),
+    [
+        ([BAD, BAD], "return_best", 0, "generate  not valid after 2 attempts, best score 0.50"),
+        ([BAD, BAD], "raise", 1, "Error: w.yaml, line 4, node 'generate': No valid output in 2 attempts."),
+        ([ModelError("It is away.")] * 9, "return_best", 0, "The generator failed: It is away."),
+    ],
+)
+def test_the_exit_code_says_how_it_went(ran, replies, failure, code, says):
+    result = ran(*replies, failure=failure)
+    assert result.exit_code == code, result.stderr
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (WorkflowError("x"), 2),
+        (ReflectionFailedError("x", None), 1),
+        (UnfinishedError("x"), 4),
+        (UnfinishedError("x", reason=ConvergenceReason.TOKEN_BUDGET), 3),
+        (UnfinishedError("x", reason=ConvergenceReason.CANCELLED), 4),
+        (KeyError("x"), 70),
+    ],
+)
+def test_each_error_has_its_exit_code(error, code):
+    assert code_of_error(error) == code
+
+
+ASK = """\
+name: ask
+model: gpt-4
+nodes:
+  - {name: one, run: return 1}
+  - {name: two, uses: llm.call, with: {prompt: x}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ModelError("It is away."), 4), (OutputError("It is prose."), 4)]
+)
+def test_a_failed_call_can_be_resumed_and_is_said_with_its_place(ran, monkeypatch, error, code):
+    result = ran(error, text=ASK, words=())
+    assert result.exit_code == code
+    said, kept = result.stderr.splitlines()[-2:]
+    assert said == f"Error: w.yaml, line 5, node 'two': {error}"
+    assert kept.startswith("Kept as ")
+    assert kept.endswith("; redraft resume last")
+    model = script_workflows(monkeypatch, "hello")
+    again = redraft("resume", "last")
+    assert (again.exit_code, again.stdout) == (0, "hello\n"), again.stderr
+    assert len(model.requests) == 1
+    run_id = kept.split()[2].rstrip(";")
+    for name in (run_id, run_id[:-3], "last"):
+        assert document(redraft("resume", name, "--json"))["state"]["two"] == "hello"
+
+
+def test_what_an_action_of_ones_own_raises_is_no_defect_of_redraft(ran):
+    @action("breaks")
+    def breaks(state):
+        raise KeyError("nothing")
+
+    result = ran(text="name: w\nnodes:\n  - {name: a, uses: breaks}\n", words=())
+    assert result.exit_code == 2
+    assert "Error: w.yaml, line 3, node 'a': KeyError: 'nothing'. Most likely an action" in result.stderr
+
+
+def test_an_error_that_a_node_answers_is_told_once(ran):
+    failing = NODE.format("run: 'return state[\"no\"]'\n    on_error: continue")
+    result = ran(text=failing + "  - {name: b, run: return 2}\n", words=())
+    assert (result.exit_code, result.stdout) == (0, "2\n")
+    assert result.stderr.count("KeyError") == 1
+    assert "first  failed" in result.stderr
+
+
+def test_events_are_lines_of_json(ran, project):
+    ran(GOOD, words=("-v", "request=x", "--events", "events.jsonl"))
+    events = [json.loads(line) for line in (project / "events.jsonl").read_text().splitlines()]
+    names = [event["event"] for event in events]
+    assert names[0] == "node_started"
+    assert "version_evaluated" in names
+    assert names[-3:] == ["node_started", "node_finished", "workflow_finished"]
+
+
+def test_what_is_not_to_be_kept_is_not(ran):
+    result = ran(GOOD, words=("-v", "request=x", "--no-keep"))
+    assert result.exit_code == 0
+    assert "Kept" not in result.stderr
+    assert document(redraft("runs", "--json"))["runs"] == []
+
+
+def test_resuming_goes_by_the_values_of_the_first_time(ran, project, monkeypatch):
+    (project / "r.txt").write_text("of then")
+    ran(
+        OutputError("Bad."),
+        text=ASK.replace("prompt: x", 'prompt: "{{ state.r }}"'),
+        words=("-v", "r=@r.txt"),
+    )
+    (project / "r.txt").unlink()
+    model = script_workflows(monkeypatch, "hello")
+    assert redraft("resume", "last").stdout == "hello\n"
+    assert model.requests[0].messages[0].content == "of then"
+
+
+def test_last_is_what_began_last_and_a_loop_stands_for_its_workflow(ran, project, monkeypatch):
+    ran(BAD, BAD, OutputError("Bad."), text=PROFILE + ASK.partition("nodes:\n")[2], failure="return_best")
+    loop = document(redraft("runs", "--json"))["runs"][0]["run_id"]
+    script_workflows(monkeypatch, "hello")
+    assert redraft("resume", loop).stdout == "hello\n"
+    redraft("check", "d.txt", "-c", "c.yaml")
+    shown = redraft("resume", "last")
+    assert "Returned: version 1" in shown.stderr
+
+
+def test_a_workflow_of_a_program_is_resumed_there(project, monkeypatch):
+    script_workflows(monkeypatch, OutputError("Bad."))
+    (project / "w.yaml").write_text(ASK)
+
+    async def main():
+        async_store = SqliteStore(project / ".redraft" / "redraft.db")
+        try:
+            await Workflow.from_file("w.yaml", keep=async_store).run({"a": 1}, run_id="mine")
+        finally:
+            await async_store.aclose()
+
+    with pytest.raises(OutputError):
+        run_sync(main())
+    result = redraft("resume", "last")
+    assert result.exit_code == 2
+    assert result.stdout.endswith("await Workflow.from_file('w.yaml').run({'a': 1}, run_id='mine')\n")
+    assert document(redraft("resume", "mine", "--json"))["run_id"] == "mine"
+
+
+SLOW = """\
+name: slow
+nodes:
+  - {name: first, run: "return FIRST", output: first}
+  - name: second
+    run: SECOND
+    output: second
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_workflow_goes_on_where_it_was(project, how):
+    (project / "w.yaml").write_text(SLOW.replace("FIRST", "1").replace("SECOND", "'while True: pass'"))
+    command = (sys.executable, "-m", "redraft")
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {
+        "REDRAFT_HOME": ".redraft"
+    }
+    process = subprocess.Popen([*command, "run", "w.yaml"], env=env, text=True, stderr=subprocess.PIPE)
+    assert process.stderr.readline() == "first   done\n"
+    busy = redraft("resume", "last")
+    assert (busy.exit_code, "is at work on the run" in busy.stderr) == (2, True)
+    process.send_signal(how)
+    _, told = process.communicate(timeout=30)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        said, kept = told.splitlines()
+        assert said == "Interrupted."
+        assert kept.endswith("; redraft resume last")
+    (project / "w.yaml").write_text(SLOW.replace("FIRST", "7").replace("SECOND", "return 2"))
+    result = redraft("resume", "last", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert document(result)["state"] == {"first": 1, "second": 2}
+
+
+TWO = """\
+name: two nodes
+nodes:
+  - name: draft
+    uses: reflection.loop
+    with:
+      generator: {run: "return {'n': state.get('reflection_iteration', 1)}"}
+      evaluator: {type: schema, schema: {properties: {n: {minimum: 2}}}}
+  - name: skipped
+    when: state.n > 100
+    run: "return {'never': 1}"
+  - name: shaky
+    run: "return {}[1]"
+    on_error: continue
+  - name: use
+    run: "return {'words': LAST}"
+"""
+
+
+@pytest.fixture
+def workflow(project):
+    """Run the workflow, whose last node is an expression, and return its id."""
+
+    def workflow(last="state['n'] + 1", code=0):
+        (project / "w.yaml").write_text(TWO.replace("LAST", last))
+        assert redraft("run", "w.yaml", "-v", "who=Ada").exit_code == code
+        return rows("--name", "two nodes", kind="workflow")[0]["run_id"]
+
+    return workflow
+
+
+def rows(*words, kind):
+    return [row for row in document(redraft("runs", *words, "--json"))["runs"] if row["kind"] == kind]
+
+
+def test_a_workflow_is_a_row_beside_the_runs_of_its_loops(workflow):
+    run_id = workflow()
+    (row,) = rows(kind="workflow")
+    assert (row["name"], row["status"], row["nodes"], row["error"]) == ("two nodes", "finished", 3, "")
+    assert row["usage"]["cost_usd"] == 0
+    assert [run["parent"] for run in rows(kind="run")] == [run_id]
+    listed = redraft("runs").stdout
+    assert "two nodes, a workflow of 3 nodes" in listed
+    assert f"{run_id}." in listed
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (("--status", "finished"), {"workflow", "run"}),
+        (("--status", "failed"), set()),
+        (("--name", "two nodes"), {"workflow", "run"}),
+        (("--name", "another"), set()),
+        (("--reason", "quality_met"), {"run"}),
+        (("--limit", "1"), {"run"}),
+    ],
+)
+def test_filters_apply_to_workflows_too(workflow, words, kinds):
+    workflow()
+    assert {row["kind"] for row in document(redraft("runs", *words, "--json"))["runs"]} == kinds
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_its_nodes_are_shown_in_order_with_what_each_came_to(workflow, last):
+    run_id = workflow()
+    shown = redraft("show", "last" if last else run_id).stdout
+    lines = [
+        "workflow two nodes (w.yaml)",
+        '{"who": "Ada"}',
+        "State: finished",
+        "valid after 2 attempts, best score 1.00",
+        f"{run_id}.",
+        "KeyError",
+        '{"words": 3}',
+        "Used: 0 tokens",
+    ]
+    places = [shown.index(line) for line in lines]
+    assert places == sorted(places)
+    assert "skipped" not in shown
+
+
+def test_the_document_has_everything(workflow):
+    told = document(redraft("show", workflow(), "--json"))
+    assert (told["kind"], told["file"], told["given"]) == ("workflow", "w.yaml", {"who": "Ada"})
+    assert told["state"]["words"] == 3
+    assert [(node["node"], len(node["runs"])) for node in told["nodes"]] == [
+        ("draft", 1),
+        ("shaky", 0),
+        ("use", 0),
+    ]
+    assert told["nodes"][0]["runs"][0]["best_score"] == 1.0
+    assert "KeyError" in told["nodes"][1]["error"]
+
+
+def test_one_that_failed_says_why_and_in_which_node(workflow):
+    run_id = workflow("state['nothing']", code=2)
+    (row,) = rows("--status", "failed", kind="workflow")
+    assert (row["run_id"], row["nodes"]) == (run_id, 3)
+    shown = redraft("show", run_id).stdout
+    assert "State: failed" in shown
+    assert "node 'use'" in shown
+
+
+def test_a_loop_in_it_is_shown_as_a_run(workflow):
+    workflow()
+    (run,) = rows(kind="run")
+    assert "inside" in redraft("show", run["run_id"]).stdout
+
+
+ONE_LOOP = """
+  - name: NAME
+    uses: reflection.loop
+    with: {generator: {run: return 1}, evaluator: {type: custom, run: return True}}
+"""
+
+
+@pytest.fixture
+def kept(project):
+    """Run a workflow of these nodes, and return its id."""
+
+    def kept(nodes):
+        (project / "w.yaml").write_text(f"name: w\nnodes:{nodes}")
+        assert redraft("run", "w.yaml").exit_code == 0
+        return rows(kind="workflow")[0]["run_id"]
+
+    return kept
+
+
+@pytest.mark.parametrize("command", ["why", "diff", "export"])
+def test_of_a_workflow_the_run_of_its_loop_is_meant(kept, command):
+    run_id = kept(ONE_LOOP)
+    for word in ("last", run_id, run_id[:-3]):
+        assert document(redraft(command, word, "--json"))["run_id"].startswith(f"{run_id}.")
+    run_id = kept(ONE_LOOP + ONE_LOOP.replace("NAME", "other"))
+    refused = redraft(command, run_id, "--json")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"The workflow '{run_id}' has 2 loops: {run_id}." in refused.stderr
+    run_id = kept("\n  - {name: n, run: return 1}\n")
+    for word in ("last", run_id):
+        refused = redraft(command, word, "--json")
+        assert f"No loop of the workflow '{run_id}' ran; `redraft show {run_id}`" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [("--version", "best"), ("--prompts",)])
+def test_versions_and_prompts_are_those_of_its_loops(workflow, words):
+    run_id = workflow()
+    result = redraft("show", run_id, *words)
+    assert result.exit_code == 2
+    assert f"{words[0]} is for runs; give one of its loops: {run_id}." in " ".join(result.stderr.split())
+
+
+def test_secrets_are_withheld(workflow):
+    token = "ghp_" + "a1B2" * 9
+    run_id = workflow(repr(token))
+    for words in ((), ("--json",)):
+        shown = redraft("show", run_id, *words).stdout
+        assert token not in shown
+        assert "words" in shown

@@ -1,0 +1,532 @@
+import asyncio
+import logging
+import math
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage, VersionEvaluated, WorkflowError
+from redraft.workflow import Workflow, action, run_action
+from redraft.workflow.actions import _registered
+from redraft.workflow.run import NodeFinished, NodeOutcome, NodeStarted, WorkflowFinished
+from workflows import making, under
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, ("done", "")),
+        ("a text", ("done", "")),
+        ({"count": 3}, ("done", "")),
+        ({"valid": True}, ("valid", "")),
+        ({"valid": "yes"}, ("not valid", "")),
+        (
+            {"valid": True, "reflection_iteration": 1, "reflection_best_score": 0.9},
+            ("valid", "after 1 attempt, best score 0.90"),
+        ),
+        ({"valid": False, "reflection_iteration": 3}, ("not valid", "after 3 attempts, best score -")),
+    ],
+)
+def test_what_a_node_gave_is_said_in_words(result, words):
+    outcome = NodeOutcome.of(result)
+    assert (outcome.verdict, outcome.detail) == words
+
+
+def made(text, actions=None, models=None, head=""):
+    return Workflow.from_text(
+        f"name: t\n{head}nodes:\n{under(text, 2)}\n", actions=actions, models=models, keep=False
+    )
+
+
+def ran(text, state=None, **options):
+    return made(text, **options).run_sync(state)
+
+
+def failing(state):
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("node", "state"),
+    [
+        ("{run: 'return {\"a\": 1}'}", {"a": 1}),
+        ("{run: 'return {\"a\": 1}', output: o}", {"o": {"a": 1}}),
+        ("{run: 'return 5', output: o}", {"o": 5}),
+        ("{run: 'return 5'}", {"n": 5}),
+        ("{run: 'result = 5'}", {"n": 5}),
+        ("{run: 'return None'}", {}),
+        ("{run: 'return None', output: o}", {"o": None}),
+        ("{run: 'return {n = 1}', language: lua, output: o}", {"o": {"n": 1}}),
+        ("{uses: give}", {"b": 2}),
+        ("{uses: give, output: o}", {"o": {"b": 2}}),
+    ],
+)
+def test_where_a_result_goes(node, state):
+    actions = {"give": making({"b": 2})}
+    assert ran(f"- {{name: n, {node[1:]}", actions=actions).state == state
+
+
+LOOP_OF_CARS = (
+    "- name: car\n  uses: reflection.loop\n  output: car\n  with:\n"
+    "    generator: {action: llm.call, prompt: x}\n"
+    "    evaluator: {type: schema, schema: {required: [make, model]}}\n"
+)
+CALL_FOR_A_CAR = "- {name: car, uses: llm.call, with: {prompt: x, schema: {required: [make]}}}\n"
+
+
+@pytest.mark.parametrize("node", [LOOP_OF_CARS, CALL_FOR_A_CAR])
+def test_what_a_model_wrote_chooses_no_model(node):
+    script = ScriptedModel([{"make": "Borgward", "model": "Isabella"}, "done"])
+    text = node + "- {name: tell, uses: llm.call, with: {prompt: x}}"
+    state = ran(text, {"model": "mine"}, models={"mine": script}).state
+    assert (state["make"], state["model"], state["tell"]) == ("Borgward", "mine", "done")
+    assert state.get("car", {"model": "Isabella"})["model"] == "Isabella"
+
+
+@pytest.mark.parametrize("node", ['{run: \'return {"model": "b"}\'}', "{uses: choose}"])
+def test_code_and_actions_of_ones_own_may_choose_the_model(node):
+    text = f"- {{name: n, {node[1:]}\n- {{name: tell, uses: llm.call, with: {{prompt: x}}}}"
+    models = {"a": ScriptedModel([]), "b": ScriptedModel(["done"])}
+    state = ran(text, {"model": "a"}, models=models, actions={"choose": making({"model": "b"})}).state
+    assert state == {"model": "b", "tell": "done"}
+
+
+def test_a_loop_that_fails_leaves_no_success_of_one_before_it():
+    loop = (
+        "- name: {0}\n  uses: reflection.loop\n  on_error: continue\n  with:\n    on_failure: raise\n"
+        "    generator: {{run: return 5}}\n    evaluator: {{type: custom, run: return {1}}}\n"
+    )
+    assert ran(loop.format("a", True)).state["success"] is True
+    state = ran(loop.format("a", True) + loop.format("b", False)).state
+    assert (state["result"], state["error"]["node"]) == (5, "b")
+    assert not set(state) - {"result", "error"}
+
+
+def test_only_a_loop_spreads_its_keys_beside_its_output():
+    loop = (
+        "- name: n\n  uses: reflection_loop\n  output: o\n  with:\n"
+        '    generator: {run: \'return {"a": 1, "o": 2}\'}\n    evaluator: {type: custom, run: result = True}'
+    )
+    state = ran(loop).state
+    assert state["a"] == state["o"]["a"] == 1
+    assert state["success"] is state["o"]["success"] is True
+    state = ran(loop.replace("output: o", "output: success")).state
+    assert (state["success"]["success"], state["valid"]) == (True, True)
+    state = ran("- {name: n, uses: reflection_evaluate, output: o, with: {data: 1, schema: true}}").state
+    assert list(state) == ["o"]
+
+
+def test_a_second_loop_leaves_nothing_of_the_first_s_verdict():
+    loop = (
+        "- name: {}\n  uses: reflection.loop\n  with:\n    generator: {{run: 'return {{\"a\": 1}}'}}\n"
+        "    evaluator: {{type: custom, run: result = {}}}\n    max_iterations: 1\n"
+    )
+    state = ran(loop.format("one", False) + loop.format("two", True)).state
+    assert state["success"] is True
+    assert "exhausted" not in state
+
+
+@pytest.mark.parametrize(
+    ("condition", "runs"),
+    [
+        ("state.x > 1", True),
+        ("'{{ state.x > 1 }}'", True),
+        ("state.x > 2", False),
+        ("state.y is defined", False),
+        ("state.empty", False),
+        ("'{{ state.no }}'", False),
+        ("'a {{ state.no }}'", True),
+        ("true", True),
+        ("false", False),
+    ],
+)
+def test_when(condition, runs):
+    result = ran(f"- {{name: n, run: return 1, when: {condition}}}", {"x": 2, "empty": [], "no": "No"})
+    assert (result.nodes == ("n",)) is runs
+
+
+ABC = "- {{name: a, run: return 1{}}}\n- {{name: b, run: return 1{}}}\n- {{name: c, run: return 1{}}}"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "nodes"),
+    [
+        ("", "", "", "abc"),
+        (", goto: c", "", "", "ac"),
+        (", goto: end", "", "", "a"),
+        (", goto: [{if: state.x, to: c}]", "", "", "ac"),
+        (", goto: [{if: state.y, to: c}]", "", "", "abc"),
+        (", goto: [{if: state.y, to: end}, {to: c}]", "", "", "ac"),
+        (", max_visits: 3", ", goto: a", "", "abababc"),
+        (", max_visits: 3", "", ", goto: a", "abcabcabc"),
+        (", max_visits: 2", ", max_visits: 3, goto: a", ", goto: b", "ababcbc"),
+        (", max_visits: 2", "", ", goto: [{to: a}, {to: end}]", "abcabc"),
+        (", when: false, max_visits: 2, goto: c", "", "", "bc"),
+        (", when: false, max_visits: 3", ", goto: a", "", "bbbc"),
+    ],
+)
+def test_gotos(a, b, c, nodes):
+    assert "".join(ran(ABC.format(a, b, c), {"x": True, "y": False}).nodes) == nodes
+
+
+@pytest.mark.parametrize(
+    ("on_error", "nodes"), [("continue", ["n", "m", "l"]), ("l", ["n", "l"]), ("end", ["n"])]
+)
+def test_on_error(on_error, nodes, caplog):
+    text = f"- {{name: n, uses: fail, on_error: {on_error}, output: o}}\n- {{name: m, run: return 1}}\n"
+    with caplog.at_level(logging.WARNING, "redraft"):
+        result = ran(text + "- {name: l, run: return 1}", actions={"fail": failing})
+    assert list(result.nodes) == nodes
+    assert result.state["error"] == {"node": "n", "type": "ValueError", "message": "boom"}
+    assert "o" not in result.state
+    assert "boom" in caplog.text
+
+
+def test_on_error_goes_back_as_often_as_the_bound_says():
+    text = "- {name: n, run: return 1, max_visits: 3}\n- {name: m, uses: fail, on_error: n}"
+    with pytest.raises(ValueError, match="boom") as caught:
+        ran(text, actions={"fail": failing})
+    assert caught.value.__notes__ == ["workflow, line 4, node 'm'"]
+
+
+def test_a_condition_that_fails_goes_back_as_often_as_the_bound_says():
+    with pytest.raises(WorkflowError, match="'state' has no 'x'"):
+        ran("- {name: n, run: return 1, when: state.x, max_visits: 3, on_error: n}")
+
+
+def test_what_a_failed_node_used_is_counted():
+    error = ModelError("refused", usage=TokenUsage(5, requests=1))
+    text = "- {name: n, uses: llm.call, on_error: continue, with: {model: m, prompt: p}}"
+    result = ran(text, models={"m": ScriptedModel([error])})
+    assert result.usage.input_tokens == 5
+
+
+FAILING_LOOP = """
+- name: n
+  uses: reflection.loop
+  on_error: continue
+  with:
+    generator: {action: llm.call, model: m, prompt: p}
+    evaluator: %s
+    on_failure: raise
+    max_iterations: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "kind", "requests"),
+    [
+        ("{type: custom, run: result = False}", "ReflectionFailedError", 2),
+        ("{type: llm, model: bad, prompt: p}", "ReflectionFailedError", 2),
+    ],
+)
+def test_what_a_failed_loop_used_is_counted(evaluator, kind, requests):
+    refused = ModelError("refused", usage=TokenUsage(requests=1))
+    models = {"m": ScriptedModel(["a", "b"]), "bad": ScriptedModel([refused])}
+    result = ran(FAILING_LOOP % evaluator, models=models)
+    assert result.state["error"]["type"] == kind
+    assert result.usage.requests == requests
+
+
+def test_what_a_node_raises_comes_as_itself_with_its_place():
+    with pytest.raises(ValueError, match="boom") as caught:
+        ran("- {name: n, uses: fail}", actions={"fail": failing})
+    assert caught.value.__notes__ == ["workflow, line 3, node 'n'"]
+
+
+def test_the_state_that_is_given_is_not_changed():
+    given = {"a": {"b": 1}}
+
+    def change(state):
+        state["a"]["b"] = 2
+        return {"c": state["a"]["b"]}
+
+    result = ran("- {name: n, uses: change}", given, actions={"change": change})
+    assert given == {"a": {"b": 1}}
+    assert result.state == {"a": {"b": 1}, "c": 2}
+
+
+def test_what_templates_and_code_see(monkeypatch):
+    monkeypatch.setenv("LISTED", "yes")
+    monkeypatch.setenv("OTHER", "no")
+    head = "variables: {a: 1, b: 2}\nenv: [LISTED, MISSING]\n"
+    text = (
+        "- name: n\n  uses: give\n  with:\n    kept: '{{ state.list }}'\n    text: 'x{{ variables.a }}'\n"
+        "    env: '{{ env.LISTED }}'\n    deep: [{b: '{{ variables.b }}'}]\n"
+        "- {name: m, run: 'return [variables, env]', output: o}"
+    )
+    give = making(None)
+    state = ran(text, {"list": [1], "b": 3}, actions={"give": give}, head=head).state
+    assert give.seen[0][1] == {"kept": [1], "text": "x1", "env": "yes", "deep": [{"b": 3}]}
+    assert state["o"] == [{"a": 1, "b": 3, "list": [1]}, {"LISTED": "yes"}]
+
+
+async def asynchronous(state, x, y=2):
+    return {"sum": x + y + state["z"]}
+
+
+def synchronous(state, x, **others):
+    return {"sum": x + sum(others.values()) + state["z"]}
+
+
+@pytest.mark.parametrize("fn", [asynchronous, synchronous])
+def test_actions_of_ones_own(fn):
+    text = "- {name: n, uses: mine, with: {x: '{{ state.z }}', y: 5}}"
+    assert ran(text, {"z": 1}, actions={"mine": fn}).state == {"z": 1, "sum": 7}
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Path("/a"), "/a"),
+        ({1: date(2026, 11, 22)}, {"1": "2026-11-22"}),
+        (NodeStarted("r", "n"), {"run_id": "r", "node": "n", "visit": 1, "schema_version": 1}),
+    ],
+)
+def test_what_an_action_returns_becomes_plain_data(value, plain):
+    text = "- {name: n, uses: mine, output: o}"
+    assert ran(text, {"x": value}, actions={"mine": making(value)}).state == {"x": plain, "o": plain}
+
+
+@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}, {"a": [math.nan]}, math.inf])
+def test_what_is_no_data_never_gets_into_the_state(value):
+    text = "- {name: n, uses: mine}"
+    with pytest.raises(
+        WorkflowError, match="line 3, node 'n': What the action 'mine' returned is no JSON data"
+    ):
+        ran(text, actions={"mine": making(value)})
+    with pytest.raises(ConfigError, match="The state that the workflow is given is no JSON data"):
+        ran(text, {"x": value}, actions={"mine": failing})
+
+
+def test_registered_actions_and_those_that_are_given(monkeypatch):
+    monkeypatch.setattr("redraft.workflow.actions._registered", dict(_registered))
+
+    @action("mine")
+    def mine(state):
+        return {"from": "registered"}
+
+    text = "- {name: n, uses: mine}"
+    assert ran(text).state["from"] == "registered"
+    assert ran(text, actions={"mine": making({"from": "given"})}).state["from"] == "given"
+    with pytest.raises(Exception, match="built in"):
+        action("llm_call")
+    assert mine({}) == {"from": "registered"}
+
+
+def test_a_fake_in_place_of_a_built_in_action():
+    fake = making('{"a": 1}')
+    text = (
+        "- name: n\n  uses: reflection.loop\n  with:\n    generator: {action: llm_call, prompt: p}\n"
+        "    evaluator: {type: schema, schema: {required: [a]}}"
+    )
+    assert ran(text, actions={"llm.call": fake}).state["a"] == 1
+    assert fake.seen[0][1] == {"prompt": "p"}
+
+
+def test_one_action_alone():
+    async def main():
+        return await run_action(
+            "reflection.loop",
+            with_={
+                "generator": {"action": "make"},
+                "evaluator": {"type": "schema", "schema": {"required": ["a"]}},
+            },
+            state={"wanted": "a"},
+            actions={"make": lambda state: {state["wanted"]: 1}},
+            keep=False,
+        )
+
+    value = asyncio.run(main())
+    assert (value["success"], value["a"]) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "messages"),
+    [
+        ({"prompt": "Hi {{ state.who }}"}, [("user", "Hi Ada")]),
+        ({"prompt": "{{ state.data }}"}, [("user", '{"a": 1}')]),
+        ({"prompt": "Hi", "system": "Be {{ state.who }}"}, [("system", "Be Ada"), ("user", "Hi")]),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": "A"},
+                    {"role": "user", "content": "{{ state.who }}"},
+                ]
+            },
+            [("assistant", "A"), ("user", "Ada")],
+        ),
+        ({"messages": "{{ state.said }}"}, [("user", "said")]),
+        ({"messages": [{"role": "user", "content": "{{ state.data }}"}]}, [("user", '{"a": 1}')]),
+    ],
+)
+def test_llm_call(params, messages):
+    model = ScriptedModel(["reply"])
+    state = {"who": "Ada", "data": {"a": 1}, "said": [{"role": "user", "content": "said"}]}
+
+    async def main():
+        with_ = {"model": "m", "temperature": 0.5, "max_tokens": 9, **params}
+        return await run_action("llm.call", with_=with_, state=state, models={"m": model}, keep=False)
+
+    assert asyncio.run(main()) == "reply"
+    [request] = model.requests
+    assert [(one.role, one.content) for one in request.messages] == messages
+    assert (request.temperature, request.max_tokens) == (0.5, 9)
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ('{"a": "1"}', {"a": 1}),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ("{}", None),
+        ("text", None),
+        (" ", None),
+    ],
+)
+def test_llm_call_with_a_schema(reply, value):
+    schema = {"required": ["a"], "properties": {"a": {"type": "integer"}}}
+    text = f"- {{name: n, uses: llm.call, output: o, with: {{model: m, prompt: p, schema: {schema}}}}}"
+    models = {"m": ScriptedModel([reply])}
+    if value is None:
+        with pytest.raises(Exception, match=r"schema|empty") as caught:
+            ran(text, models=models)
+        assert caught.value.usage.requests == 1
+    else:
+        assert ran(text, models=models).state == {"o": value}
+
+
+LOOP = """
+- {name: skipped, run: return 1, when: false}
+- name: n
+  uses: reflection.loop
+  with:
+    generator: {action: make}
+    evaluator: {type: custom, run: result = output == 2}
+- {name: bad, uses: fail, on_error: continue}
+"""
+
+
+def told(events):
+    kinds = (NodeStarted, NodeFinished, WorkflowFinished, VersionEvaluated)
+    return [
+        (type(one).__name__, one.node if isinstance(one, NodeStarted | NodeFinished) else "")
+        for one in events
+        if isinstance(one, kinds)
+    ]
+
+
+EVENTS = [
+    ("NodeFinished", "skipped"),
+    ("NodeStarted", "n"),
+    ("VersionEvaluated", ""),
+    ("VersionEvaluated", ""),
+    ("NodeFinished", "n"),
+    ("NodeStarted", "bad"),
+    ("NodeFinished", "bad"),
+    ("WorkflowFinished", ""),
+]
+
+
+def test_events_and_the_stream_tell_the_same():
+    heard = []
+    actions = {"make": making(1, 2), "fail": failing}
+    made(LOOP, actions).run_sync(on_event=heard.append)
+    assert told(heard) == EVENTS
+    skipped, bad = heard[0], heard[-2]
+    assert (skipped.skipped, bad.error) == (True, "boom")
+    assert heard[-1].result.nodes == ("n", "bad")
+
+    async def main():
+        return [event async for event in made(LOOP, {**actions, "make": making(1, 2)}).stream()]
+
+    assert told(asyncio.run(main())) == EVENTS
+
+
+def test_a_stream_that_is_left_early_cancels_the_workflow():
+    ended = []
+
+    async def wait(state):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def main():
+        events = made("- {name: n, uses: wait}", {"wait": wait}).stream()
+        assert isinstance(await anext(events), NodeStarted)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await events.aclose()
+        return len(ended)
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_stream_raises_what_the_workflow_raises():
+    async def main():
+        return [event async for event in made("- {name: n, uses: fail}", {"fail": failing}).stream()]
+
+    with pytest.raises(ValueError, match="boom"):
+        asyncio.run(main())
+
+
+def test_one_workflow_runs_many_times_at_once():
+    async def double(state):
+        await asyncio.sleep(0)
+        return {"x": state["x"] * 2}
+
+    workflow = made(
+        "- {name: n, uses: double, max_visits: 3}\n- {name: m, run: return 0, goto: n}", {"double": double}
+    )
+
+    async def main():
+        return await asyncio.gather(*(workflow.run({"x": number}) for number in range(20)))
+
+    assert [result.state["x"] for result in asyncio.run(main())] == [8 * number for number in range(20)]
+
+
+def test_it_runs_inside_a_running_event_loop():
+    async def main():
+        return ran("- {name: n, run: return 1}").state
+
+    assert asyncio.run(main()) == {"n": 1}
+
+
+def test_a_result_that_can_t_be_spread_or_a_goto_that_can_t_be_decided_names_its_place():
+    with pytest.raises(WorkflowError, match=r"line 3, node 'n'.*nothing"):
+        ran("- {name: n, run: return 1, goto: [{if: state.nothing.at_all, to: end}]}")
+
+
+@pytest.mark.parametrize(
+    ("run", "language", "line"),
+    [
+        ("|\n      x = 1\n      return {}[x]", "python", 7),
+        ("|\n\n      return {}[1]", "python", 7),
+        ("return {}[1]", "python", 5),
+        ('"x = 1\\nreturn {}[x]"', "python", 5),
+        (">\n      x = 1\n\n      return {}[x]", "python", 5),
+        ("|\n      local x = 1\n      error('no')", "lua", 7),
+    ],
+)
+def test_an_error_of_code_names_the_line_of_the_file_where_it_is_one(run, language, line):
+    text = f"name: x\nnodes:\n  - name: a\n    language: {language}\n    run: {run}\n"
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, keep=False).run_sync()
+    assert (caught.value.line, caught.value.node, caught.value.key) == (line, "a", "run")
+    assert f"script, line {caught.value.__cause__.line}," in str(caught.value)
+
+
+def test_a_message_that_asks_ends_with_its_question():
+    text = "name: x\nnodes:\n  - {name: a, uses: llm.call, with: {prompt: hi}}\n"
+    with pytest.raises(WorkflowError, match=r"Did you mean 'openai:gpt-4o'\?$"):
+        Workflow.from_text(text, keep=False).run_sync({"model": "opnai:gpt-4o"})
+
+
+@pytest.mark.parametrize(("head", "name"), [("", "greeting"), ("name: other\n", "other")])
+def test_a_file_without_a_name_is_named_after_itself(tmp_path, head, name):
+    file = tmp_path / "greeting.yaml"
+    file.write_text(f"{head}nodes:\n- {{name: n, run: return 1}}\n")
+    assert Workflow.from_file(file).spec.name == name
+    assert Workflow.from_text("nodes:\n- {name: n, run: return 1}\n").spec.name == "workflow"
