@@ -222,3 +222,13 @@ def test_damaged_memory_is_no_outage(project):
     flip(project, "memory", "", "cycle", "cykle")
     with pytest.raises(DamagedRecordError, match="'memory' 'memory' is damaged"):
         asyncio.run(went_round(1, "first"))
+
+
+def test_the_error_of_a_run_is_listed_without_its_secrets(project):
+    key = "sk-" + "a1B2c3D4" * 5
+    put(record(history(0.4), "error", run_id="mine", error=f"ModelError: the key {key} is wrong"))
+    [row] = document(redraft("runs", "--json"))["runs"]
+    assert row["error"].startswith("ModelError: the key ")
+    page = pages(project_store()).get("/runs.json").text
+    assert "ModelError: the key " in page
+    assert key not in row["error"] + page

@@ -136,7 +136,7 @@ def test_of_100_agents_none_reads_another_s_rows(register, postgres, postgres_se
             assert {name in data for _, _, data in rows} == {True}
             found = await connection.execute(f"{READ} WHERE data LIKE %s", (f'%"{others}"%',))
             assert await found.fetchall() == []
-            changed = await connection.execute("UPDATE redraft_agent_records SET schema_version = 9")
+            changed = await connection.execute("UPDATE redraft_agent_records SET revision = revision + 1")
             assert changed.rowcount == 2
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await connection.execute("UPDATE redraft_agent_records SET space = 'agent:default:x'")

@@ -386,6 +386,7 @@ def read_runs(
             record,
             task=redactor.redact_object(record.task),
             origin=redactor.redact_object(record.origin),
+            error=redactor.redact(record.error).text,
         )
         for record in found
     ]

@@ -77,9 +77,10 @@ async def _row(asked: Asked, found: Record | KeptWorkflow) -> RunRow | WorkflowR
     if isinstance(found, KeptWorkflow):
         return await project.shown(await workflow_row(project.store, found))
     record = await Runs(project.store).listed(found)
-    task, origin = await project.shown((record.task, record.origin))
+    task, origin, error = await project.shown((record.task, record.origin, record.error))
     curve = sparkline([version.evaluation.overall_score for version in record.versions])
-    return RunRow(replace(record, task=task, origin=origin), curve, record.options.get("budget_usd"))
+    shown = replace(record, task=task, origin=origin, error=error)
+    return RunRow(shown, curve, record.options.get("budget_usd"))
 
 
 def _document(view: RunsView) -> dict[str, Any]:
