@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import redraft
 from redraft.errors import SandboxError, SandboxTimeoutError
@@ -96,14 +102,40 @@ for given in commands:
 """
 
 
+_SOURCE = str(Path(redraft.__file__).parents[1])
+
+
+@cache
+def _for_everybody():
+    """Return an interpreter and a copy of the source that any user may read: ours may be in a home."""
+    folder = tempfile.mkdtemp(prefix="redraft-tests-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.chmod(folder, 0o755)  # noqa: PTH101, S103 (to be read is what it is there for)
+    shutil.copytree(
+        Path(_SOURCE, "redraft"), Path(folder, "redraft"), ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for path in Path(folder).rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    argv = ["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+    nobody = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            done = subprocess.run([python, *argv], check=False, cwd="/", env={}, **nobody)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return python, folder
+    pytest.skip("There is no Python from 3.11 on here that another user may start.")
+
+
 def on_lesser_machine(refused, commands, user=USERS[0], *, allow_unsandboxed=False):
     """Run commands in jails made by `user`, one of `USERS`, where the kernel refuses some system calls.
 
     Returns the outcomes as dicts; where there was no jail, a dict with `error`.
     """
-    source = str(Path(redraft.__file__).parents[1])
+    python, source = _for_everybody() if user == "another user" else (sys.executable, _SOURCE)
     done = subprocess.run(
-        [sys.executable, "-c", _LESSER_MACHINE],
+        [python, "-c", _LESSER_MACHINE],
         input=json.dumps([refused, allow_unsandboxed, commands]),
         capture_output=True,
         text=True,
