@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from redraft.loop.functions import reflected as reflected
     from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
-    from redraft.loop.pattern import reflect as reflect
-    from redraft.loop.pattern import reflect_sync as reflect_sync
+    from redraft.loop.reflect import reflect as reflect
+    from redraft.loop.reflect import reflect_sync as reflect_sync
     from redraft.loop.runs import Runs as Runs
     from redraft.loop.stream import RunStream as RunStream
     from redraft.models.embed import ScriptedEmbedder as ScriptedEmbedder
@@ -161,7 +161,8 @@ _PLACES = {
     "loop.events": ("EventLog",),
     "loop.functions": ("reflected",),
     "loop.journal": ("Journalled",),
-    "loop.pattern": ("ReflectionPattern", "reflect", "reflect_sync"),
+    "loop.pattern": ("ReflectionPattern",),
+    "loop.reflect": ("reflect", "reflect_sync"),
     "loop.runs": ("Runs",),
     "loop.stream": ("RunStream",),
     "models.embed": ("ScriptedEmbedder",),

@@ -214,7 +214,9 @@ class ReflectionPattern(AgentPattern):
 
         if isinstance(agent, Agent):
             return await agent.run(query, pattern=self)
-        return await reflect(query, generate=agent, pattern=self)
+        return await run_functions(
+            query, (agent, None, None), pattern=self, draft=None, until=None, step=None
+        )
 
     async def reflect(
         self,
@@ -613,72 +615,3 @@ def _outside(pattern: ReflectionPattern, attempt: Attempt) -> RunContext:
 
 def _memory(pattern: ReflectionPattern) -> Memory:
     return Memory(pattern.include_reflection_history, pattern.include_prior_versions)
-
-
-async def reflect(
-    task: str | Task,
-    *,
-    generate: Callable[..., Any] | None = None,
-    evaluate: Callable[..., Any] | None = None,
-    revise: Callable[..., Any] | None = None,
-    pattern: ReflectionPattern | None = None,
-    draft: Output | Draft | None = None,
-    until: Stopper | None = None,
-    step: Step | None = None,
-) -> ReflectionResult:
-    """Draft, judge and revise with any functions until a rule says stop; return the best version and why.
-
-    `generate(prompt)`, `evaluate(output)` and `revise(output, evaluation)` may be sync or async, and may take
-    the `RunContext` as one more parameter `run`. `evaluate` returns a bool, a number in 0..1, a pair of one
-    of these and a reason, a dict or a `ReflectionEvaluation`; without it the pattern's criteria judge.
-    Without `revise`, `generate` is called again with the critique: in its parameter `feedback` (a text) or
-    `attempt` (an `Attempt`), else appended to the prompt. `draft` starts from an output that is there.
-    `until` replaces the convergence rules. `step` carries out every effect: with a `Journalled` the run is
-    kept, and the same call with the same run id goes on where the last one stopped.
-
-    Raises `ConfigError` before anything is called, what `generate` raised where there is no version yet, and
-    a mistake in `evaluate` (`TypeError`, `AttributeError`, `NameError`, a forgotten `return`) that shows on
-    the first one. A later error ends the run with the best version, the `error` and a warning in the log.
-    """
-    run_functions = _run_functions or _engine()
-    # No name for the functions here: it would be one more object in every run under way.
-    return await run_functions(
-        task, (generate, evaluate, revise), pattern=pattern, draft=draft, until=until, step=step
-    )
-
-
-_run_functions: Callable[..., Awaitable[ReflectionResult]] | None = None
-
-
-def _engine() -> Callable[..., Awaitable[ReflectionResult]]:
-    """Load the engine, once: importing redraft stays quick, and an import takes a microsecond each time."""
-    global _run_functions  # noqa: PLW0603 (what is loaded is the same for all)
-
-    _run_functions = run_functions
-    return run_functions
-
-
-def reflect_sync(
-    task: str | Task,
-    *,
-    generate: Callable[..., Any] | None = None,
-    evaluate: Callable[..., Any] | None = None,
-    revise: Callable[..., Any] | None = None,
-    pattern: ReflectionPattern | None = None,
-    draft: Output | Draft | None = None,
-    until: Stopper | None = None,
-) -> ReflectionResult:
-    """Do what `reflect` does, from code that is not async; also inside a running event loop."""
-    from redraft._sync import run_sync  # noqa: PLC0415 (importing redraft stays quick)
-
-    return run_sync(
-        reflect(
-            task,
-            generate=generate,
-            evaluate=evaluate,
-            revise=revise,
-            pattern=pattern,
-            draft=draft,
-            until=until,
-        )
-    )
