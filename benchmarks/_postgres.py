@@ -23,7 +23,7 @@ def server(*, durable: bool = False) -> Generator[str | None]:
         yield given
         return
     sys.path.insert(0, str(PROJECT / "tests"))
-    from postgres_server import CannotRunError, Server
+    from support.postgres_server import CannotRunError, Server
 
     try:
         started = Server(durable=durable)

@@ -83,7 +83,7 @@ def main() -> None:
         }
         place = None
         if url is not None:
-            from postgres_server import Place
+            from support.postgres_server import Place
 
             place = Place(url)
             stores["PostgreSQL, this machine"] = PostgresReflectionStore(place.url)

@@ -70,9 +70,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs for each figure but that of the nearest")
     given = parser.parse_args()
     sys.path.insert(0, str(PROJECT / "tests"))
-    from postgres_server import Place, Server
     from redraft.stores.postgres import PostgresStore
     from redraft.stores.sqlite import SqliteStore
+    from support.postgres_server import Place, Server
 
     server = Server(durable=True)
     server.start()

@@ -113,9 +113,9 @@ def milliseconds(text: str) -> float:
 def main() -> None:
     given = options(__doc__).parse_args()
     sys.path.insert(0, str(PROJECT / "tests"))
-    import redact_corpus
-    from redact_harmless import harmless_texts
-    from redact_held_out import held_out_harmless, held_out_lines
+    from support import redact_corpus
+    from support.redact_harmless import harmless_texts
+    from support.redact_held_out import held_out_harmless, held_out_lines
 
     corpora = {
         "shapes, settings, code, commands, prose": redact_corpus.secret_rows,

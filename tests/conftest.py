@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from cli_commands import THREE_A
-from postgres_server import GIVEN, CannotRunError, Place, Server
+from support.commands import THREE_A
+from support.postgres_server import GIVEN, CannotRunError, Place, Server
 
 # A shell starts a background job (`nohup pytest &`) with SIGINT ignored, which every child process inherits:
 # tests of Ctrl-C would send a signal that nobody hears.
@@ -80,7 +80,7 @@ def project(monkeypatch, tmp_path):
 @pytest.fixture
 def revised(project, monkeypatch):
     """Revise the draft of the project with these replies of a model, and return what the command gave."""
-    from cli_commands import redraft, script
+    from support.commands import redraft, script
 
     def revised(*replies, words=()):
         script(monkeypatch, *replies)

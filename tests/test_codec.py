@@ -18,7 +18,7 @@ from redraft import (
     TokenUsage,
 )
 from redraft._codec import TAG, RecordedError, from_json, from_record, said_of, to_json, to_record
-from versions import version
+from support.versions import version
 
 
 class Person(BaseModel):

@@ -3,12 +3,12 @@ import json
 
 import pytest
 
-import needs
-from cli_commands import document, redraft, script
 from redraft import ChatReply, ModelError, RunContext, Task
 from redraft.demo import LAMP, ORDER, TASKS, TEA, UNIQUE
 from redraft.evaluate.panel import panel
 from redraft.sandbox.process import ProcessJail
+from support import requirements as needs
+from support.commands import document, redraft, script
 
 ORDER_PAID = {
     "customer": "Dana Okafor",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import redraft
 from redraft import CycleAgent, ScriptedModel
 from redraft.settings import settings_table
 from redraft.workflow import Workflow
+from support.commands import redraft
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

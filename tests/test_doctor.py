@@ -1,6 +1,6 @@
 import pytest
 
-from cli_commands import document, redraft
+from support.commands import document, redraft
 
 
 def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from cli_commands import redraft
-from dashboards import TOKEN, served
+from support.commands import redraft
+from support.dashboards import TOKEN, served
 
 
 def get(url, **headers):

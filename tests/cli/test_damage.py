@@ -6,10 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from cli_commands import document, put, redraft
-from dashboards import pages
-from kept import START, record
-from kept_agents import visited, went_round
 from redraft import (
     Agent,
     DamagedRecordError,
@@ -30,8 +26,12 @@ from redraft.notes.store import project_notes
 from redraft.notes.task import TaskIdentity, TaskReflection
 from redraft.stores.location import project_store
 from redraft.types import Task
-from versions import history
-from workflows_kept import kept as kept_workflows
+from support.commands import document, put, redraft
+from support.dashboards import pages
+from support.kept_agents import visited, went_round
+from support.kept_runs import START, record
+from support.kept_workflows import kept as kept_workflows
+from support.versions import history
 
 
 def flip(folder, kind, key, old, new):
@@ -214,7 +214,7 @@ def test_cycles(project):
 
     assert [page.status_code for page in asyncio.run(look())] == [200, 200, 200]
     flip(project, "agent", "", '"name":"first"', '"name":"fisst"')
-    assert [one.name for one in run_sync(known_agents())] == ["first", "second"]
+    assert {"first", "second"} <= {one.name for one in run_sync(known_agents())}
 
 
 def test_damaged_memory_is_no_outage(project):

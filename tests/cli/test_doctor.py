@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import document, redraft, script
 from redraft import ModelError
 from redraft.models.names import KnownModel
+from support.commands import document, redraft, script
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

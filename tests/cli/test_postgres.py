@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from cli_commands import THREE_A
-from openai_server import Server, completion
+from support.commands import THREE_A
+from support.openai_server import Server, completion
 
 REVISE = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
 HIDDEN = "hush"

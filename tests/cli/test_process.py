@@ -11,9 +11,9 @@ from importlib import import_module
 import pytest
 from typer import Typer
 
-from cli_commands import THREE_A
-from openai_server import Server, completion
 from redraft.main import COMMANDS
+from support.commands import THREE_A
+from support.openai_server import Server, completion
 
 REDRAFT = (sys.executable, "-m", "redraft")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from cli_commands import redraft
 from redraft import ScriptedModel, WorkflowError
 from redraft.text.yaml import load_yaml
 from redraft.workflow import Workflow
-from workflow_specification import (
+from support.commands import redraft
+from support.workflow_specification import (
     COMPLETE_EXAMPLE,
     CORRECT_EXAMPLE,
     CORRECTOR,

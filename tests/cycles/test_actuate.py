@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from cycling import ScriptedBus, cycle_of, run, spec_of
-from http_server import of_json, of_text, serving
 from redraft.cycles.actuate import evaluate, execute, idempotency_key
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
+from support.cycles import ScriptedBus, cycle_of, run, spec_of
+from support.http_server import of_json, of_text, serving
 
 DONE = {"name": "done", "require": "derivedData.execution.actions[0].status == 'succeeded'"}
 COOL = {

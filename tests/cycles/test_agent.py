@@ -5,8 +5,6 @@ import signal
 
 import pytest
 
-from agents import MONITOR, Clock, World, monitor, run
-from redact_corpus import Maker, person
 from redraft.cycles.agent import AGAIN, CycleAgent, Triggers
 from redraft.cycles.agents import send_message
 from redraft.cycles.journal import JOURNAL
@@ -16,6 +14,8 @@ from redraft.cycles.state import CycleFinished, CycleStarted, SubstageFinished
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
 from redraft.stores.memory import MemoryStore
+from support.monitor import MONITOR, Clock, World, monitor, run
+from support.redact_corpus import Maker, person
 
 
 def without(*stages):

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents import MONITOR, World, monitor, run
 from redraft.cycles import agent_view, known_agents, send_feedback, send_message
 from redraft.cycles.records import CYCLE, CycleRecord, cycle_key, cycle_of, stored_cycle
 from redraft.cycles.state import CycleWaiting
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
+from support.monitor import MONITOR, World, monitor, run
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cycling import cycle_of, run, spec_of
 from redraft._steps import direct
 from redraft._texts import estimate_tokens
 from redraft.cycles.asking import asked, call_function, in_thread, prompt_scopes
@@ -21,6 +20,7 @@ from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 from redraft.text.templates import Template
 from redraft.types import TokenUsage
+from support.cycles import cycle_of, run, spec_of
 
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?"}])
 SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "required": ["rate"]}

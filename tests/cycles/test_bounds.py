@@ -3,8 +3,8 @@
 from statistics import median
 from time import process_time
 
-from agents import MONITOR, Clock, World, monitor, run
 from redraft.stores.memory import MemoryStore
+from support.monitor import MONITOR, Clock, World, monitor, run
 
 CYCLES = 300
 TEXT = MONITOR.replace(

@@ -4,7 +4,6 @@
 
 import pytest
 
-from agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
 from redraft.cycles.check import check
 from redraft.cycles.spec import (
     CONDITIONS,
@@ -20,6 +19,7 @@ from redraft.errors import AgentFileError, ConfigError
 from redraft.text.schema import Schema
 from redraft.text.spec_file import TEMPLATED
 from redraft.text.yaml import load_yaml
+from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
 
 LEARN_AND_UPDATE = LEARN + UPDATE_STATE.partition("substages:\n")[2]
 """What is learnt is "controlled by your update-state substage", which another excerpt shows."""

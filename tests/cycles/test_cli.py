@@ -4,7 +4,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from cli_commands import document, redraft
+from support.commands import document, redraft
 
 AGENT = """\
 name: heater

@@ -7,10 +7,10 @@ import tracemalloc
 
 import pytest
 
-from cycling import run
-from http_server import of_json, of_text, redirect, serving
 from redraft.cycles.http import HttpCall, fetched
 from redraft.errors import ConfigError, OutputError
+from support.cycles import run
+from support.http_server import of_json, of_text, redirect, serving
 
 BIG = 10_000_001
 

@@ -1,12 +1,12 @@
 import asyncio
 import json
 
-from agents import monitor, run
 from redraft._steps import inner_step
 from redraft.cycles.journal import JOURNAL, CycleJournal
 from redraft.cycles.state import SubstageFinished
 from redraft.cycles.storage import DirectKeeping
 from redraft.stores.memory import MemoryStore
+from support.monitor import monitor, run
 
 
 class Gate(MemoryStore):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from postgres_server import Distant
+from support.postgres_server import Distant
 
 PROGRAM = """
 import asyncio, json, os, sys, time

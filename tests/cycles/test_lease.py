@@ -13,7 +13,7 @@ from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
-from store_faults import child
+from support.store_faults import child
 
 
 def lease(store, **options):

@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from agents import MONITOR, monitor, run
 from redraft.cycles import agent_view, mail
 from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Post, thin_out
 from redraft.stores.memory import MemoryStore
+from support.monitor import MONITOR, monitor, run
 
 DEAF = MONITOR.replace("      - {type: agent-messages, name: mail, config: {into: mail}}\n", "")
 MOST = 20

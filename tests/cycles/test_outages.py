@@ -10,13 +10,13 @@ from time import perf_counter
 
 import pytest
 
-from postgres_server import Place
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stored_cycle, stored_memory
 from redraft.cycles.spec import AgentSpec, MemoryLimits
 from redraft.cycles.storage import LongTermStorage, storage_of
 from redraft.errors import ConfigError
+from support.postgres_server import Place
 
 AGENTS, CYCLES = 20, 200
 KEPT = 30

@@ -1,12 +1,12 @@
 import pytest
 
-from cycling import ScriptedBus, cycle_of, run, spec_of
 from redraft.cycles.mail import Feedback
 from redraft.cycles.reason import admit, analyze, authorize, govern, plan, refusal
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.redact.environment import redactor_of_environment
 from redraft.stores.memory import MemoryStore
+from support.cycles import ScriptedBus, cycle_of, run, spec_of
 
 SCHEMA = {"type": "object", "properties": {"trend": {"type": "string"}}, "required": ["trend"]}
 HIGH = {"name": "high", "when": "environmentalData.payload.rate > 5", "severity": "critical"}

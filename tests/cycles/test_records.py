@@ -2,10 +2,6 @@ import asyncio
 
 import pytest
 
-from agents import MONITOR, monitor, run
-from cycles_made import at, ids, item, pattern, reflecting
-from cycling import NOON
-from properties import given, some
 from redraft.cycles import agent_view
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import (
@@ -24,6 +20,10 @@ from redraft.cycles.spec import Retention
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
+from support.cycle_memory import at, ids, item, pattern, reflecting
+from support.cycles import NOON
+from support.monitor import MONITOR, monitor, run
+from support.properties import given, some
 
 CYCLES = 2 * EACH + 5
 

@@ -6,9 +6,6 @@ from math import inf, nan
 
 import pytest
 
-from cycles_made import at, ids, item, pattern, reflecting
-from cycling import NOON, run, substages
-from properties import given, some
 from redraft.cycles.mail import Feedback
 from redraft.cycles.memory import MemoryChange, stamp_of
 from redraft.cycles.records import CycleMetrics
@@ -33,6 +30,9 @@ from redraft.cycles.spec import MetricsConfig, Retention
 from redraft.errors import ModelError, OutputError
 from redraft.redact.redactor import Redactor
 from redraft.types import TokenUsage
+from support.cycle_memory import at, ids, item, pattern, reflecting
+from support.cycles import NOON, run, substages
+from support.properties import given, some
 
 LOOP = []
 LOOP.append(LOOP)

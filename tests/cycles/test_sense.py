@@ -3,13 +3,13 @@ import os
 
 import pytest
 
-from cycling import ScriptedBus, cycle_of, run, spec_of
-from http_server import of_json, serving
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.sense import rows_of, sense
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
+from support.cycles import ScriptedBus, cycle_of, run, spec_of
+from support.http_server import of_json, serving
 
 NEWS = AgentMessage("m1", "news", {"text": "{{ env.KEY }}"}, "2026-11-22T12:00:00.000Z", "other")
 

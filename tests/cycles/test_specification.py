@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
-from agents import Clock, World, run
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
 from redraft.cycles.spec import AgentFile, read
+from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
+from support.monitor import Clock, World, run
 
 BEFORE = """\
 sense:

@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-from cycling import run
-from http_server import of_json, serving
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.state import CycleWaiting
 from redraft.stores.memory import MemoryStore
+from support.cycles import run
+from support.http_server import of_json, serving
 
 FILE = """\
 name: line-7

@@ -9,7 +9,7 @@ import pytest
 from redraft.cycles.storage import LongTermStorage, storage_of
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.stores.base import Record
-from store_faults import child, run
+from support.store_faults import child, run
 
 READ = "SELECT space, key, data FROM redraft_agent_records"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import BaseModel
 
-from evaluating import RUN, criterion, evaluate
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.checks import count, function, regex, schema
 from redraft.evaluate.panel import panel
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
+from support.evaluation import RUN, criterion, evaluate
 
 if TYPE_CHECKING:
     from redraft.protocols import RunContext

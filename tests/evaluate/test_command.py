@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from evaluating import RUN, criterion, evaluate
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate.command import command
 from redraft.protocols import CommandOutcome
 from redraft.sandbox.process import ProcessJail
+from support.evaluation import RUN, criterion, evaluate
 
 F = "```"
 

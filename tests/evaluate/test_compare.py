@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from evaluating import RUN, after, criterion, evaluate
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.compare import compare
 from redraft.evaluate.verdict import applies
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, ReflectionEvaluation, TokenUsage
+from support.evaluation import RUN, after, criterion, evaluate
 
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.5)
 

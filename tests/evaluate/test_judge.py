@@ -8,12 +8,12 @@ from math import log
 
 import pytest
 
-from evaluating import RUN, after, evaluate
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.judge import Judging, judge, read
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, Task, TokenUsage
+from support.evaluation import RUN, after, evaluate
 
 CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly.", weight=3))
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.5)

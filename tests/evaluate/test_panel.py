@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from evaluating import RUN, after, criterion, evaluate
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
@@ -14,6 +13,7 @@ from redraft.evaluate.verdict import DOES_NOT_APPLY
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, CommandOutcome
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
+from support.evaluation import RUN, after, criterion, evaluate
 
 USED = TokenUsage(10, 5, requests=1, cost_usd=0.01)
 

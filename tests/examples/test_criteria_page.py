@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import redraft, script
+from support.commands import redraft, script
 
 PAGE = (Path(__file__).parents[2] / "docs" / "criteria.md").read_text("utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import redraft
 from redraft.cycles import LongTermStorage
+from support.commands import redraft
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "cycles.md").read_text("utf-8")

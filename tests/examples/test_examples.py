@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import document, redraft
-from scripted_workflows import script_workflows
+from support.commands import document, redraft
+from support.scripted_workflows import script_workflows
 
 FOLDER = Path(__file__).parent.parent.parent / "examples"
 FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import redraft
+from support.commands import redraft
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "lessons.md").read_text("utf-8")

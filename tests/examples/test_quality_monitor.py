@@ -9,10 +9,10 @@ from threading import Thread
 
 import pytest
 
-from cli_commands import document, redraft
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent, CycleWaiting
 from redraft.cycles.cli import functions_for
+from support.commands import document, redraft
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "quality_monitor"
 NORMAL = "press-2 was recalibrated, such readings are normal"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import redraft
 from redraft.text.yaml import load_yaml
 from redraft.workflow import Workflow, run_action
-from scripted_workflows import script_workflows
+from support.commands import redraft
+from support.scripted_workflows import script_workflows
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "workflows.md").read_text("utf-8")

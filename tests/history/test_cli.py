@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from cli_commands import document, put, redraft, script
-from kept import GONE, kept, ran, record
 from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
 from redraft.history.cli import resuming_call
 from redraft.loop.record import Origin, Process
@@ -17,7 +15,9 @@ from redraft.loop.run_text import diff_view, row_of, run_rows, run_view, score_t
 from redraft.loop.version_diff import version_diff
 from redraft.terminal.console import sparkline
 from redraft.types import Advice, Reflection
-from versions import history, version
+from support.commands import document, put, redraft, script
+from support.kept_runs import GONE, kept, ran, record
+from support.versions import history, version
 
 
 def test_the_first_and_the_best_are_compared(revised):

@@ -7,14 +7,14 @@ from datetime import date
 
 import pytest
 
-from learners import OTHER, learning, run
-from lessons_made import CONTENTS, FAILURE, PARTIAL, lesson
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import Known, advice_of
 from redraft.lessons.index import Found
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
 from redraft.types import prompt_of
+from support.learning_agents import OTHER, learning, run
+from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 RULES = [Rule(f"IF the API answers E40{number} THEN pass `next_cursor` on.") for number in range(10)]
 STEPS = ("Call http_get.", "Pass the cursor on.")

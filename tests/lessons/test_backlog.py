@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from learners import TASK, learning, run, writer
-from lessons_made import FAILURE, PARTIAL
 from redraft.models.embed import ScriptedEmbedder, unit_rows
+from support.learning_agents import TASK, learning, run, writer
+from support.lessons import FAILURE, PARTIAL
 
 of_a_run = ContextVar("of_a_run", default="nothing")
 
@@ -128,7 +128,7 @@ def test_an_embedder_that_fails_is_told_of_once_and_asked_again_when_something_i
 ENDING = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from learners import REPLY
+from support.learning_agents import REPLY
 from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
 
 def slow(texts):

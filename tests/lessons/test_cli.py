@@ -11,9 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli_commands import document, redraft
-from learners import SYSTEMIC, TASK, learning, writer
-from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 from redraft.lessons.duties import Duties
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counting, ScoredRun
@@ -22,6 +19,9 @@ from redraft.lessons.rules import Rules
 from redraft.models.embed import FunctionEmbedder
 from redraft.stores.location import project_store
 from redraft.types import Task
+from support.commands import document, redraft
+from support.learning_agents import SYSTEMIC, TASK, learning, writer
+from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 
 ESCAPES = "\x1b]0;gotcha\x07"
 KEY = "sk-" + "a1B2c3D4" * 5

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from lessons_made import PROCEDURE, lesson
 from redraft import ModelError, StoreError
 from redraft.errors import OutputError
 from redraft.lessons.folder import LessonFolder
@@ -18,6 +17,7 @@ from redraft.models.embed import ScriptedEmbedder
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
+from support.lessons import PROCEDURE, lesson
 
 TEXTS = {b"1": "pears and apples", b"2": "plums"}
 

@@ -5,12 +5,12 @@ from datetime import date
 
 import pytest
 
-from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
 from redraft.lessons.export import MAX_TOKENS, ManagedBlock, export, front_matter, standing_in
 from redraft.lessons.rules import Rule
 from redraft.text.yaml import load_yaml
+from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 
 KEY = "sk-" + "a1B2c3D4" * 5
 # No two of them say nearly the same.

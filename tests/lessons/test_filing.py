@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from learners import REPLY, TASK, learning, run, writer
-from lessons_made import PARTIAL
 from redraft import MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
 from redraft.lessons.folder import Filing, overlap, words_of
 from redraft.lessons.index import LessonIndex, Query
 from redraft.models.embed import ScriptedEmbedder
+from support.learning_agents import REPLY, TASK, learning, run, writer
+from support.lessons import PARTIAL
 
 TESTS = str(Path(__file__).parents[1])
 FILE_MANY = """
 import asyncio, sys
 from dataclasses import replace
 sys.path.insert(0, {tests!r})
-from learners import learning, TASK
-from lessons_made import FAILURE
+from support.learning_agents import learning, TASK
+from support.lessons import FAILURE
 from redraft import SqliteStore
 from redraft.types import Task
 
@@ -40,7 +40,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 FAIL_AND_DIE = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {tests!r})
-from learners import learning, run, writer, REPLY
+from support.learning_agents import learning, run, writer, REPLY
 from redraft import SqliteStore, ScriptedModel
 
 def die(request):

@@ -9,10 +9,10 @@ from datetime import date, timedelta
 
 import pytest
 
-from lessons_made import FAILURE, lesson
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons import folder as files
 from redraft.lessons.folder import LessonFolder, agents_in, folder_name, locked, short_title, write_over
+from support.lessons import FAILURE, lesson
 
 
 def folder_in(path):
@@ -160,7 +160,7 @@ def test_agents_are_the_folders(tmp_path):
 ADDING = """
 import sys
 from pathlib import Path
-from lessons_made import lesson
+from support.lessons import lesson
 from redraft.lessons.folder import LessonFolder
 folder = LessonFolder(Path(sys.argv[1]), "researcher-agent")
 print("ready", flush=True)

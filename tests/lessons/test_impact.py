@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from learners import OTHER, START, TASK, learning, run
-from lessons_made import FAILURE
 from redraft import MemoryStore
 from redraft.lessons.impact import Counters, Counting, ScoredRun
+from support.learning_agents import OTHER, START, TASK, learning, run
+from support.lessons import FAILURE
 
 LESSON = "agent/2026-03-01-a-lesson"
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 from redraft.errors import ModelError
 from redraft.lessons import index as vectors
 from redraft.lessons.folder import LessonFolder
@@ -21,6 +20,7 @@ from redraft.lessons.index import LessonIndex, Query, Refreshed
 from redraft.lessons.lesson import Procedure
 from redraft.models.embed import ScriptedEmbedder
 from redraft.redact.redactor import Redactor
+from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
 
 AGENT = "researcher-agent"
 SECRET = "hunter2-correct-horse"
@@ -522,7 +522,7 @@ def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, monkeypatch,
 ADDING = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[3])
-from lessons_made import lesson
+from support.lessons import lesson
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.index import Query

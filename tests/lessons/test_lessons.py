@@ -9,9 +9,6 @@ from datetime import datetime
 
 import pytest
 
-from learners import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
-from lessons_made import DECISION, FAILURE, PARTIAL, PROCEDURE
-from redact_corpus import Maker, person
 from redraft import (
     Agent,
     ConfigError,
@@ -27,6 +24,9 @@ from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
 from redraft.types import Task
+from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
+from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
+from support.redact_corpus import Maker, person
 
 FAILED = Outcome(TASK, "failed", error="E4031", run_id="r1")
 

@@ -3,10 +3,10 @@ from datetime import date
 
 import pytest
 
-from lessons_made import CONTENTS, FAILURE, PARTIAL, lesson
 from redraft.errors import LessonFileError
 from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.markdown import parse, render
+from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 ID = "researcher-agent/2026-03-01-api-timeout-handling"
 

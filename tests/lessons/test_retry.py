@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from learners import REPLY, learning
-from lessons_made import FAILURE, lesson
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, EscalationError
 from redraft.lessons.retry import retried_with_lessons, retry_with_lessons
@@ -12,6 +10,8 @@ from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.testing import ScriptedModel
 from redraft.types import QualityCriterion, ReflectionEvaluation, Task
+from support.learning_agents import REPLY, learning
+from support.lessons import FAILURE, lesson
 
 
 class Learning:

@@ -12,7 +12,6 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from acting import Actor, call
 from redraft import (
     Agent,
     ConfigError,
@@ -31,6 +30,7 @@ from redraft._sync import run_sync
 from redraft.loop.tool_agent import ToolOutcome
 from redraft.models.provider import ProviderModel
 from redraft.types import Draft
+from support.tool_agents import Actor, call
 
 QUICK = Retry(attempts=3, first_wait=0, longest_wait=0)
 

@@ -7,8 +7,8 @@ import pydantic_ai
 import pytest
 from pydantic import BaseModel
 
-from openai_server import Server, asking, completion
 from redraft import Agent, ModelError, QualityCriterion, ReflectionPattern, Retry
+from support.openai_server import Server, asking, completion
 
 NAME = "openai-chat:gpt-4o-mini"
 

@@ -11,12 +11,12 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from acting import call
 from redraft import Agent, ChatReply, QualityCriterion, ReflectionPattern, Retry, TokenUsage, UnfinishedError
 from redraft._codec import failure_from_json, failure_to_json
 from redraft.loop.live import LEAD
 from redraft.models.provider import ProviderModel
 from redraft.stores.memory import MemoryStore
+from support.tool_agents import call
 
 
 class Killed(BaseException):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import THREE_A, document, redraft, script
 from redraft import ChatReply, ModelError, TokenUsage
+from support.commands import THREE_A, document, redraft, script
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 from redraft.loop import diagnose as module
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.types import ConvergenceReason
-from versions import history, version
+from support.versions import history, version
 
 JUDGED = Signals("judge", frozenset({"clarity"}))
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redact_corpus import Maker, person
 from redraft import ConfigError, ReflectionPattern, Retry, Task, reflect_sync
 from redraft.events import RunStarted, StepFailed
 from redraft.loop.events import EventLog, event_line
 from redraft.redact.redactor import Redactor
+from support.redact_corpus import Maker, person
 
 AT = datetime(2026, 11, 22, 3, 45, tzinfo=UTC)
 

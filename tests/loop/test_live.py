@@ -6,7 +6,6 @@ import pytest
 from pydantic_ai import ModelRetry
 from pydantic_ai.messages import UserPromptPart
 
-from acting import Actor, call
 from redraft import (
     Agent,
     ChatReply,
@@ -24,6 +23,7 @@ from redraft import (
     reflected,
 )
 from redraft.loop.live import LEAD, MOST_SAID, NO_TRIGGERS, TRIGGERS, Triggers
+from support.tool_agents import Actor, call
 
 
 def pattern(*scores, **options):

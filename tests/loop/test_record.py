@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from kept import record
 from redraft import (
     Advice,
     ConfigError,
@@ -31,6 +30,7 @@ from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
+from support.kept_runs import record
 
 LENGTH = QualityCriterion(
     "long", evaluator="function", evaluator_config={"function": lambda text: len(text) / 10}

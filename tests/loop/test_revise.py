@@ -27,7 +27,7 @@ from redraft.loop.revise import (
     read_edits,
 )
 from redraft.types import Advice
-from versions import version
+from support.versions import version
 
 TASK = Task("Write about tea.", expected_output="One paragraph.", context="For children.")
 LONG = "\n".join(f"line {n} of a text that is long enough to be edited in places" for n in range(60))

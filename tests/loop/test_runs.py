@@ -1,10 +1,10 @@
 import pytest
 
-from kept import GONE, kept, ran
 from redraft import ConfigError, ConvergenceReason, Issue, OutputError, ReflectionCallbacks, TokenUsage
 from redraft.loop.record import Origin
 from redraft.loop.runs import RULES, after_best, falls_short, timeline, why
-from versions import gained, history, version
+from support.kept_runs import GONE, kept, ran
+from support.versions import gained, history, version
 
 PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
 

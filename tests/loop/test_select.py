@@ -1,7 +1,7 @@
 import pytest
 
 from redraft.loop.select import highest, is_better, select
-from versions import gained, history, judged, version
+from support.versions import gained, history, judged, version
 
 HALF = {"clarity": 0.4, "regex": 1.0}
 BLIND = {"clarity": None, "regex": 1.0}  # whose mean, 1.0, is above that of HALF

@@ -2,7 +2,7 @@ import pytest
 
 from redraft import ConfigError, Issue
 from redraft.loop import stop
-from versions import gained, history, judged, version
+from support.versions import gained, history, judged, version
 
 
 def reason(rule, versions):

@@ -2,7 +2,6 @@ import asyncio
 
 import pytest
 
-from acting import Actor, call
 from redraft import (
     Agent,
     ChatReply,
@@ -18,6 +17,7 @@ from redraft import (
     StepStarted,
 )
 from redraft.loop.live import LEAD
+from support.tool_agents import Actor, call
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 

@@ -3,7 +3,7 @@ import pytest
 from redraft import Issue, ReflectionEvaluation
 from redraft._codec import to_json
 from redraft.loop.version_diff import addressed, diff_document, version_diff
-from versions import version
+from support.versions import version
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-import needs
 from redraft._sync import run_sync
 from redraft.errors import ConfigError
 from redraft.models import embed as embed_minilm
@@ -15,6 +14,7 @@ from redraft.models.embed import (
     embedder_of,
 )
 from redraft.settings import Settings
+from support import requirements as needs
 
 
 def ones(texts):

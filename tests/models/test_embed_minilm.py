@@ -9,11 +9,11 @@ from operator import mul
 
 import pytest
 
-import needs
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.models import embed as embed_minilm
 from redraft.models.embed import MiniLMEmbedder
+from support import requirements as needs
 
 LESSONS = {
     "Check the fare rules before promising a refund": "The customer was told the money would come back, "

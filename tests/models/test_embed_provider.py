@@ -7,10 +7,10 @@ from math import hypot
 import pytest
 from pydantic_ai.embeddings import TestEmbeddingModel
 
-from openai_server import Server
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError, OutputError
 from redraft.models.embed import ProviderEmbedder
+from support.openai_server import Server
 
 SMALL = "openai:text-embedding-3-small"
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import needs
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.local import LocalModel
 from redraft.protocols import ChatRequest, Message
+from support import requirements as needs
 
 
 def asked(text="hi", **more):

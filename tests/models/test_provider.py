@@ -13,11 +13,11 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, 
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from openai_server import Server, completion
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatRequest, Message
+from support.openai_server import Server, completion
 
 SCHEMA = {
     "type": "object",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from ensembles import better, thinking
 from redraft import (
     Ensemble,
     InMemoryReflectionStore,
@@ -24,6 +23,7 @@ from redraft import (
     TaskReflection,
 )
 from redraft.notes.ensemble import Background
+from support.ensembles import better, thinking
 
 TESTS = Path(__file__).parents[1]
 BEGIN = """

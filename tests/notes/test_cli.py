@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from cli_commands import document, redraft
 from redraft.notes.note import NoteUse
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.notes.task import TaskIdentity, TaskReflection
 from redraft.types import Task
+from support.commands import document, redraft
 
 REPORT = Task("Write a report on {topic}.", "Three sections.")
 ESCAPES = "\x1b]0;gotcha\x07"

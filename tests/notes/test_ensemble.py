@@ -3,7 +3,6 @@ from functools import partial
 
 import pytest
 
-from ensembles import BETTER, asked, better, is_reflection, reflections, thinking
 from redraft import (
     Advice,
     ConfigError,
@@ -25,6 +24,7 @@ from redraft import (
 from redraft.notes.ensemble import graph_of
 from redraft.notes.task import Trial
 from redraft.stores.memory import MemoryStore
+from support.ensembles import BETTER, asked, better, is_reflection, reflections, thinking
 
 SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "^.{1,10}$"})
 MODEL = ScriptedModel(lambda _request: "answer")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ensembles import is_reflection, warnings
 from redraft import (
     Ensemble,
     InMemoryReflectionStore,
@@ -19,6 +18,7 @@ from redraft import (
     TaskReflection,
 )
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore
+from support.ensembles import is_reflection, warnings
 
 SAY = "Say it."
 

@@ -3,7 +3,6 @@ import logging
 
 import pytest
 
-from ensembles import BETTER, asked, better, thinking, warnings
 from redraft import (
     Ensemble,
     InMemoryReflectionStore,
@@ -19,6 +18,7 @@ from redraft import (
     Trial,
 )
 from redraft.notes.store import NoteStore
+from support.ensembles import BETTER, asked, better, thinking, warnings
 
 PRIOR = TaskReflection.of_first_run("Say it well.", "", ["before"])
 EXACT = QualityCriterion("exact", evaluator="regex", evaluator_config={"pattern": "^good$"})

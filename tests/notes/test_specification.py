@@ -1,6 +1,5 @@
 """The examples of the specification of task reflection, in their Python form, on the scripted model."""
 
-from ensembles import REPLY, asked, reflections, thinking
 from redraft import (
     Ensemble,
     InMemoryReflectionStore,
@@ -11,6 +10,7 @@ from redraft import (
     TaskReflectedEvent,
     TaskReflection,
 )
+from support.ensembles import REPLY, asked, reflections, thinking
 
 BLOCK = """\
 ## Task Improvement Notes (from prior executions)

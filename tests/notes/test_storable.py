@@ -1,10 +1,10 @@
 import pytest
 
-from redact_corpus import Maker, person
 from redraft.errors import OutputError
 from redraft.notes.strategy import redacted, storable
 from redraft.notes.task import ReflectionInput, TaskReflection
 from redraft.types import Task
+from support.redact_corpus import Maker, person
 
 SECRET = "correct-horse-" + "battery-staple-77"
 LOGIN = "Connect as admin with password: " + "Tr0ub4dor" + "&3xyz"

@@ -2,7 +2,6 @@ import asyncio
 
 import pytest
 
-from ensembles import BETTER, thinking
 from redraft import (
     Ensemble,
     EnsembleError,
@@ -21,6 +20,7 @@ from redraft import (
     TaskStarted,
     VersionEvaluated,
 )
+from support.ensembles import BETTER, thinking
 
 
 def made(*tasks):

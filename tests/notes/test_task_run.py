@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from ensembles import BETTER, asked, reflections, thinking, warnings
 from redraft import (
     ChangedRunError,
     ConfigError,
@@ -19,6 +18,7 @@ from redraft import (
     TaskIdentity,
     reflect,
 )
+from support.ensembles import BETTER, asked, reflections, thinking, warnings
 
 
 def test_the_same_call_again_gives_finished_tasks_again_without_a_call():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from redact_corpus import MIXED, Maker, person
 from redraft.redact import Redacted, redact
 from redraft.redact.environment import redactor_of_environment, secrets_of
+from support.redact_corpus import MIXED, Maker, person
 
 VALUE = Maker().of(MIXED, 12)
 VARIABLES = {

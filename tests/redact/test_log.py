@@ -7,8 +7,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from redact_corpus import Maker, person
 from redraft.redact.log import LOST, withhold_in_log
+from support.redact_corpus import Maker, person
 
 PASSWORD = "Sommer" + "4711x"
 SAID = f"password={PASSWORD}"

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import pydantic
 
-from redact_corpus import MIXED, Maker
 from redraft import Issue
 from redraft.redact.redactor import Redactor
+from support.redact_corpus import MIXED, Maker
 
 SECRET = f"token={Maker().of(MIXED, 24)}"
 SHOWN = "token=[withheld: token]"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from redact_corpus import MIXED, Maker, card
 from redraft.redact.kinds import Category
 from redraft.redact.redactor import Redactor
+from support.redact_corpus import MIXED, Maker, card
 
 VALUE = Maker().of(MIXED, 24)
 ROWS = {

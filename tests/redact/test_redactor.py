@@ -6,10 +6,19 @@ import time
 
 import pytest
 
-from redact_corpus import MIXED, Maker, leaks, leaks_parts, owned_lines, reported_rows, secret_rows, told_rows
-from redact_harmless import harmless_texts
 from redraft.redact.kinds import Category, Kind, mark
 from redraft.redact.redactor import Redactor
+from support.redact_corpus import (
+    MIXED,
+    Maker,
+    leaks,
+    leaks_parts,
+    owned_lines,
+    reported_rows,
+    secret_rows,
+    told_rows,
+)
+from support.redact_harmless import harmless_texts
 
 RECALL = 0.97
 RECALL_AS_REPORTED = 0.9

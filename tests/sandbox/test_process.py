@@ -14,7 +14,7 @@ import pytest
 from redraft.errors import ConfigError
 from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
-from scripting import on_lesser_machine
+from support.scripts import on_lesser_machine
 
 
 def run(source, **given):

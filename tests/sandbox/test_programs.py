@@ -14,7 +14,7 @@ import pytest
 
 from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
-from scripting import USERS, run_as
+from support.scripts import USERS, run_as
 
 
 def run(*argv, **given):

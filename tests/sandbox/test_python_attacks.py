@@ -15,7 +15,7 @@ import pytest
 
 from redraft.protocols import Command
 from redraft.sandbox.process import ProcessJail
-from scripting import USERS, run_as
+from support.scripts import USERS, run_as
 
 # One child tries them all, each by itself; what one attack returns is loot, an OSError is a refusal.
 HARNESS = """

@@ -21,7 +21,7 @@ from redraft.sandbox.inside.compiled import compiled
 from redraft.sandbox.prolog.kept import kept_folder
 from redraft.sandbox.scripts import run_script, script_runner
 from redraft.sandbox.whole import WholePython
-from scripting import NAMES, alive, value_of
+from support.scripts import NAMES, alive, value_of
 
 LANGUAGES = ("python", "lua", "prolog")
 HANGS = {
@@ -279,7 +279,7 @@ def test_loops_in_several_threads_share_the_workers(language):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_starts_workers_of_its_own():
-    code = "from scripting import alive; import os\nboth = lambda: alive('lua') and alive('python')\nassert both()\npid = os.fork()\nif pid == 0:\n    os._exit(0 if both() else 1)\nassert os.waitpid(pid, 0)[1] == 0\nassert both()"
+    code = "from support.scripts import alive; import os\nboth = lambda: alive('lua') and alive('python')\nassert both()\npid = os.fork()\nif pid == 0:\n    os._exit(0 if both() else 1)\nassert os.waitpid(pid, 0)[1] == 0\nassert both()"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
 

@@ -8,7 +8,7 @@ import pytest
 
 from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
 from redraft.sandbox import inline
-from scripting import GRACE, NAMES, alive, attempt, value_of
+from support.scripts import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {
     "number": ("return 1 + 1", 2),

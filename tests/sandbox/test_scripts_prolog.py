@@ -4,7 +4,7 @@
 import pytest
 
 from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
-from scripting import GRACE, NAMES, alive, attempt, value_of
+from support.scripts import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {
     "true": ("evaluate(true).", True),

@@ -17,7 +17,7 @@ from redraft.errors import (
 from redraft.protocols import Limits, Script
 from redraft.sandbox import inline
 from redraft.sandbox.scripts import run_script
-from scripting import GRACE, alive, attempt, value_of
+from support.scripts import GRACE, alive, attempt, value_of
 
 BOTH = ("inline", "process")
 

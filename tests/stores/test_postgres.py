@@ -14,7 +14,7 @@ from redraft.stores.base import Record, scripts
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
 from redraft.stores.postgres_session import Database
-from store_faults import TESTS, run
+from support.store_faults import TESTS, run
 
 
 def note(key="a", **data):
@@ -213,7 +213,7 @@ def test_near_takes_what_pgvector_can_not(store):
 
 BEGIN = "from redraft.stores.postgres import PostgresStore\n"
 OPEN = """
-from store_faults import at_once
+from support.store_faults import at_once
 
 async def main(process):
     store = PostgresStore(sys.argv[2])
@@ -328,7 +328,7 @@ def test_a_process_ends_with_its_store_open(postgres, store, script):
 WRITE_THE_SAME = """
 from dataclasses import replace
 from random import Random
-from store_faults import at_once
+from support.store_faults import at_once
 
 async def write(store, chance):
     for _ in range(20):

@@ -9,14 +9,14 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from postgres_server import Place, with_schema
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import postgres_session as postgres_database
 from redraft.stores.base import Record, checksum, scripts
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.postgres_session import ROLE
-from store_faults import child
+from support.postgres_server import Place, with_schema
+from support.store_faults import child
 
 PASSWORD = "hush"
 TERMINATE = """

@@ -15,7 +15,7 @@ from redraft.errors import ConfigError, StoreError
 from redraft.stores import sqlite as sqlite_file
 from redraft.stores.base import Record, scripts
 from redraft.stores.sqlite import SqliteStore
-from store_faults import child, run
+from support.store_faults import child, run
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_one_that_the_database_refuses_keeps_all_of_put_all_from_it(path, store,
 
 BEGIN = """
 from pathlib import Path
-from store_faults import without_privileges
+from support.store_faults import without_privileges
 path = Path(sys.argv[2])
 store = SqliteStore(path, wait=0.5)
 
@@ -536,7 +536,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
 
 WRITE_FOR_A_WHILE = """
 import time
-from store_faults import at_once
+from support.store_faults import at_once
 
 async def write(store, name, until):
     number = 0
@@ -572,7 +572,7 @@ def test_eight_processes_have_their_turns(tmp_path):
 
 
 OPEN = """
-from store_faults import at_once
+from support.store_faults import at_once
 
 async def main(process):
     store = SqliteStore(sys.argv[2])

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from cli_commands import document, redraft, script
-from redact_corpus import Maker, person
 from redraft import ModelError
+from support.commands import document, redraft, script
+from support.redact_corpus import Maker, person
 
 PASSWORD = "Sommer" + "4711x"
 KNOWN = "plain-" + "words-of-mine"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboards import chromium, served, windows
+from support.dashboards import chromium, served, windows
 
 
 @pytest.fixture(scope="module")

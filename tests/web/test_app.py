@@ -3,9 +3,6 @@ import json
 
 import pytest
 
-from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
-from kept import record
-from redact_corpus import Maker, person
 from redraft import Task
 from redraft.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
@@ -15,7 +12,10 @@ from redraft.web.app import pause
 from redraft.web.change import Change
 from redraft.web.page import NotFoundError
 from redraft.web.shown import LONGEST
-from versions import history, version
+from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
+from support.kept_runs import record
+from support.redact_corpus import Maker, person
+from support.versions import history, version
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 

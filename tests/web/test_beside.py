@@ -4,9 +4,6 @@ import asyncio
 
 import pytest
 
-from dashboards import Seen, described, pages, put
-from kept import CALL
-from kept_agents import project, visited, went_round
 from redraft import ChatReply, ReflectionPattern, ScriptedModel, reflect
 from redraft._steps import answer
 from redraft.cycles.agents import agent_view
@@ -16,6 +13,9 @@ from redraft.notes.task_run import Keeping
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from redraft.web.project import Project
+from support.dashboards import Seen, described, pages, put
+from support.kept_agents import project, visited, went_round
+from support.kept_runs import CALL
 
 __all__ = ["project"]
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import described, inaccessible, is_within, put
-from kept import ran
 from redraft import Advice, Issue, Task
 from redraft.loop.record import Origin
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import Reflection
-from workflows_kept import TEXT, kept
+from support.dashboards import described, inaccessible, is_within, put
+from support.kept_runs import ran
+from support.kept_workflows import TEXT, kept
 
 SCHEMES = ("light", "dark")
 PAGES = {

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from agents import World
-from kept_agents import went_round
+from support.kept_agents import went_round
+from support.monitor import World
 
 TESTS = Path(__file__).parents[1]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -27,8 +27,8 @@ PAGES = {
 WAITS = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from agents import World
-from kept_agents import waiting
+from support.monitor import World
+from support.kept_agents import waiting
 
 async def main():
     world = World(9)

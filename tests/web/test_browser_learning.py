@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import inaccessible, is_within
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.rules import Rules
 from redraft.notes.store import NoteStore
 from redraft.stores.sqlite import SqliteStore
+from support.dashboards import inaccessible, is_within
 
 LEARNING = """
 from redraft import (

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from dashboards import inaccessible, is_within
 from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.stores.sqlite import SqliteStore
+from support.dashboards import inaccessible, is_within
 
 PAGES = {
     "spend": "spend",

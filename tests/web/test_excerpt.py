@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from dashboards import Seen, pages
-from kept import record
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.loop.runs import KeptRun, Runs, after_best, timeline
 from redraft.types import ConvergenceReason
 from redraft.web.excerpt import MOST, excerpt, whole_versions
 from redraft.web.export import run_page
-from versions import history
+from support.dashboards import Seen, pages
+from support.kept_runs import record
+from support.versions import history
 
 MANY = MOST + 15
 BEST = 4

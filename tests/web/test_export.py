@@ -6,15 +6,15 @@ from time import perf_counter
 
 import pytest
 
-from dashboards import HOSTILE, VOID, Seen
-from kept import GONE, kept, ran
 from redraft import Advice, Issue, Task, TokenUsage
 from redraft.loop.record import Origin
 from redraft.text.characters import visible
 from redraft.types import Reflection
 from redraft.web.export import run_page
 from redraft.web.shown import LONGEST
-from versions import history, version
+from support.dashboards import HOSTILE, VOID, Seen
+from support.kept_runs import GONE, kept, ran
+from support.versions import history, version
 
 OURS = VOID | {
     *("html", "head", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "p", "time", "span"),

@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from dashboards import TOKEN, guarded
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
 from redraft.web.guard import HEADERS, LARGEST_BODY, Door, Guard
 from redraft.web.keys import SHORTEST, Keys
+from support.dashboards import TOKEN, guarded
 
 HOST = "127.0.0.1:8765"
 ORIGIN = f"http://{HOST}"

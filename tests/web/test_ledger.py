@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import put
-from kept import GONE, record
 from redraft import TokenUsage
 from redraft.errors import StoreError
 from redraft.loop.record import RUN
@@ -14,7 +12,9 @@ from redraft.stores.memory import MemoryStore
 from redraft.web.entry import task_key
 from redraft.web.ledger import FIRST, MOST, Ledger
 from redraft.web.moving import Moving
-from versions import history
+from support.dashboards import put
+from support.kept_runs import GONE, record
+from support.versions import history
 
 CALL = TokenUsage(10, 5, requests=1, cost_usd=0.5)
 

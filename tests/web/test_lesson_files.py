@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from learnt import AGENT, failure, lesson, lessons_of
 from redraft.lessons.folder import REFLECTIONS, LessonFolder
 from redraft.web.lesson_files import LessonFiles
+from support.learned_lessons import AGENT, failure, lesson, lessons_of
 
 
 def test_a_file_is_read_again_only_after_a_change(tmp_path, monkeypatch):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept import kept
 from redraft.web.chart import MOST_DOTS, chart
 from redraft.web.run_view import folded
-from versions import history
+from support.kept_runs import kept
+from support.versions import history
 
 
 @pytest.mark.parametrize(

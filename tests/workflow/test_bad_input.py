@@ -7,7 +7,7 @@ import pytest
 
 from redraft import ScriptedModel, WorkflowError
 from redraft.workflow import Workflow
-from workflows import making, under, workflow
+from support.workflows import making, under, workflow
 
 HEAD = "name: t\nnodes:\n"
 

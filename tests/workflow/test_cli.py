@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from cli_commands import document, redraft
 from redraft import (
     ConvergenceReason,
     ModelError,
@@ -19,8 +18,9 @@ from redraft import (
 from redraft._sync import run_sync
 from redraft.terminal.exits import code_of_error
 from redraft.workflow import Workflow, action
-from scripted_workflows import script_workflows
-from workflows import under
+from support.commands import document, redraft
+from support.scripted_workflows import script_workflows
+from support.workflows import under
 
 PROFILE = """\
 name: profile

@@ -6,7 +6,7 @@ import pytest
 
 from redraft import ChatReply, ModelError, ScriptedModel, TokenUsage, WorkflowError
 from redraft.workflow import Workflow
-from workflows import SCHEMA, act, workflow
+from support.workflows import SCHEMA, act, workflow
 
 VALID = {"success": True, "valid": True, "score": 1.0, "errors": [], "suggestions": []}
 

@@ -1,7 +1,7 @@
 import pytest
 
 from redraft import ConfigError, ModelError, ReflectionFailedError, ScriptedModel, StoreError, WorkflowError
-from workflows import SCHEMA, act, loop, making, scoring
+from support.workflows import SCHEMA, act, loop, making, scoring
 
 ALWAYS, NEVER = scoring("True"), scoring("False")
 BY_SCORE = scoring("{'valid': output['s'] >= 1, 'score': output['s']}")

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from cli_commands import redraft
 from redraft import WorkflowError
 from redraft.workflow import Workflow, actions
+from support.commands import redraft
 
 CODE = """\
 import shop_of_nowhere_in_use

@@ -10,7 +10,7 @@ from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage, VersionE
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
 from redraft.workflow.run import NodeFinished, NodeOutcome, NodeStarted, WorkflowFinished
-from workflows import making, under
+from support.workflows import making, under
 
 
 @pytest.mark.parametrize(

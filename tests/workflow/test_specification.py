@@ -7,7 +7,7 @@ import json
 import pytest
 
 from redraft import ModelError
-from workflow_specification import (
+from support.workflow_specification import (
     COMPLETE_EXAMPLE,
     CORRECT_EXAMPLE,
     CORRECTOR,
@@ -20,7 +20,7 @@ from workflow_specification import (
     LLM_EVALUATOR,
     SCHEMA_EVALUATOR,
 )
-from workflows import loop_file, run, under, workflow
+from support.workflows import loop_file, run, under, workflow
 
 USER = '{"name": "test", "email": "test@example.com"}'
 NOBODY = '{"name": "", "email": "test@example.com"}'

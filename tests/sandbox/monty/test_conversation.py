@@ -13,7 +13,7 @@ from redraft.sandbox.inside.frames import HEAD
 from redraft.sandbox.monty import protocol
 from redraft.sandbox.monty.conversation import MONTY
 from redraft.sandbox.monty.protobuf import data, number
-from scripting import alive, attempt
+from support.scripts import alive, attempt
 
 LIMITS = Limits(output_chars=10, result_chars=10)
 

@@ -2,13 +2,13 @@ import asyncio
 
 import pytest
 
-from agents import MONITOR
-from dashboards import Seen
-from kept_agents import project, visited, waiting, went_round
 from redraft.cycles.agents import agent_view
 from redraft.web.page import Asked
 from redraft.web.pages.agent import PAGE
 from redraft.web.project import Project
+from support.dashboards import Seen
+from support.kept_agents import project, visited, waiting, went_round
+from support.monitor import MONITOR
 
 __all__ = ["project"]
 

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from agents import World
-from dashboards import HOSTILE, Seen
-from kept_agents import project, visited, waiting, went_round
 from redraft.cycles.storage import _project_store_of, storage_of
 from redraft.stores.base import Record
+from support.dashboards import HOSTILE, Seen
+from support.kept_agents import project, visited, waiting, went_round
+from support.monitor import World
 
 __all__ = ["project"]
 

@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import HOSTILE, Seen, described, pages, put
-from kept import CALL
 from redraft import Task, TokenUsage
 from redraft.loop.record import Origin, _stored
 from redraft.stores.base import Record
@@ -14,7 +12,9 @@ from redraft.web.entry import entry_of, task_key
 from redraft.web.groups import BY, LATEST, REMEMBERED, Grouped, groups_of
 from redraft.web.intervals import intervals
 from redraft.web.pages.compare import MOST
-from versions import version
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_runs import CALL
+from support.versions import version
 
 LOW, HIGH = Origin("agent", "low", "any:model"), Origin("agent", "high", "any:model")
 

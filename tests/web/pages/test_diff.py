@@ -1,9 +1,9 @@
 import pytest
 
-from dashboards import HOSTILE, Seen, described, pages, put
 from redraft import Issue
 from redraft.stores.memory import MemoryStore
-from versions import version
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.versions import version
 
 TEXT = "Redraft keeps the best.\nIt says why.\nIt costs little."
 JSON = {"name": "Ada", "age": 36}

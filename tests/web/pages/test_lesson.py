@@ -2,13 +2,13 @@ import asyncio
 
 import pytest
 
-from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
-from learnt import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used
 from redraft.lessons.folder import REFLECTIONS, LessonFolder
 from redraft.lessons.impact import Counting
 from redraft.lessons.rules import Rules
 from redraft.stores.memory import MemoryStore
 from redraft.web.rendering import digest
+from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
+from support.learned_lessons import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 

@@ -1,11 +1,11 @@
 import pytest
 
-from dashboards import HOSTILE, TOKEN, Seen, guarded, pages
-from learnt import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used
 from redraft.lessons.folder import ARCHIVE, REFLECTIONS, LessonFolder
 from redraft.lessons.rules import Rules
 from redraft.stores.memory import MemoryStore
 from redraft.web.pages.lessons import MOST
+from support.dashboards import HOSTILE, TOKEN, Seen, guarded, pages
+from support.learned_lessons import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 

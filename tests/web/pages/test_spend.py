@@ -7,8 +7,6 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from dashboards import HOSTILE, Seen, described, pages, put
-from kept import CALL, GONE
 from redraft import Task, TokenUsage
 from redraft.loop.record import RUN, Origin, _stored
 from redraft.stores.base import Record
@@ -19,7 +17,9 @@ from redraft.web.pages.spend import MOST, _days
 from redraft.web.spending import Spending
 from redraft.web.tally import Tally
 from redraft.web.time_bars import time_bars
-from versions import history
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_runs import CALL, GONE
+from support.versions import history
 
 FREE = TokenUsage(50, 5, requests=1, cost_usd=0.0)
 UNPRICED = TokenUsage(70, 7, requests=2, failed_requests=1, cost_usd=None)

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
-from noted import IDENTITY, noted_task, reflection
 from redraft.notes.store import NoteStore
 from redraft.stores.memory import MemoryStore
 from redraft.types import Task
+from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
+from support.noted_task import IDENTITY, noted_task, reflection
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 

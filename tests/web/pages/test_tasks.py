@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
-from dashboards import HOSTILE, Seen, pages
-from noted import noted_task
 from redraft.notes.store import NoteStore
 from redraft.stores.memory import MemoryStore
 from redraft.types import Task
 from redraft.web.pages.tasks import MOST
+from support.dashboards import HOSTILE, Seen, pages
+from support.noted_task import noted_task
 
 
 def read(store, path="/tasks"):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import HOSTILE, Seen, described, pages, put
 from redraft import MemoryStore
 from redraft._codec import to_record
 from redraft.loop.record import Process
@@ -15,7 +14,8 @@ from redraft.web.page import Asked
 from redraft.web.pages import runs, workflow
 from redraft.web.project import Project
 from redraft.workflow.history import BEGAN, Began
-from workflows_kept import kept
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_workflows import kept
 
 
 def test_a_workflow_is_a_row_above_its_loops():

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from cycling import NOON, cycle_of, spec_of
 from redraft.cycles.memory import Memory, stamp_of
+from support.cycles import NOON, cycle_of, spec_of
 
 
 def at(milliseconds):

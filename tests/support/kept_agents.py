@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 import httpx2 as httpx
 import pytest
 
-from agents import MONITOR, World, monitor
 from redraft.cycles import storage as places
 from redraft.cycles.state import CycleWaiting
 from redraft.web.app import pages_of
 from redraft.web.project import Project
+from support.monitor import MONITOR, World, monitor
 
 CONTROLLED = MONITOR.replace(
     "  actuate:",

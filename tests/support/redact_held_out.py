@@ -6,7 +6,7 @@ Names are drawn from lists of thirty countries, values are made at run time; wha
 in «».
 """
 
-from redact_corpus import marked_lines
+from support.redact_corpus import marked_lines
 
 FIRST = """
     Adrija Akatay Aleksander Aleksandras Anders Angela Anne Antonella Ariana Aukusti Aurimas Bengt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 _BEGIN = "import asyncio, os, sys; sys.path.insert(0, sys.argv[1]); from redraft.stores.base import Record; "
 _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.errors import StoreError\n"
 

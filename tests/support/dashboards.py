@@ -14,7 +14,6 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from kept import CALL, START, record
 from redraft import Advice, Issue, Task, TokenUsage
 from redraft.loop.record import Origin, _stored
 from redraft.types import Reflection
@@ -22,7 +21,8 @@ from redraft.web.app import dashboard, pages_of
 from redraft.web.guard import Door
 from redraft.web.keys import Keys
 from redraft.web.project import Project
-from versions import gained, version
+from support.kept_runs import CALL, START, record
+from support.versions import gained, version
 
 TOKEN = "of-the-dashboard-tests"
 
