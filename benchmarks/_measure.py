@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,8 @@ from timeit import timeit
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
 
 PROJECT = Path(__file__).resolve().parents[1]
 README = PROJECT / "benchmarks" / "README.md"
@@ -93,3 +95,28 @@ def _machine() -> str:
 def _speed() -> float:
     """Return the milliseconds of a million additions: interpreters of one version differ by half and more."""
     return min(timeit("x += 1", "x = 0", number=1_000_000) for _ in range(5)) * 1e3
+
+
+@contextmanager
+def server(*, durable: bool = False) -> Generator[str | None]:
+    """Give the URL of REDRAFT_TEST_POSTGRES, or of a server that the tests' package starts; None without.
+
+    A `durable` one waits for its disk.
+    """
+    if given := os.environ.get("REDRAFT_TEST_POSTGRES"):
+        yield given
+        return
+    sys.path.insert(0, str(PROJECT / "tests"))
+    from support.postgres_server import CannotRunError, Server
+
+    try:
+        started = Server(durable=durable)
+        started.start()
+    except CannotRunError as error:
+        print(f"No PostgreSQL server can run here: {error}.", file=sys.stderr)
+        yield None
+        return
+    try:
+        yield started.url()
+    finally:
+        started.remove()

@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from _measure import options, publish, table, verdict
-from _postgres import server
+from _measure import options, publish, server, table, verdict
 
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.spec import AgentSpec

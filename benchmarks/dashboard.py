@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
-import sqlite3
-from datetime import UTC, datetime, timedelta
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from html import unescape
+from importlib.util import find_spec
+from math import comb
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import sleep
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from time import perf_counter, sleep
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
-from _dashboard import served
 from _measure import options, publish, table, verdict
-from _paint import paint_table
-from _watched import watched_table
+from _project import fill, made_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from _dashboard import Server
+    from playwright.sync_api import Browser
 
     from redraft.stores.base import Record, Store
 
+
 TARGET = 300.0
 """Milliseconds that the server may take for a page at the median."""
-REPEATS, RUNS = 9, 5
+REPEATS = 9
+NEW_RUNS = 5
 EACH = 1.0
 """Seconds for which the dashboard takes what it has read of the runs as new enough."""
-DAYS = 60
-AGENTS = tuple(f"agent {number:02}" for number in range(20))
-TASKS = 2_000
-CRITERIA = ("facts", "style", "length", "tone")
-CYCLES = 100
 """Cycles of an agent; the first has ten times as many."""
-PAIRS, LONG = 20, 200
+PAIRS = 20
 PAGES = {
     "runs": "/runs",
     "runs of an agent and a reason": "/runs?name=agent%2007&reason=plateau",
@@ -58,208 +66,6 @@ PAGES = {
     "an agent": "/agents/agent%2000",
     "its memory over 100 cycles": "/agents/agent%2000?from=400&to=500",
 }
-
-
-def made_run(rng: random.Random, number: int) -> Record:
-    """Return the record of a run with one to four versions of 60 words."""
-    from redraft.stores.base import Record
-
-    words = [f"word{rng.randrange(500)}" for _ in range(60)]
-    versions = [made_version(rng, iteration, words) for iteration in range(1, rng.randint(1, 4) + 1)]
-    best = max(versions, key=lambda one: one["evaluation"]["overall_score"])["iteration"]
-    name, task = rng.choice(AGENTS), rng.randrange(TASKS)
-    roles = ("generation", "evaluation", "revision")[: 3 if len(versions) > 1 else 2]
-    data = {
-        "run_id": f"run-{number:06}",
-        "task": {"description": f"Write down what belongs to subject {task}, and in which order."},
-        "origin": {"surface": "agent", "name": name, "model": f"some:model-{rng.randrange(4)}"},
-        "options": {"max_iterations": 3, "quality_threshold": 0.8, "revision_strategy": "hybrid",
-                    "criteria": [{"name": one} for one in CRITERIA]},
-        "started_at": "2026-11-22T03:45:00+00:00",
-        "finished_at": "2026-11-22T03:45:22+00:00",
-        "process": {"host": "benchmark", "pid": 1, "started": "1"},
-        "status": "failed" if rng.random() < 0.01 else "finished",
-        "versions": versions,
-        "best": best,
-        "final": len(versions),
-        "revisions": len(versions) - 1,
-        "reason": rng.choice(("quality_met", "plateau", "max_iterations")),
-        "usage_by_role": {role: made_usage(rng) for role in roles},
-        "execution_time": rng.uniform(3, 60),
-        "inner": rng.random() < 0.1,
-        "name": name,
-    }  # fmt: skip
-    return Record("run", data["run_id"], data)
-
-
-def made_version(rng: random.Random, iteration: int, words: list[str]) -> dict[str, Any]:
-    words[rng.randrange(len(words))] = f"change{iteration}"
-    scores = {name: round(min(1.0, rng.uniform(0.3, 0.7) + 0.1 * iteration), 3) for name in CRITERIA}
-    return {
-        "iteration": iteration,
-        "output": " ".join(words),
-        "evaluation": {"overall_score": sum(scores.values()) / len(scores), "criteria_scores": scores,
-                       "issues": [{"message": "Too long.", "criterion": "length"}]},
-        "timestamp": f"2026-11-22T03:45:0{iteration}+00:00",
-        "token_usage": made_usage(rng),
-        "strategy": "generate" if iteration == 1 else "targeted_edit",
-    }  # fmt: skip
-
-
-def made_usage(rng: random.Random) -> dict[str, Any]:
-    cost = None if rng.random() < 0.02 else rng.uniform(0.001, 0.01)
-    failed = {"failed_requests": 1} if rng.random() < 0.02 else {}
-    return {
-        "input_tokens": rng.randrange(2_000),
-        "output_tokens": 300,
-        "requests": 1,
-        "cost_usd": cost,
-        **failed,
-    }
-
-
-async def fill(folder: Path, count: int) -> dict[str, str]:
-    """Keep so many runs, begun over 60 days, and what they taught; return what the pages measured are of."""
-    from _agents import write_agents
-    from _learnt import fill as fill_learnt
-    from _learnt import learn_lessons
-
-    from redraft.stores.sqlite import SqliteStore
-
-    place, rng = folder / ".redraft" / "redraft.db", random.Random(7)
-    store = SqliteStore(place)
-    for start in range(0, count, 1_000):
-        await store.put_all([made_run(rng, number) for number in range(start, min(count, start + 1_000))])
-    lessons = learn_lessons(folder / "memory")
-    task = await fill_learnt(store, count, lessons)
-    await make_run(store, "a-real-run", (0.2, 0.4, 0.6, 0.9))
-    await make_run(store, "a-long-run", [number / 1_000 for number in range(LONG)])
-    await store.put_all([made_workflow(rng, number) for number in range(count // 50)])
-    await make_workflow(store)
-    await store.aclose()
-    await write_agents(place, list(AGENTS), CYCLES)
-    first = (datetime.now(UTC) - timedelta(days=DAYS)).timestamp() * 1e6
-    with sqlite3.connect(place) as connection:
-        connection.execute(
-            "UPDATE records SET created_at = ? + CAST(substr(key, 5) AS INTEGER) * ? "
-            "WHERE kind = 'run' AND key LIKE 'run-%'",
-            (int(first), int(DAYS * 86_400 * 1e6 / count)),
-        )
-        connection.execute(
-            "UPDATE records SET created_at = ? + CAST(substr(key, 6) AS INTEGER) * ? "
-            "WHERE kind = 'workflow' AND key LIKE 'flow-%'",
-            (int(first), int(DAYS * 86_400 * 1e6 / (count // 50))),
-        )
-    connection.close()
-    return {"run": "a-real-run", "other": f"run-{count - 2:06}", "task": task, "lesson": lessons[0]}
-
-
-async def make_run(store: Store, run_id: str, scores: Sequence[float]) -> None:
-    """Carry out a run of a version for each score, whose page is measured."""
-    from redraft import ReflectionPattern, reflect
-    from redraft.loop.journal import Journalled
-
-    rng = random.Random(3)
-    words = [f"word{rng.randrange(500)}" for _ in range(400)]
-    score = iter(scores)
-
-    def generate(_prompt: str) -> str:
-        for _ in range(20):
-            words[rng.randrange(len(words))] = f"change{rng.randrange(900)}"
-        return " ".join(words)
-
-    pattern = ReflectionPattern(
-        max_iterations=len(scores) - 1, plateau_iterations=len(scores), improvement_threshold=0
-    )
-    step = Journalled(store, run_id)
-    await reflect(
-        "Say it at length.", generate=generate, evaluate=lambda _: next(score), pattern=pattern, step=step
-    )
-
-
-def made_workflow(rng: random.Random, number: int) -> Record:
-    """Return the record of a workflow of three nodes."""
-    from redraft.stores.base import Record
-
-    data = {
-        "run_id": f"flow-{number:06}",
-        "name": f"workflow {rng.randrange(9)}",
-        "file": "orders.yaml",
-        "given": {"subject": f"subject {rng.randrange(TASKS)}"},
-        "started_at": "2026-11-22T03:45:00+00:00",
-        "finished_at": "2026-11-22T03:45:22+00:00",
-        "status": "failed" if rng.random() < 0.01 else "finished",
-        "state": {"text": " ".join(f"word{rng.randrange(500)}" for _ in range(200))},
-        "nodes": ["draft", "check", "send"],
-        "usage": made_usage(rng),
-        "execution_time": rng.uniform(3, 60),
-    }
-    return Record("workflow", data["run_id"], data)
-
-
-async def make_workflow(store: Store) -> None:
-    """Carry out a workflow of a loop and a function whose page is measured."""
-    from redraft import ScriptedModel
-    from redraft.workflow import Workflow
-
-    replies = [f'{{"a": "{"word " * 400}", "tries": {number}}}' for number in range(3)]
-    text = """
-name: two nodes
-nodes:
-  - name: draft
-    uses: reflection.loop
-    with:
-      generator: {action: llm.call, model: scripted, prompt: Draft.}
-      evaluator: {type: schema, schema: {properties: {tries: {minimum: 2}}}}
-  - name: send
-    uses: send
-"""
-
-    async def send(state: dict[str, Any]) -> dict[str, Any]:
-        return {"sent": state["reflection_output"]}
-
-    model = ScriptedModel(replies)
-    flow = Workflow.from_text(text, actions={"send": send}, models={"scripted": model}, keep=store)
-    await flow.run({"who": "Ada"}, run_id="a-real-workflow")
-
-
-def pages_table(folder: Path, server: Server, paths: dict[str, str]) -> str:
-    """Ask for each page again and again: as it is, and each time after one more run has ended."""
-    from redraft.stores.sqlite import SqliteStore
-
-    firsts = {name: server.milliseconds(path) for name, path in paths.items()}
-    rng, store = random.Random(11), SqliteStore(folder / ".redraft" / "redraft.db")
-    rows: list[tuple[object, ...]] = []
-    for at, (name, path) in enumerate(paths.items()):
-        before = server.cpu()
-        times = [server.milliseconds(path) for _ in range(REPEATS)]
-        cpu = (server.cpu() - before) / REPEATS * 1e3
-        new = [made_run(rng, 10**6 + at * RUNS + number) for number in range(RUNS)]
-        changed = [after_a_run(server, store, path, run) for run in new]
-        shown = (firsts[name], median(times), cpu, median(changed))
-        met = verdict(max(median(times), median(changed)), TARGET)
-        rows.append((name, *(f"{value:.0f}" for value in shown), f"{TARGET:.0f} {met}"))
-    head = (
-        "page, milliseconds",
-        "first time",
-        "median",
-        "CPU, mean",
-        "after a run, median",
-        "target of the medians",
-    )
-    return table(head, rows)
-
-
-def after_a_run(server: Server, store: Store, path: str, run: Record) -> float:
-    """Return how long a page takes when one more run has ended: what was remembered has to be made anew."""
-
-    async def keep() -> None:
-        await store.put(run)
-        await store.aclose()
-
-    asyncio.run(keep())
-    sleep(EACH + 0.1)
-    return server.milliseconds(path)
 
 
 def main() -> None:
@@ -288,6 +94,324 @@ def measured(folder: Path, server: Server, kept: dict[str, str], runs: int, pair
     ahead = f"To look through {runs:,} runs took {seconds:.0f} s; the server then had {memory:.0f} MiB."
     parts = (pages, ahead, paint_table(server, paths), watched_table(folder, server, pairs))
     return "\n\n".join(parts)
+
+
+def pages_table(folder: Path, server: Server, paths: dict[str, str]) -> str:
+    """Ask for each page again and again: as it is, and each time after one more run has ended."""
+    from redraft.stores.sqlite import SqliteStore
+
+    firsts = {name: server.milliseconds(path) for name, path in paths.items()}
+    rng, store = random.Random(11), SqliteStore(folder / ".redraft" / "redraft.db")
+    rows: list[tuple[object, ...]] = []
+    for at, (name, path) in enumerate(paths.items()):
+        before = server.cpu()
+        times = [server.milliseconds(path) for _ in range(REPEATS)]
+        cpu = (server.cpu() - before) / REPEATS * 1e3
+        new = [made_run(rng, 10**6 + at * NEW_RUNS + number) for number in range(NEW_RUNS)]
+        changed = [after_a_run(server, store, path, run) for run in new]
+        shown = (firsts[name], median(times), cpu, median(changed))
+        met = verdict(max(median(times), median(changed)), TARGET)
+        rows.append((name, *(f"{value:.0f}" for value in shown), f"{TARGET:.0f} {met}"))
+    head = (
+        "page, milliseconds",
+        "first time",
+        "median",
+        "CPU, mean",
+        "after a run, median",
+        "target of the medians",
+    )
+    return table(head, rows)
+
+
+def after_a_run(server: Server, store: Store, path: str, run: Record) -> float:
+    """Return how long a page takes when one more run has ended: what was remembered has to be made anew."""
+
+    async def keep() -> None:
+        await store.put(run)
+        await store.aclose()
+
+    asyncio.run(keep())
+    sleep(EACH + 0.1)
+    return server.milliseconds(path)
+
+
+TOKEN = "of-the-benchmark"  # noqa: S105 (of a server that lives for minutes)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    """Run the dashboard of a folder."""
+    command = [sys.executable, "-m", "redraft", "ui", "--no-open", "--port", "0", "--token", TOKEN]
+    environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = next(found[0] for line in process.stderr if (found := re.search(r"http://[0-9.:]+", line)))
+        yield Server(address, process.pid)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+class Server(NamedTuple):
+    """Ask a dashboard, and say what it takes."""
+
+    address: str
+    pid: int
+
+    def open(self, path: str) -> Any:
+        """Return the answer to a request, to be read."""
+        request = Request(self.address + path, headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310 (always http)
+        return urlopen(request, timeout=60)  # noqa: S310 (always http)
+
+    def text(self, path: str) -> str:
+        """Return a page."""
+        with self.open(path) as answer:
+            return answer.read().decode()
+
+    def milliseconds(self, path: str) -> float:
+        """Return how long it takes until a page is here."""
+        started = perf_counter()
+        self.text(path)
+        return (perf_counter() - started) * 1e3
+
+    def read_ahead(self) -> float:
+        """Wait until all runs were looked through; return the seconds."""
+        started = perf_counter()
+        while json.loads(self.text("/spend.json"))["read"] is not None:
+            sleep(0.5)
+        seconds = perf_counter() - started
+        while self._cpu_within(1.0) > 0.05:  # what else it reads ahead
+            pass
+        return seconds
+
+    def _cpu_within(self, seconds: float) -> float:
+        before = self.cpu()
+        sleep(seconds)
+        return self.cpu() - before
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU that it took until now."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def mebibytes(self) -> float:
+        """Return how much memory it has."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+
+    def watch(self, run_id: str, ends: Event, times: list[float]) -> None:
+        """Do what a browser does with the page of a run until that is over: listen, and read it again.
+
+        Adds to `times` the seconds of each reading.
+        """
+        while not ends.is_set():  # until the run is kept
+            try:
+                page = self._read(run_id, times)
+                break
+            except HTTPError:
+                sleep(0.01)
+        else:
+            return
+        found = re.search(r'data-events="([^"]+)" data-mark="([^"]*)"', page)
+        if found is None:
+            return
+        events, mark = map(unescape, found.groups())
+        with self.open(f"{events}?since={quote(mark)}") as stream:
+            for line in stream:
+                if line.startswith(b"event: change") and "data-events" not in self._read(run_id, times):
+                    return
+
+    def _read(self, run_id: str, times: list[float]) -> str:
+        started = perf_counter()
+        page = self.text(f"/runs/{run_id}")
+        times.append(perf_counter() - started)
+        return page
+
+
+LOADS = 7
+PAINTED = """async () => {
+    while (performance.getEntriesByType("paint").length < 2) await new Promise((on) => setTimeout(on, 10));
+    const { startTime } = performance.getEntriesByName("first-contentful-paint")[0];
+    return [startTime, performance.getEntriesByType("navigation")[0].loadEventEnd];
+}"""
+
+
+def paint_table(server: Server, paths: Mapping[str, str]) -> str:
+    """Open each page some times in Chromium, each time in a new window, and say when it was painted."""
+    chromium = (
+        os.environ.get("REDRAFT_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
+    if chromium is None or find_spec("playwright") is None:
+        return "There is no Chromium here, or no Playwright, so the first paint was not measured."
+    from playwright.sync_api import sync_playwright
+
+    rows: list[tuple[str, ...]] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, path in paths.items():
+            loads = [_load(browser, server.address, path) for _ in range(LOADS)]
+            painted, loaded = zip(*loads, strict=True)
+            rows.append((name, f"{median(painted):,.0f}", f"{max(painted):,.0f}", f"{median(loaded):,.0f}"))
+        version = browser.version
+        browser.close()
+    head = ("page in Chromium, milliseconds", "first paint", "slowest", "loaded")
+    return (
+        f"{table(head, rows)}\n\nChromium {version}; {LOADS} loads of each page, none with anything cached."
+    )
+
+
+def _load(browser: Browser, address: str, path: str) -> tuple[float, float]:
+    """Return the milliseconds until a page was painted first, and until all of it was there."""
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {TOKEN}"})
+    page = context.new_page()
+    page.goto(address + path, wait_until="load")
+    painted, loaded = page.evaluate(PAINTED)
+    context.close()
+    return painted, loaded
+
+
+SHARE = 1.0
+"""Percent of its time that a run may spend on being watched."""
+VERSIONS = 200
+FEWEST = 6
+"""Pairs of which no fewer can tell anything: of five, all on one side is what chance does in one of 16."""
+PROGRAM = """
+import asyncio, random, sys
+from time import perf_counter, process_time
+from redraft import Agent, EventLog, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.stores.sqlite import SqliteStore
+
+async def main(database, versions):
+    store, calls, rng = SqliteStore(database), 0, random.Random(3)
+    words = [f"word{rng.randrange(500)}" for _ in range(400)]
+
+    async def answer(request):
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.01)
+        for _ in range(20):
+            words[rng.randrange(len(words))] = f"change{rng.randrange(900)}"
+        return " ".join(words)
+
+    better = QualityCriterion(
+        "better", evaluator="function", evaluator_config={"function": lambda output: calls / 1_000}
+    )
+    with EventLog(database + ".jsonl") as log:
+        pattern = ReflectionPattern(
+            max_iterations=versions - 1, plateau_iterations=versions, improvement_threshold=0, on_event=log,
+            detect_oscillation=False, revision_strategy="full_rewrite", quality_criteria=[better],
+        )
+        agent = Agent(ScriptedModel(answer), pattern=pattern, keep=store)
+        for run_id in map(str.strip, sys.stdin):
+            calls, cpu, clock = 0, process_time(), perf_counter()
+            result = await agent.run("Be watched.", run_id=run_id)
+            assert len(result.history.versions) == versions, result.convergence_reason
+            print(process_time() - cpu, perf_counter() - clock, flush=True)
+    await store.aclose()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+class Took(NamedTuple):
+    """Hold the seconds that a run took, of CPU and by the clock, and what its watching took meanwhile."""
+
+    cpu: float
+    clock: float
+    dashboard: float = 0.0
+    readings: int = 0
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[IO[str], IO[str]]]:
+    """Start a process that carries out a run for each id that is written to it, and tells what it took."""
+    command = [sys.executable, "-c", PROGRAM, str(folder / ".redraft" / "redraft.db"), str(VERSIONS)]
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdin, process.stdout
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(timeout=60)
+
+
+def run_of(pipes: tuple[IO[str], IO[str]], run_id: str, server: Server | None) -> Took:
+    """Carry out a run, with its page open where there is a server for that."""
+    ends, times = Event(), list[float]()
+    watcher, before = None, 0.0
+    if server is not None:
+        before = server.cpu()
+        watcher = Thread(target=server.watch, args=(run_id, ends, times), daemon=True)
+        watcher.start()
+    pipes[0].write(f"{run_id}\n")
+    cpu, clock = map(float, pipes[1].readline().split())
+    ends.set()
+    if server is None or watcher is None:
+        return Took(cpu, clock)
+    watcher.join(60)
+    return Took(cpu, clock, server.cpu() - before, len(times))
+
+
+def watched_table(folder: Path, server: Server, pairs: int) -> str:
+    """Measure so many pairs of runs, and say what the one costs more than the other."""
+    alone: list[Took] = []
+    watched: list[Took] = []
+    with running(folder) as pipes:
+        for warming in (None, server):
+            run_of(pipes, f"warming-{warming is None}", warming)
+        for pair in range(pairs):
+            for is_watched in (False, True) if pair % 2 else (True, False):
+                took = run_of(pipes, f"at-work-{pair}-{is_watched}", server if is_watched else None)
+                (watched if is_watched else alone).append(took)
+    readings = median(one.readings for one in watched)
+    rows = [
+        ("the run alone", _milliseconds(alone, "cpu"), _milliseconds(alone, "clock"), "", ""),
+        (
+            f"the run, its page open and read {readings:.0f} times",
+            _milliseconds(watched, "cpu"),
+            _milliseconds(watched, "clock"),
+            *(_more(watched, alone, what) for what in ("cpu", "clock")),
+        ),
+        ("the dashboard meanwhile", _milliseconds(watched, "dashboard"), "", "", ""),
+    ]
+    head = (f"a run of {VERSIONS} versions, milliseconds", "CPU", "clock", "more CPU", "more time")
+    told = (
+        f"Medians of {pairs} pairs; what the watched run takes more is the median of the pairs' ratios, with "
+        f"its 95 % interval by the signs. The target is {SHARE:.0f} %."
+    )
+    return f"{table(head, rows)}\n\n{told}"
+
+
+def _milliseconds(took: Sequence[Took], what: str) -> str:
+    return f"{median(getattr(one, what) for one in took) * 1e3:,.0f}"
+
+
+def _more(watched: Sequence[Took], alone: Sequence[Took], what: str) -> str:
+    pairs = zip(watched, alone, strict=True)
+    ratios = [100 * (getattr(one, what) / getattr(other, what) - 1) for one, other in pairs]
+    low, high = sign_interval(ratios)
+    said = "met" if high <= SHARE else "**missed**" if low > SHARE else "not told apart"
+    if len(ratios) < FEWEST:
+        said = "too few pairs"
+    return f"{median(ratios):+.1f} % ({low:+.1f} to {high:+.1f}): {said}"
+
+
+def sign_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the narrowest pair of values that has the true median between in at least 95 of 100 cases.
+
+    It supposes nothing about how values are distributed. It takes at least six of them.
+    """
+    ordered, count = sorted(values), len(values)
+    beyond, out = 0.0, 0
+    while (beyond := beyond + comb(count, out) / 2**count) <= 0.025:
+        out += 1
+    at = max(0, out - 1)
+    return ordered[at], ordered[-1 - at]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
-from _code import passes, tests_criterion
-from _task import BenchTask
+from _tasks import BenchTask, passes, tests_criterion
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from _measure import options, publish, table
-from _postgres import server
+from _measure import options, publish, server, table
 
 from redraft.notes.store import (
     InMemoryReflectionStore,

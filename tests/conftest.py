@@ -15,8 +15,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Turn a skip into a failure where nothing may be skipped (REDRAFT_NO_SKIP=1)."""
+    """Make a report fit to be sent, and a skip a failure where nothing may be skipped (REDRAFT_NO_SKIP=1)."""
     report = yield
+    # What a test printed or logged may hold half a surrogate pair, which can't travel between processes.
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
     if report.skipped and os.environ.get("REDRAFT_NO_SKIP") == "1":
         report.outcome = "failed"
         report.longrepr = f"Skipped, where nothing may be: {report.longrepr}"

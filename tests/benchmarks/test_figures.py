@@ -1,8 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from _arms import Outcome, Try, outcome_from
-from _figures import arms_table, criteria_table, pairs_table, solved_within
+from offline_model import Outcome, Try, arms_table, criteria_table, outcome_from, pairs_table, solved_within
 
 DRAFT = Try("a", 1, 10, 5, 0.0, met=False, returned=0, how="draft", judged_again=0.0)
 BETTER = replace(

@@ -1,8 +1,7 @@
 import gzip
 import json
 
-from _trials import FILE, failed_trials
-from lessons_real import by_the_record, files_of, names, trials_table
+from lessons_real import FILE, by_the_record, failed_trials, files_of, names, trials_table
 
 from redraft._sync import run_sync
 from redraft.models.testing import ScriptedModel

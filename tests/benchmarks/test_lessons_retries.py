@@ -4,9 +4,8 @@ from datetime import date
 
 from _measure import PROJECT, README
 from _model import Bounded
-from _retries import Pair, pair_of
-from _task import BenchTask
-from lessons_retries import TASKS, pairs_of, pairs_table, told
+from _tasks import BenchTask
+from lessons_retries import TASKS, Pair, pair_of, pairs_of, pairs_table, told
 from small_tasks import TASKS as SMALL
 
 from redraft import Cassette, QualityCriterion

@@ -2,10 +2,9 @@ import asyncio
 from collections import Counter
 
 import pytest
-from _arms import ARMS
 from _measure import PROJECT, README
 from _model import Bounded
-from offline_model import AT_ONCE, report, run
+from offline_model import ARMS, AT_ONCE, report, run
 from small_tasks import TASKS
 
 from redraft import Cassette, ReflectionPattern

@@ -1,7 +1,9 @@
-"""Checks of Python drafts, all of which run in the jail."""
+"""BenchTask: one thing to ask of a model, what the loop may see of its check, and what it may not."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft import QualityCriterion, ReflectionPattern
@@ -9,7 +11,21 @@ from redraft import QualityCriterion, ReflectionPattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from _task import Hidden
+
+Hidden = Callable[[str], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTask:
+    """One task. `criteria` judge inside the arms; `hidden` only scores them when they are done.
+
+    Where `hidden` is None the criteria say all there is to say.
+    """
+
+    name: str
+    prompt: str
+    criteria: tuple[QualityCriterion, ...]
+    hidden: Hidden | None = None
 
 
 def calls_criterion(calls: Mapping[str, Any]) -> QualityCriterion:
