@@ -18,7 +18,7 @@ from redraft import (
     reflect,
 )
 from redraft._sync import run_sync
-from redraft.cycles.agents import agent_view, known_agents
+from redraft.cycles.agents import Agents
 from redraft.loop.runs import Runs
 from redraft.models.testing import ScriptedModel
 from redraft.notes.note import NoteUse
@@ -193,7 +193,7 @@ def test_cycles(project):
     asyncio.run(main())
     flip(project, "cycle", "0000000002", '"status":"finished"', '"status":"finishee"')
     for name in ("first", "second"):
-        cycles = run_sync(run_sync(agent_view(name)).cycles())
+        cycles = run_sync(run_sync(Agents().get(name)).cycles())
         assert [(one.number, one.status) for one in cycles] == [
             (4, "finished"),
             (3, "finished"),
@@ -206,7 +206,7 @@ def test_cycles(project):
     assert "'cycle' '0000000002' is damaged" in redraft("cycle", "memory", "first").stderr  # it is not known
     assert "damaged" in redraft("cycle", "status", "first").stdout
     with pytest.raises(StoreError, match="damaged"):  # what it has changed is not known
-        run_sync(run_sync(agent_view("first")).memory_at(1))
+        run_sync(run_sync(Agents().get("first")).memory_at(1))
 
     async def look():
         async with visited() as client:
@@ -214,7 +214,7 @@ def test_cycles(project):
 
     assert [page.status_code for page in asyncio.run(look())] == [200, 200, 200]
     flip(project, "agent", "", '"name":"first"', '"name":"fisst"')
-    assert {"first", "second"} <= {one.name for one in run_sync(known_agents())}
+    assert {"first", "second"} <= {one.name for one in run_sync(Agents().all())}
 
 
 def test_damaged_memory_is_no_outage(project):

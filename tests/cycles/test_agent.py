@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from redraft.cycles.agent import AGAIN, CycleAgent, Triggers
-from redraft.cycles.agents import send_message
+from redraft.cycles.agents import Agents
 from redraft.cycles.journal import JOURNAL
 from redraft.cycles.mail import heard, ring, rung
 from redraft.cycles.spec import IntervalTrigger, ManualTrigger, MessageTrigger
@@ -320,7 +320,7 @@ def test_sync_cycles_go_on_from_each_other(tmp_path, monkeypatch):
 def test_a_storage_that_is_none_is_refused_before_anything(monkeypatch):
     with pytest.raises(ConfigError, match="REDRAFT_HOME"):
         monitor(storage="project")
-    with pytest.raises(ConfigError, match="storage='else'"):
+    with pytest.raises(ConfigError, match="Unknown storage 'else'"):
         monitor(storage="else")
 
 
@@ -413,10 +413,10 @@ def test_a_message_begins_a_cycle_and_is_taken():
             going = asyncio.ensure_future(agent.run_forever(1))
             await asyncio.sleep(0.05)
             assert not going.done()
-            await send_message("monitor", "other", 1)
+            await (await Agents().get("monitor")).send_message("other", 1)
             await asyncio.sleep(0.05)
             assert not going.done()
-            await send_message("monitor", "news", {"a": 1}, sender="me")
+            await (await Agents().get("monitor")).send_message("news", {"a": 1}, sender="me")
             await going
         return await store.find("message")
 

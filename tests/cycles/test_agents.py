@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.cycles import agent_view, known_agents, send_feedback, send_message
+from redraft.cycles import Agents
 from redraft.cycles.records import CYCLE, CycleRecord, cycle_key, cycle_of, stored_cycle
 from redraft.cycles.state import CycleWaiting
 from redraft.errors import ConfigError
@@ -32,9 +32,9 @@ def test_an_agent_is_seen_wherever_it_is_kept(storage):
         async with monitor(text=named("seen"), storage=kept) as agent:
             for _ in range(4):
                 await agent.run_cycle()
-            await send_feedback("seen", "approve", "fine")
-            view = await agent_view("seen")
-            [summary] = [one for one in await known_agents() if one.name == "seen"]
+            await (await Agents().get("seen")).send_feedback("approve", "fine")
+            view = await Agents().get("seen")
+            [summary] = [one for one in await Agents().all() if one.name == "seen"]
             assert (summary.status, summary.last.number, summary.pending) == ("finished", 4, 1)
             assert (summary.card.description, summary.card.triggers) == ("Watches a rate.", ("manual",))
             assert [cycle.number for cycle in await view.cycles(limit=2)] == [4, 3]
@@ -64,7 +64,7 @@ def test_a_name_that_no_agent_has_is_said():
         async with monitor(text=named("boiler"), storage="project") as agent:
             await agent.run_cycle()
         with pytest.raises(ConfigError, match="no agent 'boilr' here; did you mean 'boiler'"):
-            await agent_view("boilr")
+            await Agents().get("boilr")
 
     run(main())
 
@@ -75,8 +75,8 @@ def test_what_is_sent_to_an_agent_arrives_as_it_was_meant():
 
     async def main():
         async with monitor(text=named("shop"), storage="project") as agent:
-            await send_message("shop", "orders", {"mail": mail})
-            await send_feedback("shop", "modify", changes={"level": mail})
+            await (await Agents().get("shop")).send_message("orders", {"mail": mail})
+            await (await Agents().get("shop")).send_feedback("modify", changes={"level": mail})
             result = await agent.run_cycle()
             return result.state["environmentalData"]["payload"], result.state["memory"]
 
@@ -95,7 +95,7 @@ def test_what_is_shown_of_an_agent_in_the_process_is_without_secrets(monkeypatch
     async def main():
         async with monitor(Leaky(), text=named("leaky")) as agent:
             result = await agent.run_cycle()
-            view = await agent_view("leaky")
+            view = await Agents().get("leaky")
             return result, await view.cycles(), await view.memory()
 
     result, cycles, memory = run(main())
@@ -130,12 +130,12 @@ def test_a_person_decides_on_a_plan_that_waits(verdict, changes, levels):
             cycle = asyncio.ensure_future(agent.run_cycle())
             await waits.wait()
             await asyncio.sleep(0.01)
-            view = await agent_view("controlled")
+            view = await Agents().get("controlled")
             assert (await view.summary()).status == "waiting"
             waiting = await view.cycle(1)
             assert [one["action"] for one in waiting.derived_data["plan"]["actions"]] == ["lower"]
             assert waiting.waits_until is None
-            said = await send_feedback("controlled", verdict, "so", changes=changes)
+            said = await (await Agents().get("controlled")).send_feedback(verdict, "so", changes=changes)
             assert said.cycle == 1
             result = await cycle
             return result, (await view.summary()).status
@@ -160,9 +160,9 @@ def test_until_when_a_plan_waits_is_known_while_it_does():
             cycle = asyncio.ensure_future(agent.run_cycle())
             await waits.wait()
             await asyncio.sleep(0.01)
-            view = await agent_view("supervised")
+            view = await Agents().get("supervised")
             waiting = await view.cycle(1)
-            await send_feedback("supervised", "approve")
+            await (await Agents().get("supervised")).send_feedback("approve")
             await cycle
             return waiting, await view.cycle(1)
 
@@ -203,7 +203,7 @@ def test_a_wait_goes_on_from_when_it_began(later, decision, ended):
             going = asyncio.ensure_future(agent.run_cycle())
             await waits.wait()
             if decision == "approved":
-                await send_feedback("patient", "approve")
+                await (await Agents().get("patient")).send_feedback("approve")
             result = await asyncio.wait_for(going, 5)
         assert result.number == 1
         assert result.state["derivedData"]["governance"]["authority"]["decision"] == decision
@@ -227,7 +227,7 @@ def test_agents_send_each_other_what_they_listen_to():
                 result = await tells.run_cycle()
                 assert result.metrics.failures == ()
             first = await hears.run_cycle()
-            await send_message("listener", "note", {"a": 1}, sender="me")
+            await (await Agents().get("listener")).send_message("note", {"a": 1}, sender="me")
             return first, await hears.run_cycle(), await hears.run_cycle()
 
     first, second, third = run(main())
@@ -246,7 +246,7 @@ def test_a_cycle_whose_process_is_gone_was_killed():
             await agent.run_cycle()
             record = CycleRecord(2, NOON, status="running")
             await store.put(stored_cycle(record))
-            view = await agent_view("gone")
+            view = await Agents().get("gone")
             alive = (await view.summary()).status
         return alive, (await view.summary()).status
 
@@ -258,7 +258,7 @@ def test_pruning_keeps_what_is_asked_for():
         async with monitor(text=named("pruned"), storage=MemoryStore()) as agent:
             for _ in range(6):
                 await agent.run_cycle()
-            view = await agent_view("pruned")
+            view = await Agents().get("pruned")
             counts = await view.prune(2)
             with pytest.raises(ConfigError, match="At least 1 cycle is kept, got 0"):
                 await view.prune(0)
@@ -288,7 +288,7 @@ def test_what_a_person_says_of_a_plan_that_was_abandoned_decides_on_it_when_it_g
             await waits.wait()
             going.cancel()
             await asyncio.wait([going])
-        view = await agent_view("asking")
+        view = await Agents().get("asking")
         assert (await view.summary()).status == "abandoned"
         assert (await view.send_feedback("modify", changes={"level": 4})).cycle == 1
         async with monitor(world, text=text, storage=store) as agent:
@@ -330,7 +330,7 @@ def test_feedback_on_what_the_agent_does_not_have_is_refused(given, said, waits)
             cycle = asyncio.ensure_future(agent.run_cycle())
             await (waiting.wait() if waits else cycle)
             await asyncio.sleep(0.01)
-            view = await agent_view("asked")
+            view = await Agents().get("asked")
             for leave in (agent.send_feedback, view.send_feedback):
                 with pytest.raises(ConfigError, match=said):
                     await leave("modify", **given)

@@ -3,7 +3,7 @@ from threading import Event, Thread
 
 import pytest
 
-from redraft.cycles.agents import agent_view, known_agents
+from redraft.cycles.agents import Agents
 from redraft.errors import ConfigError
 from support.monitor import MONITOR, World, monitor, run
 
@@ -25,7 +25,7 @@ def project(tmp_path, monkeypatch):
 
 async def _status_of(name):
     """Return how an agent stands. Agents of other tests may still be known to this process."""
-    return next((one.status, one.last.number) for one in await known_agents() if one.name == name)
+    return next((one.status, one.last.number) for one in await Agents().all() if one.name == name)
 
 
 @KEPT
@@ -44,10 +44,8 @@ def test_cycles_from_code_that_is_not_async_are_bounded_too(storage):
     assert [agent.run_cycle_sync().number for _ in range(5)] == [1, 2, 3, 4, 5]
 
     async def kept():
-        view = await agent_view("monitor")
-        cycles = await view.cycles()
-        await view.aclose()
-        return [one.number for one in cycles]
+        async with await Agents().get("monitor") as handle:
+            return [one.number for one in await handle.cycles()]
 
     assert run(kept()) == [5, 4]
 

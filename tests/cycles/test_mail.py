@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft.cycles import agent_view, mail
+from redraft.cycles import Agents, mail
 from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Post, thin_out
 from redraft.stores.memory import MemoryStore
 from support.monitor import MONITOR, monitor, run
@@ -47,15 +47,15 @@ def test_messages_that_no_agent_takes_do_not_stay_for_ever(storage):
         store = None if storage == "process" else MemoryStore()
         async with monitor(text=DEAF, storage=store) as agent:
             await agent.run_cycle()
-            view = await agent_view("monitor")
+            view = await Agents().get("monitor")
             for number in range(3 * MOST):
                 await view.send_message("weather", number)
             for _ in range(99):
                 await agent.run_cycle()
             await (await agent.opened()).home._sweep()
-            assert len(await waiting(view.place.store)) == MOST
+            assert len(await waiting(view.location.store)) == MOST
             await view.send_message("weather", "last")
             assert (await view.prune(1_000))["mail"] == 1
-            assert "last" in [one["data"] for one in await waiting(view.place.store)]
+            assert "last" in [one["data"] for one in await waiting(view.location.store)]
 
     run(main())

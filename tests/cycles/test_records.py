@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft.cycles import agent_view
+from redraft.cycles import Agents
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import (
     EACH,
@@ -98,7 +98,7 @@ def test_pruning_makes_the_memory_whole_first():
         async with monitor(storage=store) as agent:
             for _ in range(9):
                 await agent.run_cycle()
-            view = await agent_view("monitor")
+            view = await Agents().get("monitor")
             assert (await view.prune(2))["cycles"] == 7
             assert alike(await view.memory(), agent.memory)
             await agent.run_cycle()

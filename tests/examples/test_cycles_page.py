@@ -64,7 +64,7 @@ def test_a_storage_registers_itself():
     names = run(PYTHON[2])
     try:
         assert isinstance(names["storage"], LongTermStorage)
-        assert names["agent"]._place.storage is names["storage"]
+        assert names["agent"]._location.storage is names["storage"]
     finally:
         asyncio.run(names["storage"].aclose())
 

@@ -32,8 +32,8 @@ def project(tmp_path, monkeypatch):
     """A project that keeps what agents do, and sees no agents of other tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
-    monkeypatch.setattr(places, "_here", WeakValueDictionary())
-    monkeypatch.setattr(places, "_opened", {})
+    monkeypatch.setattr(places, "_in_process", WeakValueDictionary())
+    monkeypatch.setattr(places, "_project_stores", {})
     return tmp_path
 
 
@@ -84,5 +84,5 @@ async def visited():
     async with httpx.AsyncClient(transport=transport, base_url="http://pages") as client:
         yield client
     await project.store.aclose()
-    for store in places._opened.values():
+    for store in places._project_stores.values():
         await store.aclose()

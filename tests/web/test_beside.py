@@ -6,7 +6,7 @@ import pytest
 
 from redraft import ChatReply, ReflectionPattern, ScriptedModel, reflect
 from redraft._steps import answer
-from redraft.cycles.agents import agent_view
+from redraft.cycles.agents import Agents
 from redraft.loop.journal import Journalled
 from redraft.notes.ensemble import Learnt
 from redraft.notes.task_run import Keeping
@@ -31,7 +31,7 @@ def test_spend_includes_the_cycles_of_agents():
     async def main():
         await went_round(3)
         await went_round(2, "other")
-        records = [one for name in ("monitor", "other") for one in await (await agent_view(name)).cycles()]
+        records = [one for name in ("monitor", "other") for one in await (await Agents().get(name)).cycles()]
         async with visited() as client:
             return (
                 [one.usage for one in records],

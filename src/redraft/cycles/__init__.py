@@ -7,12 +7,9 @@ from redraft._lazy import lazily
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.cycles.agent import CycleAgent as CycleAgent
+    from redraft.cycles.agents import AgentHandle as AgentHandle
+    from redraft.cycles.agents import Agents as Agents
     from redraft.cycles.agents import AgentSummary as AgentSummary
-    from redraft.cycles.agents import AgentView as AgentView
-    from redraft.cycles.agents import agent_view as agent_view
-    from redraft.cycles.agents import known_agents as known_agents
-    from redraft.cycles.agents import send_feedback as send_feedback
-    from redraft.cycles.agents import send_message as send_message
     from redraft.cycles.mail import AgentMessage as AgentMessage
     from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.memory import Memory as Memory
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "agent": ("CycleAgent",),
-    "agents": ("AgentSummary", "AgentView", "agent_view", "known_agents", "send_feedback", "send_message"),
+    "agents": ("AgentHandle", "Agents", "AgentSummary"),
     "mail": ("AgentMessage", "Feedback"),
     "memory": ("Memory", "MemoryChange"),
     "records": ("CycleMetrics", "CycleRecord"),

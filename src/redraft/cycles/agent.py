@@ -41,7 +41,7 @@ from redraft.cycles.state import (
     Means,
     withholding,
 )
-from redraft.cycles.storage import AgentBus, AgentHome, DirectKeeping, Keeping, place_of
+from redraft.cycles.storage import AgentBus, AgentHome, DirectKeeping, Keeping, locate
 from redraft.cycles.write_behind import PATIENCE
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, StoreError
 from redraft.loop.events import emitter
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from redraft.cycles.mail import Feedback, Verdict
     from redraft.cycles.spec import AgentSpec
     from redraft.cycles.state import CycleEvent
-    from redraft.cycles.storage import AgentPlace, LongTermStorage, Waiting
+    from redraft.cycles.storage import AgentLocation, LongTermStorage, Waiting
     from redraft.protocols import ChatModel
     from redraft.stores.base import Record, Store
 
@@ -154,20 +154,20 @@ class Opened:
 
 async def opened(
     agent: CycleAgent,
-    place: AgentPlace,
+    location: AgentLocation,
     withheld: Callable[[Any], Any],
     clock: Callable[[], datetime],
     waiting: Waiting,
 ) -> Opened:
     """Return an agent's home, opened; raises `LeaseError` where another process runs it."""
     keeping: Keeping
-    if place.storage is not None:
-        keeping, patience = place.storage.keeper_for(place.agent), PATIENCE
+    if location.storage is not None:
+        keeping, patience = location.storage.keeper_for(location.agent), PATIENCE
     else:
-        lease = Lease(place.store, place.agent) if place.lasts else None
-        keeping, patience = DirectKeeping(place.store, place.agent, lease), None
+        lease = Lease(location.store, location.agent) if location.is_durable else None
+        keeping, patience = DirectKeeping(location.store, location.agent, lease), None
     home = AgentHome(
-        place,
+        location,
         keeping,
         AgentCard.of(agent.spec, agent.file),
         cycles=agent.spec.memory.cycles,
@@ -183,10 +183,10 @@ async def opened(
         try:
             await keeping.save([record])
         except LeaseError:  # anybody may leave mail for an agent
-            await place.store.put(record)
+            await location.store.put(record)
 
-    post = Post(place.store, withholding(also=()), clock, keep)
-    bus = AgentBus(place, agent.network, post, keeping, waiting=waiting, patience=patience)
+    post = Post(location.store, withholding(also=()), clock, keep)
+    bus = AgentBus(location, agent.network, post, keeping, waiting=waiting, patience=patience)
     await bus.open()
     return Opened(home, bus, post)
 
@@ -418,7 +418,7 @@ class CycleAgent:
         self._emit: Callable[[CycleEvent], None] = emitter(on_event)
         self._clock = clock
         check(spec, source, self._functions, self._model_for)
-        self._place = place_of(spec.name, storage, network)
+        self._location = locate(spec.name, storage, network)
         self._withheld = withholding()
         self._keys = memory_keys(spec)
         self._tracked = tracked(spec)
@@ -556,7 +556,7 @@ class CycleAgent:
         return await self._door.open()
 
     async def _open(self) -> Opened:
-        return await opened(self, self._place, self._withheld, self._clock, self._waiting)
+        return await opened(self, self._location, self._withheld, self._clock, self._waiting)
 
     async def _cycle(self, at: Opened, trigger: str) -> CycleResult:
         resumed = at.home.unfinished is not None

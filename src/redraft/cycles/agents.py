@@ -1,4 +1,4 @@
-"""The agents of a project, seen from outside."""
+"""Agents: find the agents of a project, look at them from outside, and send them feedback and messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
+from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import AgentCard, Feedback, Post, card_of, check_about, pending, ring
 from redraft.cycles.records import (
@@ -20,12 +21,14 @@ from redraft.cycles.records import (
     stored_memory,
 )
 from redraft.cycles.state import withholding
-from redraft.cycles.storage import AgentPlace, all_places, held, place_named, prune
+from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.stores.base import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
 
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
@@ -33,96 +36,135 @@ if TYPE_CHECKING:
 
 UNDER_WAY = ("running", "waiting")
 PAGE = 50
-MOST_PENDING = 1_000
-LOOKED_BACK = 10_000
-"""So many cycles a memory is followed back at most."""
+MAX_PENDING = 1_000
+MAX_LOOK_BACK = 10_000
+"""How many cycles back the memory can be reconstructed."""
+
+
+class Agents:
+    """Find agents from any process: those of this process, of a network's long-term storage, of the project.
+
+    Methods raise `StoreError` where a store can't be read.
+    """
+
+    def __init__(self, network: str = "default") -> None:
+        self.network = network
+
+    async def all(self) -> list[AgentSummary]:
+        """Return a summary of every agent, sorted by name."""
+        summaries: list[AgentSummary] = []
+        for handle in await self.handles():
+            async with handle:
+                summaries.append(await handle.summary())
+        return summaries
+
+    async def get(self, name: str) -> AgentHandle:
+        """Return a handle on one agent; raises `ConfigError` if there is no agent of that name."""
+        handles = {handle.name: handle for handle in await self.handles()}
+        if name not in handles:
+            hint = nearest(name, handles) if handles else "none has run here yet."
+            raise ConfigError(f"There is no agent {name!r} here; {hint}")
+        return handles[name]
+
+    async def handles(self) -> list[AgentHandle]:
+        """Return a handle on every agent, sorted by name."""
+        return [AgentHandle(location) for location in await known_locations(self.network)]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """Hold what a list of agents shows: what the agent is, its last cycle, and how much feedback waits.
+    """An agent as a list shows it: what it is, its last cycle, and how much feedback is pending.
 
-    `status` is `running` or `waiting` (for a person) while a process runs a cycle, `killed` where that
-    process is gone, else how the last cycle ended; `new` before the first.
+    `status` is `running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process
+    is gone, otherwise how the last cycle ended; `new` before the first.
     """
 
     name: str
     card: AgentCard
-    place: str
+    location: str
     status: str
     last: CycleRecord | None
     pending: int
 
 
-class AgentView:
-    """Look at one agent, and tell it something; from any process that reaches the place where it is kept.
+class AgentHandle:
+    """Read one agent's cycles and memory, and send it feedback and messages, from any process.
 
-    Raises `StoreError` where that can't be read.
+    An async context manager, which closes the store on exit. Raises `StoreError` where it can't be read.
     """
 
-    def __init__(self, place: AgentPlace) -> None:
-        self.name = place.agent
-        self.place = place
-        self._store = place.store
-        self._withheld = withholding()
+    def __init__(self, location: AgentLocation) -> None:
+        self.name = location.agent
+        self.location = location
+        self._store = location.store
+        self._redact = withholding()
 
-    async def card(self) -> AgentCard:
-        """Return what the agent says of itself."""
-        return await card_of(self._store)
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def cycles(self, *, before: int | None = None, limit: int = PAGE) -> list[CycleRecord]:
-        """Return the newest cycles first; `before` is the number of the last one of the page before.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
-        One whose record is damaged is among them, with the status `damaged`.
-        """
-        after = None
-        if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
-            raise ConfigError(f"The agent {self.name!r} has no cycle {before} here, so none before it.")
-        found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
-        cycles = [listed_cycle(record) for record in found]
-        if self.place.lasts:
-            return cycles
-        return [fit_to_keep(cycle, self._withheld) for cycle in cycles]
-
-    async def cycle(self, number: int) -> CycleRecord:
-        """Return a cycle by its number; raises `ConfigError` where it is not kept."""
-        record = await self._store.get(CYCLE, cycle_key(number))
-        if record is None:
-            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or not any more.")
-        cycle = cycle_of(record)
-        return cycle if self.place.lasts else fit_to_keep(cycle, self._withheld)
-
-    async def memory(self) -> Memory:
-        """Return what the agent remembers now."""
-        memory = await stored_memory(self._store)
-        return held(self._store) if memory is None else memory
-
-    async def memory_at(self, cycle: int) -> Memory:
-        """Return the memory as it was after a cycle; raises `ConfigError` for one that is too long ago."""
-        return memory_at(await self.memory(), await self._back_to(cycle), cycle)
-
-    async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
-        """Return what changed of the memory between the ends of two cycles."""
-        memory, since = await self.memory(), await self._back_to(min(older, newer))
-        return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
-
-    async def pending(self) -> list[Feedback]:
-        """Return the feedback that no cycle has taken yet, oldest first."""
-        return await pending(self._store, Feedback, MOST_PENDING)
+    async def aclose(self) -> None:
+        """Close the store if nothing else shares it; the next use reopens it."""
+        if self.location.kind == "project":
+            await self._store.aclose()
 
     async def summary(self) -> AgentSummary:
-        """Return what a list of agents shows of it."""
+        """Return the agent as a list shows it."""
         cycles = await self.cycles(limit=1)
         last = cycles[0] if cycles else None
         status = "new" if last is None else last.status
-        if status in UNDER_WAY and self.place.lasts and not await self._is_run():
+        if status in UNDER_WAY and self.location.is_durable and not await self._has_live_process():
             status = "killed"
         waiting = await self.pending()
         try:
             card = await self.card()
         except DamagedRecordError as error:  # the other agents of the list are not affected
             card = AgentCard(self.name, description=str(error))
-        return AgentSummary(self.name, card, self.place.kind, status, last, len(waiting))
+        return AgentSummary(self.name, card, self.location.kind, status, last, len(waiting))
+
+    async def card(self) -> AgentCard:
+        """Return what the agent says about itself."""
+        return await card_of(self._store)
+
+    async def cycles(self, *, before: int | None = None, limit: int = PAGE) -> list[CycleRecord]:
+        """Return cycles, the newest first; `before` is the number of the last one on the previous page.
+
+        A cycle whose record is damaged is included, with the status `damaged`.
+        """
+        after = None
+        if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
+            raise ConfigError(f"The agent {self.name!r} has no cycle {before} here, so none before it.")
+        found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
+        return [self._as_shown(listed_cycle(record)) for record in found]
+
+    async def cycle(self, number: int) -> CycleRecord:
+        """Return one cycle by its number; raises `ConfigError` if it is not kept."""
+        record = await self._store.get(CYCLE, cycle_key(number))
+        if record is None:
+            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or not any more.")
+        return self._as_shown(cycle_of(record))
+
+    async def memory(self) -> Memory:
+        """Return the memory as it is now."""
+        memory = await stored_memory(self._store)
+        return self.location.memory if memory is None else memory
+
+    async def memory_at(self, cycle: int) -> Memory:
+        """Return the memory as it was after a cycle; raises `ConfigError` if that is too long ago."""
+        return memory_at(await self.memory(), await self._cycles_after(cycle), cycle)
+
+    async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
+        """Return what changed in the memory between the ends of two cycles."""
+        memory, since = await self.memory(), await self._cycles_after(min(older, newer))
+        return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
+
+    async def pending(self) -> list[Feedback]:
+        """Return the feedback that no cycle has taken yet, oldest first."""
+        return await pending(self._store, Feedback, MAX_PENDING)
 
     async def send_feedback(
         self,
@@ -134,7 +176,7 @@ class AgentView:
         changes: Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Feedback:
-        """Say what a person thinks, as `CycleAgent.send_feedback` does."""
+        """Send what a person thinks, as `CycleAgent.send_feedback` does."""
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
@@ -146,32 +188,30 @@ class AgentView:
         return feedback
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
-        """Send the agent plain JSON data; an `agent-messages` source takes it, a trigger may wait for it."""
+        """Send plain JSON data, which an `agent-messages` source takes and a trigger may wait for."""
         message = await Post(self._store, withholding(also=())).message(topic, data, sender=sender)
         ring(self.name)
         return message
 
     async def prune(self, cycles: int) -> dict[str, int]:
-        """Delete what is beyond the bounds, keeping so many cycles; return how much of what."""
+        """Delete all but the newest `cycles` cycles, and leftover mail; return how many of each."""
         if cycles < 1:
             raise ConfigError(f"At least 1 cycle is kept, got {cycles}.")
-        return await prune(self.place, cycles)
+        return await prune(self.location, cycles)
 
-    async def aclose(self) -> None:
-        """Let go of connections, if they serve nobody else; the next use opens anew."""
-        if self.place.kind == "project":
-            await self._store.aclose()
+    def _as_shown(self, cycle: CycleRecord) -> CycleRecord:
+        """Redact a cycle that lives in this process alone; what is stored is redacted already."""
+        return cycle if self.location.is_durable else fit_to_keep(cycle, self._redact)
 
-    async def _is_run(self) -> bool:
-        """Say whether a live process runs the agent."""
+    async def _has_live_process(self) -> bool:
         lease = await self._store.get(LEASE, LEASE)
         return lease is not None and live_holder(lease.data) != ""
 
-    async def _back_to(self, cycle: int) -> list[CycleRecord]:
+    async def _cycles_after(self, cycle: int) -> list[CycleRecord]:
         """Return the cycles after one, the newest first."""
         found: list[CycleRecord] = []
         before: int | None = None
-        while len(found) < LOOKED_BACK:
+        while len(found) < MAX_LOOK_BACK:
             page = await self.cycles(before=before)
             for one in page:
                 if one.status == "damaged" and one.number > cycle:  # what it changed is not known
@@ -183,56 +223,14 @@ class AgentView:
         return found
 
 
-async def agent_view(name: str, network: str = "default") -> AgentView:
-    """Return a view of an agent by its name; raises `ConfigError` where none is found."""
-    return AgentView(await place_named(name, network))
-
-
-async def known_agents(network: str = "default") -> list[AgentSummary]:
-    """Return the agents of this process, of the network's long-term storage and of the project, by name."""
-    summaries: list[AgentSummary] = []
-    for place in await all_places(network):
-        view = AgentView(place)
-        summaries.append(await view.summary())
-        await view.aclose()
-    return summaries
-
-
-async def send_feedback(
-    agent: str,
-    verdict: Verdict,
-    message: str = "",
-    *,
-    cycle: int | None = None,
-    action: str | None = None,
-    changes: Mapping[str, Any] | None = None,
-    by: str = "",
-) -> Feedback:
-    """Say what a person thinks of what an agent did or is about to do, from outside of it."""
-    view = await agent_view(agent)
-    try:
-        return await view.send_feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
-    finally:
-        await view.aclose()
-
-
-async def send_message(agent: str, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
-    """Send an agent plain JSON data, from outside of it."""
-    view = await agent_view(agent)
-    try:
-        return await view.send_message(topic, data, sender=sender)
-    finally:
-        await view.aclose()
-
-
 def summary_document(agent: AgentSummary) -> dict[str, Any]:
-    """Return an agent as a list shows it."""
+    """Return an agent of a list as JSON data."""
     return {
         "name": agent.name,
         "description": agent.card.description,
         "file": agent.card.file,
         "triggers": list(agent.card.triggers),
-        "kept": agent.place,
+        "kept": agent.location,
         "status": agent.status,
         "pending_feedback": agent.pending,
         "last": None if agent.last is None else metrics_document(agent.last),
@@ -240,7 +238,7 @@ def summary_document(agent: AgentSummary) -> dict[str, Any]:
 
 
 def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
-    """Return how a cycle went, without what it was about."""
+    """Return how a cycle went as JSON data, without what it was about."""
     return {
         "number": cycle.number,
         "status": cycle.status,
@@ -257,7 +255,7 @@ def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def cycle_document(cycle: CycleRecord) -> dict[str, Any]:
-    """Return a cycle with all that is kept of it."""
+    """Return everything that is kept of a cycle as JSON data."""
     return {
         **metrics_document(cycle),
         "sense_errors": list(cycle.sense_errors),
@@ -267,7 +265,7 @@ def cycle_document(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def result_document(result: CycleResult) -> dict[str, Any]:
-    """Return a cycle that has just ended, with what was sensed, and without the memory as a whole."""
+    """Return a cycle that has just ended as JSON data: with what was sensed, without the whole memory."""
     return {
         "number": result.number,
         "status": result.status,
@@ -283,10 +281,10 @@ def result_document(result: CycleResult) -> dict[str, Any]:
 
 
 def memory_document(memory: Memory) -> dict[str, Any]:
-    """Return a memory, each key with its items, the oldest first."""
+    """Return a memory as JSON data: the items under each key, oldest first."""
     return {"cycle": memory.cycle, "memory": {key: list(items) for key, items in memory.items.items()}}
 
 
 def change_document(change: MemoryChange) -> dict[str, Any]:
-    """Return what became of one item."""
+    """Return one change of the memory as JSON data."""
     return {"key": change.key, "id": change.id, "before": change.before, "after": change.after}

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from redraft._texts import shortened
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.agents import AgentView, agent_view, known_agents
+from redraft.cycles.agents import AgentHandle, Agents
 from redraft.cycles.spec import ManualTrigger, agent_file, read, substages
 from redraft.cycles.state import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.storage import storage_of
@@ -617,13 +617,13 @@ T = TypeVar("T")
 
 def all_agents() -> list[AgentSummary]:
     """Read which agents there are, and how each stands."""
-    return _reading(known_agents)
+    return _reading(Agents().all)
 
 
 def one_agent(name: str, count: int) -> tuple[AgentSummary, list[CycleRecord]]:
     """Read how an agent stands, and its latest cycles, the newest first."""
 
-    async def read(view: AgentView) -> tuple[AgentSummary, list[CycleRecord]]:
+    async def read(view: AgentHandle) -> tuple[AgentSummary, list[CycleRecord]]:
         return await view.summary(), await view.cycles(limit=count)
 
     return _viewing(name, read)
@@ -632,7 +632,7 @@ def one_agent(name: str, count: int) -> tuple[AgentSummary, list[CycleRecord]]:
 def read_memory(name: str, at: int | None) -> Memory:
     """Read what an agent remembers, now or after a cycle."""
 
-    async def read(view: AgentView) -> Memory:
+    async def read(view: AgentHandle) -> Memory:
         return await (view.memory() if at is None else view.memory_at(at))
 
     return _viewing(name, read)
@@ -641,7 +641,7 @@ def read_memory(name: str, at: int | None) -> Memory:
 def changed_memory(name: str, older: int, newer: int) -> tuple[MemoryChange, ...]:
     """Read what changed of an agent's memory between two cycles."""
 
-    async def read(view: AgentView) -> tuple[MemoryChange, ...]:
+    async def read(view: AgentHandle) -> tuple[MemoryChange, ...]:
         return await view.diff(older, newer)
 
     return _viewing(name, read)
@@ -659,7 +659,7 @@ def leave_feedback(
 ) -> Feedback:
     """Leave feedback for an agent; return it as it may be shown."""
 
-    async def leave(view: AgentView) -> Feedback:
+    async def leave(view: AgentHandle) -> Feedback:
         return await view.send_feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
 
     from redraft.redact.environment import redactor_of_environment
@@ -670,7 +670,7 @@ def leave_feedback(
 def prune_agent(name: str, cycles: int) -> dict[str, int]:
     """Delete what is beyond so many cycles; return how much of what."""
 
-    async def prune(view: AgentView) -> dict[str, int]:
+    async def prune(view: AgentHandle) -> dict[str, int]:
         return await view.prune(cycles)
 
     return _viewing(name, prune)
@@ -687,13 +687,10 @@ def changes_given(text: str) -> dict[str, Any]:
     return found  # pyright: ignore[reportUnknownVariableType] (as JSON has it)
 
 
-def _viewing(name: str, read: Callable[[AgentView], Awaitable[T]]) -> T:
+def _viewing(name: str, read: Callable[[AgentHandle], Awaitable[T]]) -> T:
     async def viewing() -> T:
-        view = await agent_view(name)
-        try:
-            return await read(view)
-        finally:
-            await view.aclose()
+        async with await Agents().get(name) as agent:
+            return await read(agent)
 
     return _reading(viewing)
 

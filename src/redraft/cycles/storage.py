@@ -12,10 +12,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from redraft._codec import from_record
-from redraft._validation import nearest
 from redraft.cycles.journal import CycleJournal, check_lease, unjournalled
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import (
@@ -188,140 +187,117 @@ def _named(name: str) -> str:
 
 
 AGENT = "agent"
-"""The kind of the record that says what an agent is, and in the project's space of those that name them."""
+"""The kind of the records that name the agents of a project, in the project's own space."""
 
-Kind = Literal["process", "project", "network", "given"]
+LocationKind = Literal["process", "project", "network", "given"]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPlace:
-    """Hold the store of one agent, a space of its own, and what kind of place it is in.
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class AgentLocation:
+    """Where one agent is kept: a store of its own, and what kind of location that is.
 
-    In the `process` it is gone with it; in the `project` it is where runs are kept; in the `network` all its
-    agents share `storage`; a `given` one is somebody else's to close.
+    In the `process` it is gone when the process ends, and `memory` is what the agent remembers; in the
+    `project` it is kept where runs are; in the `network` all agents share `storage`; a `given` store belongs
+    to the program, which closes it.
     """
 
     agent: str
     store: Store
-    kind: Kind
+    kind: LocationKind
     storage: LongTermStorage | None = None
+    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
 
     @property
-    def lasts(self) -> bool:
-        """Whether what is kept there outlives the process."""
+    def is_durable(self) -> bool:
+        """Whether what is kept here outlives the process."""
         return self.kind != "process"
 
 
-_here: WeakValueDictionary[tuple[str, str], Store] = WeakValueDictionary()
-"""The stores of agents that others of this process find nowhere else, by network and name, while they are."""
-_is_given: dict[tuple[str, str], bool] = {}
-_opened: dict[tuple[Place, str], Store] = {}
-_held: WeakKeyDictionary[Store, Memory] = WeakKeyDictionary()
+_in_process: WeakValueDictionary[tuple[str, str], AgentLocation] = WeakValueDictionary()
+"""The agents that nobody finds by their storage, by network and name, for as long as they exist."""
+_project_stores: dict[tuple[Place, str], Store] = {}
 
 
-def hold(store: Store, memory: Memory) -> None:
-    """Let others see the memory of an agent in this process, which is written nowhere."""
-    _held[store] = memory
-
-
-def held(store: Store) -> Memory:
-    """Return the memory of an agent in this process."""
-    return _held.get(store, Memory())
-
-
-def place_of(
+def locate(
     agent: str, storage: Literal["project"] | LongTermStorage | Store | None, network: str
-) -> AgentPlace:
-    """Return where an agent keeps what it keeps; raises `ConfigError` where that can't be.
+) -> AgentLocation:
+    """Return the location that an agent is given; raises `ConfigError` for a storage that can't be used.
 
-    None is the long-term storage of the network, where there is one, else the process.
+    None is the long-term storage of the network if there is one, else this process.
     """
     found = storage_of(network) if storage is None else storage
-    _here.pop((network, agent), None)  # of two with one name, the one made last is meant
+    _in_process.pop((network, agent), None)  # of two agents with one name, the later one counts
     if isinstance(found, LongTermStorage):
-        return AgentPlace(agent, found.store_for(agent), "network", found)
+        return AgentLocation(agent, found.store_for(agent), "network", found)
     if isinstance(found, str):
-        return AgentPlace(agent, _project_store_of(agent, found), "project")
-    store = MemoryStore() if found is None else found
-    _here[network, agent], _is_given[network, agent] = store, found is not None
-    return AgentPlace(agent, store, "process" if found is None else "given")
+        return AgentLocation(agent, _project_store_for(agent, found), "project")
+    if found is None:
+        location = AgentLocation(agent, MemoryStore(), "process")
+    else:
+        location = AgentLocation(agent, found, "given")
+    _in_process[network, agent] = location
+    return location
 
 
-def _project_store_of(agent: str, storage: str = "project") -> Store:
+async def register(location: AgentLocation) -> None:
+    """Let other processes find an agent of the project; all others are found by their storage."""
+    if location.kind == "project" and (store := project_store()) is not None:
+        await store.put_if_absent(Record(AGENT, location.agent, {}))
+
+
+async def known_locations(network: str = "default") -> list[AgentLocation]:
+    """Return the agents of this process, of the network's long-term storage and of the project, by name."""
+    found = {name: location for (of, name), location in _in_process.items() if of == network}
+    if (storage := storage_of(network)) is not None:
+        for name in await storage.agents():
+            found.setdefault(name, AgentLocation(name, storage.store_for(name), "network", storage))
+    if (place := project_place()) is not None and (store := project_store()) is not None:
+        for record in await store.find(AGENT):
+            name = record.key
+            found.setdefault(name, AgentLocation(name, _store_in(place, name), "project"))
+    return [found[name] for name in sorted(found)]
+
+
+def _project_store_for(agent: str, storage: str = "project") -> Store:
     place = project_place()
     if storage != "project":
         raise ConfigError(
-            f"storage={storage!r}: give 'project', a LongTermStorage(dsn), a store, or nothing for what the "
-            "network has."
+            f"Unknown storage {storage!r}; expected 'project', a LongTermStorage, a store, or None for the "
+            "long-term storage of the network."
         )
     if place is None:
         raise ConfigError(
-            "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing; set it, or give the "
+            "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing. Set it, or give the "
             "agent another storage."
         )
     return _store_in(place, agent)
 
 
 def _store_in(place: Place, agent: str) -> Store:
-    if (place, agent) not in _opened:
-        _opened[place, agent] = replace(place, space=f"{place.space}/agent:{agent}").open()
-    return _opened[place, agent]
-
-
-async def register(place: AgentPlace) -> None:
-    """Have an agent found by others; one of the process or a network is found where it is."""
-    if place.kind == "project" and (store := project_store()) is not None:
-        await store.put_if_absent(Record(AGENT, place.agent, {}))
-
-
-async def all_places(network: str = "default") -> list[AgentPlace]:
-    """Return the places of all agents that can be seen from here, by name.
-
-    They are those of this process, of the network's long-term storage, and of the project.
-    """
-    found = {
-        name: AgentPlace(name, store, "given" if _is_given[of, name] else "process")
-        for (of, name), store in _here.items()
-        if of == network
-    }
-    if (storage := storage_of(network)) is not None:
-        for name in await storage.agents():
-            found.setdefault(name, AgentPlace(name, storage.store_for(name), "network", storage))
-    if (place := project_place()) is not None and (store := project_store()) is not None:
-        for record in await store.find(AGENT):
-            name = record.key
-            found.setdefault(name, AgentPlace(name, _store_in(place, name), "project"))
-    return [found[name] for name in sorted(found)]
-
-
-async def place_named(agent: str, network: str = "default") -> AgentPlace:
-    """Return where an agent is that others know; raises `ConfigError` for a name that none has."""
-    places = {place.agent: place for place in await all_places(network)}
-    if agent not in places:
-        said = nearest(agent, places) if places else "none has run here yet."
-        raise ConfigError(f"There is no agent {agent!r} here; {said}")
-    return places[agent]
+    if (place, agent) not in _project_stores:
+        _project_stores[place, agent] = replace(place, space=f"{place.space}/agent:{agent}").open()
+    return _project_stores[place, agent]
 
 
 AT_ONCE = 100
 
 
 class AgentHome:
-    """Hold an agent's memory and keep it: `place` is where, and `keeping` how it is written there.
+    """Hold an agent's memory and keep it: `location` is where, and `keeping` how it is written there.
 
     `withheld` gives plain data without the secrets in it.
     """
 
     def __init__(
         self,
-        place: AgentPlace,
+        location: AgentLocation,
         keeping: Keeping,
         card: AgentCard,
         *,
         cycles: int,
         withheld: Callable[[Any], Any],
     ) -> None:
-        self.place = place
+        self.location = location
         self.keeping = keeping
         self.memory = Memory()
         self.number = 0
@@ -342,20 +318,20 @@ class AgentHome:
         Raises `LeaseError` where another process runs the agent, `ConfigError` for a database that can't be
         used as it is, and `StoreError` where nothing can be read for another reason than an outage.
         """
-        store = self.place.store
+        store = self.location.store
         memory = await self.keeping.load()
-        self.memory = held(store) if memory is None else memory
+        self.memory = self.location.memory if memory is None else memory
         if self.keeping.is_away:
             self.number = self.keeping.last_number
             return
         newest = await store.find(CYCLE, newest_first=True, limit=1)
         if newest:
             last = listed_cycle(newest[0])
-            self.unfinished = last if self.place.lasts and last.status in UNFINISHED else None
+            self.unfinished = last if self.location.is_durable and last.status in UNFINISHED else None
             self.number = last.number - (self.unfinished is not None)
         await self._introduce()
-        if self.place.lasts:
-            await prune(self.place, self._cycles)
+        if self.location.is_durable:
+            await prune(self.location, self._cycles)
 
     async def begin(self) -> None:
         """Get ready for a cycle: go on from what an outage has hidden until now."""
@@ -370,17 +346,17 @@ class AgentHome:
             except LeaseError:
                 raise
             except StoreError as error:
-                logger.info("What %r is can't be written down yet: %s", self.place.agent, error)
+                logger.info("What %r is can't be written down yet: %s", self.location.agent, error)
 
     async def _introduce(self) -> None:
         """Leave the card of the agent, and have it found by others."""
-        before = await card_of(self.place.store)
+        before = await card_of(self.location.store)
         self.card = replace(self.card, id=before.id or self.card.id)
         if (lease := self.keeping.lease) is not None:
             await lease.write([self.card.record])
         else:
-            await self.place.store.put(self.card.record)
-        await register(self.place)
+            await self.location.store.put(self.card.record)
+        await register(self.location)
         self._is_introduced = True
 
     async def is_lost(self) -> bool:
@@ -399,11 +375,11 @@ class AgentHome:
 
     def step(self, number: int) -> Step:
         """Return what carries out the effects of a cycle: a journal, where it would outlive the process."""
-        if not self.place.lasts or self.keeping.is_away:
+        if not self.location.is_durable or self.keeping.is_away:
             self._journal = None
             return unjournalled(self.keeping)
         # Only what an earlier process left can be there already.
-        self._journal = CycleJournal(self.place.store, number, self.keeping, resumes=self._is_new)
+        self._journal = CycleJournal(self.location.store, number, self.keeping, resumes=self._is_new)
         self._is_new = False
         return self._journal
 
@@ -414,19 +390,19 @@ class AgentHome:
 
     async def note(self, record: CycleRecord) -> None:
         """Write down how a cycle stands that has not ended: a person who decides wants to see on what."""
-        if self.place.lasts or record.status == "waiting":
-            kept = fit_to_keep(record, self._withheld) if self.place.lasts else record
+        if self.location.is_durable or record.status == "waiting":
+            kept = fit_to_keep(record, self._withheld) if self.location.is_durable else record
             await self.keeping.save([stored_cycle(kept)])
 
     async def end(self, cycle: Cycle, record: CycleRecord) -> None:
         """Write down a cycle that has ended: its record, the memory, and what it took, as one."""
-        kept = fit_to_keep(record, self._withheld) if self.place.lasts else record
+        kept = fit_to_keep(record, self._withheld) if self.location.is_durable else record
         taken: list[Record] = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             self.memory = cycle.next_memory
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
-        if not self.place.lasts:
-            hold(self.place.store, self.memory)
+        if not self.location.is_durable:
+            self.location.memory = self.memory
         await self._ended(kept, taken)
 
     async def give_up(self, record: CycleRecord) -> None:
@@ -438,7 +414,7 @@ class AgentHome:
 
         In the process no step is kept, and the next cycle is another one.
         """
-        if not self.place.lasts:
+        if not self.location.is_durable:
             await self.give_up(record)
             return
         if self._journal is not None:
@@ -452,8 +428,8 @@ class AgentHome:
             self._journal.close()
         await self._sweep()
         await self.keeping.aclose()
-        if self.place.kind == "project":
-            await self.place.store.aclose()
+        if self.location.kind == "project":
+            await self.location.store.aclose()
 
     async def _ended(self, record: CycleRecord, taken: list[Record]) -> None:
         self.number, self.unfinished = record.number, None
@@ -468,7 +444,7 @@ class AgentHome:
         """
         each = min(EACH, self._cycles)
         is_due = self._whole_at is None or self.number - self._whole_at >= each or self.keeping.is_away
-        if not self.place.lasts or not is_due:
+        if not self.location.is_durable or not is_due:
             return []
         self._whole_at = self.number
         return [memory_record(self.memory)]
@@ -481,7 +457,7 @@ class AgentHome:
             self._to_delete.append((CYCLE, cycle_key(number - self._cycles)))
         if journal is not None:
             journal.close()
-        is_much = len(self._to_delete) >= (AT_ONCE if self.place.lasts else 1)
+        is_much = len(self._to_delete) >= (AT_ONCE if self.location.is_durable else 1)
         is_time = number % AT_ONCE == 0
         if (is_much or is_time) and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.ensure_future(self._deleted(mail=is_time))
@@ -498,19 +474,19 @@ class AgentHome:
             return
         gone, self._to_delete = self._to_delete, []
         try:
-            await asyncio.gather(*(self.place.store.delete(kind, key) for kind, key in gone))
+            await asyncio.gather(*(self.location.store.delete(kind, key) for kind, key in gone))
             if mail:
-                await thin_out(self.place.store)
+                await thin_out(self.location.store)
         except StoreError as error:  # the next start finds it, too
-            logger.info("What %r has no more use for is not deleted yet: %s", self.place.agent, error)
+            logger.info("What %r has no more use for is not deleted yet: %s", self.location.agent, error)
 
 
-async def prune(place: AgentPlace, cycles: int) -> dict[str, int]:
+async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
     """Delete what is beyond the bounds: of cycles, and mail that was taken or that too much waits before.
 
     Return how many records of each kind there were.
     """
-    store, counts = place.store, {"cycles": 0, "mail": 0}
+    store, counts = location.store, {"cycles": 0, "mail": 0}
     last_kept = await _last_kept(store, cycles)
     if last_kept is not None:
         older = await store.find(CYCLE, newest_first=True, after=last_kept, limit=1)
@@ -697,7 +673,7 @@ class AgentBus:
 
     def __init__(
         self,
-        place: AgentPlace,
+        location: AgentLocation,
         network: str,
         post: Post,
         keeping: Keeping,
@@ -705,7 +681,7 @@ class AgentBus:
         waiting: Waiting,
         patience: float | None = None,
     ) -> None:
-        self._place = place
+        self._location = location
         self._network = network
         self._post = post
         self._keeping = keeping
@@ -717,16 +693,16 @@ class AgentBus:
         self._looking: asyncio.Task[list[Feedback]] | None = None
         self._seen = -1
         self._looked = 0.0
-        self._others: list[tuple[AgentPlace, AgentCard]] = []
+        self._others: list[tuple[AgentLocation, AgentCard]] = []
         self._asked = -LOOKED_FOR
 
     async def open(self) -> None:
         """Begin to send what an earlier process could not."""
         if not self._keeping.is_away:
             try:
-                waits = await self._place.store.find(OUTBOX, limit=1)
+                waits = await self._location.store.find(OUTBOX, limit=1)
             except StoreError as error:
-                logger.info("What the agent %r is to send can't be read now: %s", self._place.agent, error)
+                logger.info("What the agent %r is to send can't be read now: %s", self._location.agent, error)
             else:
                 if waits:
                     self._send_later()
@@ -737,7 +713,7 @@ class AgentBus:
 
     async def feedback(self) -> tuple[Feedback, ...]:
         """Return all feedback that no cycle has taken yet, oldest first."""
-        agent = self._place.agent
+        agent = self._location.agent
         is_news = rung(agent) != self._seen or monotonic() - self._looked >= EVERY
         if is_news and not self._keeping.is_away:
             self._seen, self._looked = rung(agent), monotonic()
@@ -765,9 +741,9 @@ class AgentBus:
             return []
         try:
             async with asyncio.timeout(self._keeping.silence):
-                return await pending(self._place.store, AgentMessage, most, topic=topic)
+                return await pending(self._location.store, AgentMessage, most, topic=topic)
         except (StoreError, TimeoutError) as error:
-            logger.info("Messages for the agent %r can't be read now: %s", self._place.agent, error)
+            logger.info("Messages for the agent %r can't be read now: %s", self._location.agent, error)
             return []
 
     async def newest_message(self, topic: str | None) -> str | None:
@@ -784,7 +760,7 @@ class AgentBus:
                 async with asyncio.timeout(self._keeping.silence):
                     await self._send(topic, data, key)
             except (StoreError, TimeoutError) as error:
-                logger.info("The agent %r sends later what it can't now: %s", self._place.agent, error)
+                logger.info("The agent %r sends later what it can't now: %s", self._location.agent, error)
             else:
                 return True
         waits = Record(OUTBOX, mail_id(self._post.clock()), {"topic": topic, "data": data, "key": key})
@@ -793,7 +769,7 @@ class AgentBus:
         return False
 
     async def _send(self, topic: str, data: Any, key: str) -> None:
-        sender = self._place.agent
+        sender = self._location.agent
         name = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
         for place, card in await self._others_now():
             if card.listens_to(topic):
@@ -804,12 +780,12 @@ class AgentBus:
     def _send_later(self) -> None:
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(
-                self._sent_when_back(), name=f"redraft-outbox-{self._place.agent}"
+                self._sent_when_back(), name=f"redraft-outbox-{self._location.agent}"
             )
 
     async def _sent_when_back(self) -> None:
         """Send what is kept to be sent, as soon as that is possible."""
-        store, wait = self._place.store, SENDS_AGAIN
+        store, wait = self._location.store, SENDS_AGAIN
         while True:
             await self._keeping.settled()
             if not self._keeping.is_away:
@@ -823,15 +799,17 @@ class AgentBus:
                 except LeaseError:  # who runs the agent now sends it
                     return
                 except StoreError as error:
-                    logger.info("The agent %r can't send yet what waits: %s", self._place.agent, error)
+                    logger.info("The agent %r can't send yet what waits: %s", self._location.agent, error)
                     wait = min(2 * wait, LONGEST_WAIT)
             await asyncio.sleep(wait)
 
-    async def _others_now(self) -> list[tuple[AgentPlace, AgentCard]]:
+    async def _others_now(self) -> list[tuple[AgentLocation, AgentCard]]:
         """Return the other agents of the network, with what each listens to; looked for now and then."""
         if monotonic() - self._asked >= LOOKED_FOR:
             self._asked = monotonic()
-            places = [one for one in await all_places(self._network) if one.agent != self._place.agent]
+            places = [
+                one for one in await known_locations(self._network) if one.agent != self._location.agent
+            ]
             self._others = [(place, await card_of(place.store)) for place in places]
         return self._others
 
@@ -852,13 +830,13 @@ class AgentBus:
     ) -> Feedback | None:
         ends = None if within is None else monotonic() + within
         while True:
-            seen = rung(self._place.agent)
+            seen = rung(self._location.agent)
             if (found := await self._said_of(cycle, known)) is not None:
                 return found
             left = EVERY if ends is None else min(EVERY, ends - monotonic())
             if left <= 0:
                 return None
-            await heard(self._place.agent, seen, left)
+            await heard(self._location.agent, seen, left)
 
     async def _said_of(self, cycle: int, known: Collection[str]) -> Feedback | None:
         for one in self._own:
@@ -866,7 +844,7 @@ class AgentBus:
                 return one
         try:
             where: Where = {"status": PENDING, "cycle": (cycle, self._keeping.number_of(cycle))}
-            found = intact(await self._place.store.find(FEEDBACK, where=where))
+            found = intact(await self._location.store.find(FEEDBACK, where=where))
         except StoreError:  # away: whoever would decide can't reach us either, and it may come back in time
             return None
         new = (record for record in found if record.key not in known)
@@ -875,7 +853,7 @@ class AgentBus:
     async def _look(self) -> list[Feedback] | None:
         """Return what is pending; None where that takes too long, or can't be seen."""
         if self._looking is None:
-            self._looking = asyncio.ensure_future(pending(self._place.store, Feedback, MOST))
+            self._looking = asyncio.ensure_future(pending(self._location.store, Feedback, MOST))
         done, _ = await asyncio.wait([self._looking], timeout=self._patience)
         if not done:
             return None
@@ -884,7 +862,7 @@ class AgentBus:
             return looked.result()
         except StoreError as error:
             if not self._keeping.is_away:
-                logger.info("Feedback for the agent %r can't be read now: %s", self._place.agent, error)
+                logger.info("Feedback for the agent %r can't be read now: %s", self._location.agent, error)
             return None
 
     async def aclose(self) -> None:

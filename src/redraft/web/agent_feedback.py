@@ -12,7 +12,7 @@ from redraft.cycles.mail import VERDICTS, Verdict
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from redraft.cycles.agents import AgentView
+    from redraft.cycles.agents import AgentHandle
     from redraft.web.change import Wanted
 
 EXAMPLE = '{"level": 2}'
@@ -45,7 +45,7 @@ class AgentFeedback:
             wanted.text("by", "").strip(),
         )
 
-    async def leave(self, view: AgentView) -> str:
+    async def leave(self, view: AgentHandle) -> str:
         """Leave it for an agent, and say what becomes of it; raises `ConfigError` for an unknown cycle.
 
         What is said in general while a plan waits would decide on it, so it is refused.

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from time import monotonic
 
-from redraft.cycles.agents import AgentSummary, AgentView, agent_view
-from redraft.cycles.storage import all_places
+from redraft.cycles.agents import AgentHandle, Agents, AgentSummary
 
 EACH = 0.5
 """Seconds for which a look at all agents is new enough."""
@@ -35,9 +34,9 @@ class AgentsSeen:
                 self._again_at = now + max(EACH, (now - began) * SHARE)
             return self._seen
 
-    async def view(self, name: str) -> AgentView:
-        """Return a view of one agent; raises `ConfigError` where there is none of this name."""
-        return await agent_view(name)
+    async def view(self, name: str) -> AgentHandle:
+        """Return a handle on one agent; raises `ConfigError` where there is none of this name."""
+        return await Agents().get(name)
 
     def changed(self) -> None:
         """Hear that somebody told an agent something: the next look is a new one."""
@@ -46,9 +45,8 @@ class AgentsSeen:
 
 async def _look() -> tuple[AgentSummary, ...]:
     found: list[AgentSummary] = []
-    for count, place in enumerate(await all_places()):
-        view = AgentView(place)
-        found.append(await view.summary())
+    for count, agent in enumerate(await Agents().handles()):
+        found.append(await agent.summary())
         if count >= KEPT_OPEN:
-            await view.aclose()
+            await agent.aclose()
     return tuple(found)

@@ -18,7 +18,7 @@ from redraft.web.agents_seen import KEPT_OPEN
 from redraft.web.chronicle import Chronicle
 
 if TYPE_CHECKING:
-    from redraft.cycles.agents import AgentView
+    from redraft.cycles.agents import AgentHandle
     from redraft.cycles.records import CycleRecord
     from redraft.stores.base import Record
     from redraft.web.agents_seen import AgentsSeen
@@ -78,7 +78,7 @@ class Beside:
                     if at >= KEPT_OPEN:
                         await view.aclose()
 
-    async def _count(self, name: str, view: AgentView, read: _Read, until: float) -> None:
+    async def _count(self, name: str, view: AgentHandle, read: _Read, until: float) -> None:
         """Count the cycles that are new, then older ones while there is time."""
         page = await view.cycles()
         while self._add(name, page, read) and read.oldest is not None:
@@ -111,7 +111,7 @@ class Beside:
             self._ledger.spending.add_beside(record.created_at or datetime.now(UTC), used, role=NOTE, **known)
 
 
-async def _before(view: AgentView, number: int | None) -> list[CycleRecord]:
+async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
     """Return the cycles before one; none where that is gone, for then all before it are, too."""
     try:
         return await view.cycles(before=number) if number is not None else []

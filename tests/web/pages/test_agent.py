@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft.cycles.agents import agent_view
+from redraft.cycles.agents import Agents
 from redraft.web.page import Asked
 from redraft.web.pages.agent import PAGE
 from redraft.web.project import Project
@@ -136,7 +136,11 @@ def test_feedback_is_kept_or_refused(project, fields, status, told):
         await went_round(1)
         async with visited() as client:
             answer = await client.post("/agents/monitor/feedback", json=fields)
-            return answer, await (await agent_view("monitor")).pending(), await client.get("/agents/monitor")
+            return (
+                answer,
+                await (await Agents().get("monitor")).pending(),
+                await client.get("/agents/monitor"),
+            )
 
     answer, kept, page = asyncio.run(main())
     assert (answer.status_code, told in "".join(answer.json().values())) == (status, True), answer.text

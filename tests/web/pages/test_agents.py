@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft.cycles.storage import _project_store_of, storage_of
+from redraft.cycles.storage import _project_store_for, storage_of
 from redraft.stores.base import Record
 from support.dashboards import HOSTILE, Seen
 from support.kept_agents import project, visited, waiting, went_round
@@ -129,7 +129,7 @@ def test_a_store_that_cant_be_read_is_told(project, path):
 def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
     async def main():
         async with waiting():
-            store = _project_store_of("controlled")
+            store = _project_store_for("controlled")
             lease = await store.get("lease", "lease")
             gone = {**lease.data, "pid": 2**22 + 1, "started": "1"}
             async with visited() as client:

@@ -22,7 +22,7 @@ from redraft.web.cycle_view import deprecated, without_keys
 from redraft.web.page import Asked, NotFoundError, Page
 
 if TYPE_CHECKING:
-    from redraft.cycles.agents import AgentView
+    from redraft.cycles.agents import AgentHandle
     from redraft.cycles.memory import Item
     from redraft.cycles.records import CycleRecord
     from redraft.web.project import Project
@@ -63,14 +63,14 @@ async def agent(asked: Asked) -> AgentRead:
     return await asked.project.shown(read, whole=asked.whole)
 
 
-async def _viewed(project: Project, name: str) -> AgentView:
+async def _viewed(project: Project, name: str) -> AgentHandle:
     try:
         return await project.agents.view(name)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
 
 
-async def _chosen(view: AgentView, asked: Asked) -> CycleRecord | None:
+async def _chosen(view: AgentHandle, asked: Asked) -> CycleRecord | None:
     number = number_of("cycle", asked.query.get("cycle", ""))
     if number is None:
         return None
@@ -86,7 +86,7 @@ def _newest(memory: Memory) -> Memory:
 
 
 async def _diff(
-    view: AgentView, asked: Asked, memory: Memory, chosen: CycleRecord | None
+    view: AgentHandle, asked: Asked, memory: Memory, chosen: CycleRecord | None
 ) -> MemoryDiff | None:
     """Return what changed between two cycles: those that were asked for, else in the one that is chosen."""
     if chosen is None or memory.cycle == 0:
@@ -112,7 +112,7 @@ async def _diff(
     )
 
 
-async def _between(view: AgentView, older: int, newer: int) -> list[CycleRecord]:
+async def _between(view: AgentHandle, older: int, newer: int) -> list[CycleRecord]:
     """Return the cycles after one, up to another: none where they are too many, or not kept any more."""
     if not 0 < newer - older <= LOOKED_AT:
         return []
