@@ -122,7 +122,7 @@ def test_an_embedder_that_fails_is_told_of_once_and_asked_again_when_something_i
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
     told = [record.getMessage() for record in caplog.records]
-    assert told == [f"New lessons are found by their words alone for now: {error}"] * 2
+    assert told == [f"New lessons are found by full text only for now: {error}"] * 2
 
 
 ENDING = """

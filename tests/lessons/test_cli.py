@@ -586,7 +586,7 @@ def owing(project, monkeypatch):
             duties = Duties(store, agent, lambda: datetime.now(UTC))
             error = f"E4031 password={'Sommer' + '4711x'}"
             outcome = Outcome(Task(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
-            await duties.begin(outcome, "failure" if status == "failed" else "partial")
+            await duties.begin(outcome)
         await store.aclose()
 
     asyncio.run(fail())

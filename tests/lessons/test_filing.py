@@ -50,7 +50,7 @@ async def main(path, where):
     model = ScriptedModel(die) if where == "writing" else writer()
     async with learning(path, store=SqliteStore(path + "/store.db"), model=model) as lessons:
         if where == "filed":
-            lessons._memory.duties.__class__.fulfil = lambda *given: die(None)
+            lessons._duties.__class__.fulfil = lambda *given: die(None)
         await run(lessons, 0.1)
 
 asyncio.run(main(*sys.argv[1:]))

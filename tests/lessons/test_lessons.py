@@ -325,7 +325,7 @@ def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
         ({"model": "opnai:gpt"}, "opnai"),
         ({"store": "x"}, "store must be True for the project's, False for none, or a Store, got 'x'"),
         ({"store": None}, "store must be"),
-        ({"clock": 5}, "clock must be a function that gives the time with its zone, got 5"),
+        ({"clock": 5}, "clock must be a function that returns the time with its zone, got 5"),
         ({"clock": lambda: "now"}, "clock must be .* got 'now'"),
         ({"clock": lambda: datetime(2026, 3, 1)}, "clock must be .* with its zone"),  # noqa: DTZ001 (without)
         ({"trusted": "yes"}, "trusted must be True or False, got 'yes'"),
@@ -361,7 +361,7 @@ def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
                 with pytest.raises(ConfigError, match="say why"):
                     await lessons.waive(result.run_id, " ")
                 await lessons.waive(result.run_id, "The shop was closed.")
-                with pytest.raises(ConfigError, match="Nothing is due"):
+                with pytest.raises(ConfigError, match="No reflection is due"):
                     await lessons.waive(result.run_id, "The shop was closed.")
             else:
                 await lessons.reflect_on(duty.outcome, content=PARTIAL)
@@ -506,7 +506,7 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         assert await lessons.recall(OTHER) == []  # its rule and its steps have gone with it
         await lessons.approve(first.id)
         second = await lessons.record(PARTIAL, TASK, confidence=0.5)
-        with pytest.raises(ConfigError, match="its own place"):
+        with pytest.raises(ConfigError, match="supersede itself"):
             await lessons.supersede(first.id, first.id)
         with pytest.raises(LessonFileError, match="no such lesson"):
             await lessons.supersede(first.id, "agent/nothing")
@@ -568,8 +568,9 @@ def test_a_persons_edit_of_a_file_brings_along_what_came_with_the_lesson(tmp_pat
             assert not (tmp_path / "reflections/agent/rules.md").exists()
             told = [one.source for one in await lessons.recall(TASK)]
             assert told == [waiting.id, "agent/rules.md", f"agent/playbooks/{waiting.id.partition('/')[2]}"]
-            path.write_text(path.read_text().replace("status: active", "status: retired"))
-            await lessons.follow(waiting.id)
+            before = path.read_text()
+            retired = before.replace("status: active", "status: retired")
+            await lessons.edit_file(waiting.id, retired, before=before)
             assert await lessons.recall(TASK) == []
 
     asyncio.run(main())

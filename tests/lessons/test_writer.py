@@ -8,7 +8,14 @@ from redraft.errors import ModelError, OutputError
 from redraft.lessons.lesson import CONFIDENCE, Decision, Failure, Partial, Procedure, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.trust import LONGEST
-from redraft.lessons.writer import KNOWN_CONFIDENCE, Replay, first_error, numbered, shortened, write_content
+from redraft.lessons.writer import (
+    LOW_CONFIDENCE,
+    Replay,
+    first_error,
+    numbered,
+    shortened_transcript,
+    write_reflection,
+)
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Task, TokenUsage
@@ -44,7 +51,7 @@ def said_of(status, **changed):
 
 def written(outcome, *replies):
     model = ScriptedModel(list(replies))
-    return run_sync(write_content(outcome, model)), model
+    return run_sync(write_reflection(outcome, model)), model
 
 
 def prompt(model):
@@ -55,7 +62,7 @@ def test_one_call_yields_the_fields_the_principle_and_the_steps():
     made, model = written(OUTCOME, SAID | MARS)
     assert made.content == Failure(**SAID)
     assert made.principle == "IF http_get answers E4031 THEN ask for `next_cursor`."
-    assert made.procedure == Replay(
+    assert made.replay == Replay(
         ("Ask for page 1.", "Ask for page 2."), "Pages by their numbers, which this API refuses.", "failure"
     )
     assert (made.confidence, made.problem) == (CONFIDENCE, "")
@@ -74,7 +81,7 @@ def test_each_ending_has_its_fields(status):
     assert schema["required"] == list(schema["properties"])
     for one in fields(KINDS[status]):
         assert one.metadata["says"] in prompt(model)
-    assert (made.principle, made.procedure) == ("", None)
+    assert (made.principle, made.replay) == ("", None)
 
 
 OUTCOMES = [
@@ -88,12 +95,12 @@ OUTCOMES = [
 @pytest.mark.parametrize(("status", "error", "came"), OUTCOMES)
 def test_steps_say_how_it_ended(status, error, came):
     made, _ = written(replace(OUTCOME, status=status, error=error), said_of(status, **MARS))
-    assert made.procedure.outcome == came
+    assert made.replay.outcome == came
 
 
 def test_a_cause_that_is_not_systemic_leaves_a_reflection_alone():
     made, _ = written(OUTCOME, SAID | MARS | {"systemic": False})
-    assert (made.principle, made.procedure) == ("", None)
+    assert (made.principle, made.replay) == ("", None)
 
 
 NO_REPLIES = {
@@ -123,7 +130,7 @@ def test_a_mandatory_reflection_is_made_of_what_is_known(status, reply):
         reply = {key: text for key, text in reply.items() if key != "do_differently"}
     made, _ = written(outcome, reply, reply)
     assert type(made.content) is KINDS[status]
-    assert made.confidence == KNOWN_CONFIDENCE
+    assert made.confidence == LOW_CONFIDENCE
     assert made.problem
     if not isinstance(reply, dict):
         assert "written without a model" in made.content.what_happened
@@ -163,7 +170,7 @@ def test_what_no_lesson_may_say_is_withheld_after_a_second_try(bad):
     assert "do_differently: it holds" in model.requests[1].messages[-1].content
     made, _ = written(OUTCOME, *[SAID | NO_MARS | {"do_differently": bad}] * 2)
     assert made.content == Failure(**SAID | {"do_differently": "[withheld]"})
-    assert made.confidence == KNOWN_CONFIDENCE
+    assert made.confidence == LOW_CONFIDENCE
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
@@ -173,7 +180,7 @@ def test_steps_and_principles_are_held_to_the_same(bad):
     assert "principle: it" in model.requests[1].messages[-1].content
     assert "steps_to_replay: it" in model.requests[1].messages[-1].content
     assert made.content == Failure(**SAID)
-    assert (made.principle, made.procedure, made.confidence) == ("", None, CONFIDENCE)
+    assert (made.principle, made.replay, made.confidence) == ("", None, CONFIDENCE)
 
 
 def test_a_field_that_is_too_long_is_cut():
@@ -185,7 +192,7 @@ def test_a_field_that_is_too_long_is_cut():
 
 def test_fields_that_say_the_same_are_not_trusted_much():
     made, model = written(OUTCOME, SAID | NO_MARS | {"rule": SAID["why"].upper()})
-    assert (made.confidence, made.problem) == (KNOWN_CONFIDENCE, "")
+    assert (made.confidence, made.problem) == (LOW_CONFIDENCE, "")
     assert len(model.requests) == 1
 
 
@@ -202,7 +209,7 @@ def test_secrets_are_neither_asked_about_nor_kept():
         for name, text in SAID.items()
     }
     made, model = written(outcome, reply | MARS | {"strategy_to_replay": secret()})
-    kept = json.dumps([getattr(made.content, one.name) for one in fields(Failure)]) + repr(made.procedure)
+    kept = json.dumps([getattr(made.content, one.name) for one in fields(Failure)]) + repr(made.replay)
     for text in (kept, prompt(model)):
         assert secret() not in text
     for personal in ("ada.lovelace@", "10.1.2.3"):
@@ -266,11 +273,11 @@ def test_the_first_error_is_found(transcript, found):
 def test_a_long_transcript_loses_no_step_before_its_long_answers_are_cut():
     lines = [f"{number}. get answered: {'x' * 900}" for number in range(1, 60)]
     lines[30] = "31. get failed: no such page"
-    shown = shortened("\n".join(lines), 12_000)
+    shown = shortened_transcript("\n".join(lines), 12_000)
     assert len(shown) <= 12_000
     assert [line.split(".")[0] for line in shown.split("\n")] == [str(number) for number in range(1, 60)]
     assert "31. get failed: no such page" in shown
-    assert shortened("a" * 900, 900) == "a" * 900
+    assert shortened_transcript("a" * 900, 900) == "a" * 900
 
 
 def test_a_reply_without_a_schema_is_read_from_its_text():

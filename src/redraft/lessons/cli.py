@@ -26,24 +26,22 @@ from redraft._codec import to_json
 from redraft._texts import estimate_tokens, shortened
 from redraft._validation import check_choice, nearest
 from redraft.errors import ConfigError, LessonFileError, RedraftError, StoreError
-from redraft.lessons.duties import Duties, Duty, all_due
+from redraft.lessons.duties import Duty, all_due
 from redraft.lessons.export import FILES, Export, Form, ManagedBlock, export, front_matter, standing_in
 from redraft.lessons.folder import (
-    REFLECTIONS,
     LessonFolder,
     agents_in,
     folder_name,
-    locked,
     naming,
     write_over,
 )
 from redraft.lessons.impact import Counters, Counting
 from redraft.lessons.index import LessonIndex, Refreshed, of_many_machines
 from redraft.lessons.lesson import KINDS, STATUSES, Content, Lesson, LessonKind, headings_of, lesson_document
-from redraft.lessons.lessons import Lessons, Problem, given
+from redraft.lessons.lessons import Lessons, Problem, reflection_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.rules import Rules
-from redraft.lessons.trust import Cleaner, lesson_redactor
+from redraft.lessons.trust import lesson_redactor
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.location import project_store
@@ -1119,7 +1117,7 @@ def write_by_hand(kind: str | None, agent: str) -> Lesson:
         raise ConfigError("Nothing was written, so there is no new lesson.")
     try:
         lesson = lesson_of_file(text, "the lesson", agent)
-        given(lesson.content)
+        reflection_of(lesson.content)
     except (ConfigError, LessonFileError) as error:
         path = _free(Path("lesson.md"))
         _keep(path, text)
@@ -1146,10 +1144,9 @@ def edit_lesson(place: LessonsPlace, wanted: str) -> Lesson | None:
         rejected.unlink(missing_ok=True)
         return None
     try:
-        lesson = _clean(parse(text, entry.id, folder.agent))
-        with locked(place.path / REFLECTIONS / folder.name):
-            _check_unchanged(folder, entry, before)
-            folder.write(lesson)
+        lesson = with_lessons(
+            place, folder.name, lambda lessons: lessons.edit_file(entry.id, text, before=before)
+        )
     except (ConfigError, LessonFileError) as error:
         _keep(rejected, text)
         raise ConfigError(
@@ -1157,13 +1154,7 @@ def edit_lesson(place: LessonsPlace, wanted: str) -> Lesson | None:
             f"`redraft lessons edit {wanted}` goes on with it."
         ) from error
     rejected.unlink(missing_ok=True)
-    with_lessons(place, folder.name, lambda lessons: lessons.follow(lesson.id))
     return lesson
-
-
-def _check_unchanged(folder: LessonFolder, entry: Entry, before: str) -> None:
-    if folder.text_of(entry) != before:
-        raise ConfigError(f"{entry.id}: somebody else changed it meanwhile.")
 
 
 def read_file(file: str) -> str:
@@ -1177,25 +1168,6 @@ def read_file(file: str) -> str:
         raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file!r} is not UTF-8: {error.reason}.") from error
-
-
-def _clean(lesson: Lesson) -> Lesson:
-    """Return a lesson as it may be kept; raises `ConfigError` for what no lesson may say."""
-    cleaner = Cleaner()
-    texts: dict[str, Any] = {
-        name: cleaner.redacted(text)
-        for name, text in {
-            "summary": lesson.summary,
-            "task": lesson.task,
-            "task_type": lesson.task_type,
-            "error": lesson.error,
-            "why": lesson.why,
-        }.items()
-    }
-    if why := cleaner.refusal(texts["summary"]):
-        raise ConfigError(f"Its title can't be that of a lesson: {why}.")
-    tools = tuple(map(cleaner.redacted, lesson.tools))
-    return replace(lesson, content=given(lesson.content).content, tools=tools, **texts)
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -1337,7 +1309,7 @@ def waive_duty(wanted: str, why: str, agent: str | None) -> Duty:
     async def waive(store: Store | None) -> Duty:
         duty = _meant(wanted, [] if store is None else await _due(store, agent))
         if store is not None:
-            await Duties(store, duty.agent, lambda: datetime.now(UTC)).waive_by_hand(duty.run_id, why)
+            await Lessons(agent=duty.agent, store=store).waive(duty.run_id, why)
         return duty
 
     return lesson_redactor().redact_object(with_store(waive))

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
-from datetime import date, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from datetime import date
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft._codec import to_json
-from redraft._validation import check_count
 from redraft.errors import ConfigError
-from redraft.models.names import model_of
-from redraft.stores.base import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from redraft.settings import Settings
 
 # "None: what is known does not tell", but not "None of the pages may be left out".
 _NOTHING = re.compile(
@@ -151,35 +142,3 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
     """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
     known = to_json(lesson)
     return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}
-
-
-SWITCHES = ("semantic", "auto", "successes", "trusted")
-
-
-def check_choices(given: Mapping[str, Any], settings: Settings) -> None:
-    """Raise `ConfigError` for a choice that can't work, by its name, with what was expected.
-
-    `given` are the parameters of `Lessons`, by name; an embedder is looked at by who makes it.
-    """
-    if not isinstance(given["agent"], str) or not given["agent"].strip():
-        raise ConfigError(
-            f"Lessons need the name of the agent that learns: agent=..., got {given['agent']!r}."
-        )
-    if given["path"] is not None and not isinstance(given["path"], str | Path):
-        raise ConfigError(f"path must be a folder, or None for the project's, got {given['path']!r}.")
-    check_count("max_tokens", given["max_tokens"], 1)
-    for name in SWITCHES:
-        if not isinstance(given[name], bool):
-            raise ConfigError(f"{name} must be True or False, got {given[name]!r}.")
-    if not isinstance(given["store"], bool | Store):
-        expected = "True for the project's, False for none, or a Store"
-        raise ConfigError(f"store must be {expected}, got {given['store']!r}.")
-    _check_clock(given["clock"])
-    if given["model"] is not None:
-        model_of(given["model"], settings)
-
-
-def _check_clock(clock: Any) -> None:
-    said = clock() if callable(clock) else clock
-    if not callable(clock) or not isinstance(said, datetime) or said.tzinfo is None:
-        raise ConfigError(f"clock must be a function that gives the time with its zone, got {said!r}.")

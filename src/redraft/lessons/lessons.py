@@ -1,33 +1,35 @@
-"""Lessons: what an agent has learnt, and how it goes on learning."""
+"""Lessons: what an agent has learnt, put before its runs and added to after them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._codec import from_record, to_record
 from redraft._texts import shortened
-from redraft._validation import check_share
+from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.advice import Known, advice_of
 from redraft.lessons.duties import Duties, Duty, due_error
-from redraft.lessons.folder import NEARLY, RULES, Filing, overlap, words_of
+from redraft.lessons.folder import NEARLY, REFLECTIONS, RULES, Filing, locked, overlap, words_of
 from redraft.lessons.impact import Counting, ScoredRun
 from redraft.lessons.index import Found, LessonIndex, Query, of_many_machines
-from redraft.lessons.lesson import Content, Failure, Lesson, check_choices
-from redraft.lessons.outcome import Outcome, Raised, failure_of, outcome_of, score_of
+from redraft.lessons.lesson import Content, Failure, Lesson
+from redraft.lessons.markdown import parse
+from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.trust import LONGEST, Cleaner, refusal_of
-from redraft.lessons.writer import FORMS, MANDATORY, Replay, Written, write_content
+from redraft.lessons.writer import Reflection, Replay, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder
@@ -45,234 +47,391 @@ if TYPE_CHECKING:
 
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
+    from redraft.lessons.outcome import Ended
     from redraft.lessons.rules import Rule
-    from redraft.models.embed import NamedEmbedder
 
-AT_ONCE = 32
-"""Lessons that are embedded after something was learnt."""
-AT_MOST_NOW = 8
-"""Lessons that a question waits for, where an event loop ended before they were embedded."""
-
-
-class Backlog:
-    """Embed the newest lessons that have no vector, so that they are found by meaning.
-
-    That goes on in the event loop that began it. Where this ends first, the next question makes up for it, in
-    another process, too. A failure is logged, and costs nothing but that the full text alone finds a lesson,
-    until something else is learnt.
-    """
-
-    def __init__(self, index: LessonIndex) -> None:
-        self._index = index
-        self._task: asyncio.Task[None] | None = None
-        self._is_behind = True  # an earlier process may have ended too soon
-
-    def begin(self) -> None:
-        """Begin, or let what is under way look once more."""
-        self._is_behind = True
-        if not self._is_under_way():
-            # Without the context of who begins it: this belongs to no run, and to no step of one.
-            self._task = asyncio.create_task(self._work_off(AT_ONCE), context=Context())
-
-    async def catch_up(self, agent: str | None) -> None:
-        """Embed a few of an agent, or of all, where a loop ended too soon; what is under way goes on."""
-        if not self._is_under_way():
-            await self._work_off(AT_MOST_NOW, agent)
-
-    async def wait(self) -> None:
-        """Wait for what was begun in this event loop."""
-        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([self._task])
-
-    def _is_under_way(self) -> bool:
-        task = self._task
-        return task is not None and not task.done() and not task.get_loop().is_closed()
-
-    async def _work_off(self, most: int, agent: str | None = None) -> None:
-        while self._is_behind:
-            self._is_behind = False
-            try:
-                await self._index.fill(most, agent)
-            except asyncio.CancelledError:
-                self._is_behind = True
-                raise
-            except Exception as error:  # noqa: BLE001 (it may be an embedder of anybody's, and nobody waits)
-                logger.warning("New lessons are found by their words alone for now: %s", error)
-
-
-WAITING = "lesson_waiting"
-"""The kind of the records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Hold the rule and the steps that came with a lesson in quarantine."""
-
-    lesson: str
-    principle: str = ""
-    replay: Replay | None = None
-
-
-class WaitingRoom:
-    """Keep what waits with the lessons of one agent, in a store."""
-
-    def __init__(self, store: Store, agent: str) -> None:
-        self._store = store
-        self._agent = agent
-
-    async def enter(self, lesson: str, task: Task, principle: str, replay: Replay | None) -> None:
-        """Let a lesson wait."""
-        waiting = Waiting(lesson, principle, replay)
-        data = to_record(waiting) | {"lesson": lesson}  # what it is searched by is there whatever it is
-        await self._store.put(Record(WAITING, f"{self._prefix(task)}{lesson.rpartition('/')[2]}", data))
-
-    async def of_task(self, task: Task) -> list[str]:
-        """Return the ids of the lessons that this very task taught and that still wait, the newest first."""
-        found = await self._store.find(WAITING, prefix=self._prefix(task), newest_first=True)
-        return [from_record(Waiting, one.data).lesson for one in intact(found)]
-
-    async def leave(self, lesson: str) -> Waiting | None:
-        """Return what waited with a lesson, for the last time; to one caller only."""
-        found = intact(await self._store.find(WAITING, where={"lesson": lesson}))
-        if not found or not await self._store.delete(WAITING, found[0].key):
-            return None
-        return from_record(Waiting, found[0].data)
-
-    def _prefix(self, task: Task) -> str:
-        # Found by the task, which happens at the beginning of each run.
-        return f"{self._agent}/{_identity(task)}/"
-
-
-def _identity(task: Task) -> str:
-    # What a task says may be secret; that two are the same shows in their hashes.
-    return sha256(" ".join(task.description.split()).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Hold the parts of one agent's memory. `agent` is its name, `folder` that of its files."""
-
-    agent: str
-    folder: str
-    path: Path
-    now: Callable[[], datetime]
-    filing: Filing
-    rules: Rules
-    playbooks: Playbooks
-    index: LessonIndex
-    backlog: Backlog
-    duties: Duties
-    counting: Counting
-    waiting: WaitingRoom
-
-    @classmethod
-    def of(
-        cls,
-        path: Path,
-        agent: str,
-        store: Store,
-        embedder: NamedEmbedder | None,
-        now: Callable[[], datetime],
-    ) -> Memory:
-        """Return the memory of an agent under a path; nothing is read or written yet."""
-
-        def today() -> date:
-            return now().date()
-
-        filing = Filing(path, agent)
-        folder = filing.folder.name
-        index = LessonIndex(path, embedder, shared=of_many_machines(store))
-        return cls(
-            agent,
-            folder,
-            path,
-            now,
-            filing,
-            Rules(path, agent, now=today),
-            Playbooks(path, agent, now=today),
-            index,
-            Backlog(index),
-            Duties(store, folder, now),
-            Counting(store, folder),
-            WaitingRoom(store, folder),
-        )
-
-    def active_rules(self) -> list[Rule]:
-        """Return the rules to put before the agent; none, with a warning, where their file can't be read."""
-        try:
-            return self.rules.active()
-        except LessonFileError as error:
-            logger.warning("The agent goes without its rules: %s", error)
-            return []
-
-    def filing_of(self, lesson_id: str) -> Filing:
-        """Return the filing of the agent whose lesson this is."""
-        folder = lesson_id.partition("/")[0]
-        return self.filing if folder == self.folder else Filing(self.path, folder)
-
-
+RECALLED = 3
+MAX_TOKENS = 800
 SUMMARY_WORDS = 8
 LONGEST_SUMMARY = 200
-_MOST = 1_000
-"""Characters of the task and of the error that a lesson is found by."""
+LONGEST_EXCERPT = 1_000
+"""Characters of the task and of the error that a lesson keeps, to be found by them."""
 
 
-class Learning:
-    """Put what is learnt into the memory of an agent."""
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
 
-    async def reflect(
-        self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
+@dataclass(eq=False)  # compared by identity: it stands for files that others change, too
+class Lessons:
+    """What one agent learns, as an advisor of its runs and as files that people may edit.
+
+    Lessons are files under `<path>/reflections/<agent>/`. Without a `path` that is the project's folder
+    `memory`, or what REDRAFT_MEMORY says. What is counted goes into `store`: the project's, the one given, or
+    with False one that lasts as long as the process. `model` writes reflections: a name or a `ChatModel`; by
+    default the model of the agent that has these lessons, else that of the settings. `embedder` finds lessons
+    by meaning; by default that of the settings, else the offline one if installed, else full text alone.
+    `semantic` searches the lessons of all agents, by meaning first. A run is given at most `max_tokens` of
+    advice. `clock` returns the time with its zone.
+
+    An `Agent(..., lessons=...)` learns by itself. With `auto`, a run that failed, wholly or in part, is
+    reflected on at its end, or, if that was interrupted, before the next run. Without a model the reflection
+    stays due, and the next run raises `ReflectionDueError` until somebody writes or waives it. With
+    `successes`, a run that needed revisions to succeed leaves a procedure, if the model says that other tasks
+    can use it. A lesson that a model wrote is quarantined, that is, recalled for the very task that taught it
+    only, until an attempt with it did better or a person approves it. `trusted` says that nobody else has a
+    say in the agent's tasks, tools and texts, so that its lessons are active at once.
+
+    Safe to share between tasks and threads; any number of processes may share the files and the store. Raises
+    `ConfigError` for arguments that can't work, and `StoreError` where a file or the store can't be read or
+    written. Reflexion Protocol.
+    """
+
+    path: str | Path | None = None
+    _: KW_ONLY
+    agent: str = "agent"
+    model: str | ChatModel | None = None
+    embedder: str | Embedder | Callable[[list[str]], Any] | None = None
+    semantic: bool = False
+    store: bool | Store = True
+    max_tokens: int = MAX_TOKENS
+    auto: bool = True
+    successes: bool = False
+    trusted: bool = False
+    clock: Callable[[], datetime] = _utc_now
+
+    def __post_init__(self) -> None:
+        self._check_arguments()
+        settings = load_settings()
+        embedder = embedder_of(self.embedder, settings)
+        store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
+        store = store or MemoryStore()
+        self._path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
+        self._filing = Filing(self._path, self.agent)
+        self._folder = self._filing.folder.name
+        self._rules = Rules(self._path, self.agent, now=self._today)
+        self._playbooks = Playbooks(self._path, self.agent, now=self._today)
+        self._index = LessonIndex(self._path, embedder, shared=of_many_machines(store))
+        self._backlog = Backlog(self._index)
+        self._duties = Duties(store, self._folder, self.clock)
+        self._counting = Counting(store, self._folder)
+        self._quarantine = Quarantine(store, self._folder)
+        self._raised = Raised()
+
+    def with_model(self, model: ChatModel) -> Lessons:
+        """Return these lessons with a model to write them, unless they have one of their own."""
+        if self.model is not None:
+            return self
+        other = copy(self)
+        other.model = model
+        return other
+
+    # --- before a run --------------------------------------------------------------------------------------
+
+    async def recall(self, task: str | Task, k: int = RECALLED) -> list[Advice]:
+        """Return advice on a task: the `k` most relevant lessons, the rules, and up to 3 playbooks.
+
+        Each piece is quoted as data, with its id as `source` and the reason why it was chosen; together they
+        take at most `max_tokens`, best first. Raises `ReflectionDueError` while an earlier run of the agent
+        that failed, wholly or in part, has not been reflected on.
+        """
+        asked = _asked(task)
+        if due := await self._still_due():
+            raise due_error(due)
+        lessons = await self._quarantined_of(asked, k)
+        if len(lessons) < k:
+            lessons += await self.search(asked, k - len(lessons))
+        known = Known(
+            lessons,
+            await asyncio.to_thread(self._active_rules),
+            await asyncio.to_thread(self._playbooks.for_task, asked.task_type),
+        )
+        return advice_of(known, self._folder, self.max_tokens)
+
+    async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
+        """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
+        asked = _asked(task)
+        agent = None if self.semantic else self.agent
+        await self._backlog.catch_up(agent)
+        return await self._index.search(
+            Query(asked.description, asked.task_type, asked.tools, error, agent, k)
+        )
+
+    # --- after a run ---------------------------------------------------------------------------------------
+
+    async def observe(self, result: ReflectionResult) -> None:
+        """Learn from a run, and count it for the lessons that it was given.
+
+        A lesson helped if the run scored above the average of the agent's runs of that task type without it.
+        One that surely hurts (over at least 10 runs with it and 10 without) is retired; a quarantined one
+        that helped is approved. A run that failed is reflected on if there is a model.
+        """
+        outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model()
+        if outcome is not None and outcome.is_mandatory:
+            await self._duties.begin(outcome)
+        elif outcome is not None:
+            await self._duties.waive(outcome.run_id, "The run was resumed and succeeded.")
+        await self._count(result, outcome)
+        if outcome is not None and model is not None:
+            if outcome.is_mandatory:
+                await self._fulfil(outcome, model)
+            elif self.successes and result.iterations_used:
+                await self._reflect(outcome, model, only_replicable=True)
+        await self._expire_rules()
+        await asyncio.to_thread(self._playbooks.archive)
+        self._backlog.begin()  # files that people added meanwhile are embedded, too
+
+    async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
+        """Learn from a run that raised before there was any output.
+
+        If its model failed, the reflection is left until before the next run. A configuration error teaches
+        nothing.
+        """
+        outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model()
+        if outcome is None:
+            return
+        self._raised.add(outcome)
+        await self._duties.begin(outcome)
+        if model is not None and not isinstance(error, ModelError):
+            await self._fulfil(outcome, model)
+
+    # --- learning by hand ----------------------------------------------------------------------------------
+
+    async def reflect_on(
+        self, what: Outcome | ReflectionResult, *, content: Content | None = None
     ) -> Lesson | None:
-        """Have a model write what is to be learnt, and file it.
+        """Write the lesson of how a task ended: with `content`, else by one call of the model.
 
-        With `only_replicable` nothing is filed unless the model says that it helps other tasks, too. Raises
-        what `write_content` raises.
+        A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
+        Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. Returns
+        None if it is not known how the run ended, or if its lesson has been deleted since.
+
+        Raises `ConfigError` for content that no lesson may hold, and without content if there is no model;
+        `ModelError` and `OutputError` if a success or a decision could not be put into words.
         """
-        written = await write_content(outcome, model)
-        if written.problem:
-            about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
-            logger.warning("The reflection on %s is not all a model's: %s", about, written.problem)
-        if only_replicable and not written.principle and written.procedure is None:
+        if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+            raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
+        outcome = what if isinstance(what, Outcome) else outcome_of(what, trusted=self.trusted)
+        if outcome is None:
             return None
-        return await self.file(outcome, written)
-
-    async def file(self, outcome: Outcome, written: Written, *, by_hand: bool = False) -> Lesson:
-        """File what is to be learnt from how a task ended, redacted already; return the lesson.
-
-        It waits in quarantine unless the outcome is trusted or a person wrote it.
-        """
-        memory = self._memory
-        lesson = await asyncio.to_thread(self._lesson, outcome, written, by_hand=by_hand)
-        filed = await asyncio.to_thread(memory.filing.file, lesson, by_hand=by_hand)
-        lesson = filed.lesson
-        is_other = lesson.content != written.content or lesson.status != "active"
-        if by_hand and not filed.is_new and is_other and lesson.source == outcome.run_id:
-            # A person's words take the place of a model's, and count whatever was decided before.
-            changed = {"content": written.content, "status": "active", "why": "", "superseded_by": ""}
-            lesson = await asyncio.to_thread(_changed, memory, lesson.id, changed)
-            await self.admit(lesson)
-        if filed.is_new:
-            if lesson.status == "active":
-                await self.follow(lesson, written.principle, written.procedure)
-            else:
-                await memory.waiting.enter(lesson.id, outcome.task, written.principle, written.procedure)
-        if outcome.run_id:
-            await memory.duties.fulfil(outcome.run_id, lesson.kind, lesson.id)
-        memory.backlog.begin()
+        run_id = self._raised.run_of(outcome)
+        outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
+        expected = outcome.content_type
+        if content is not None:
+            if not isinstance(content, expected):
+                raise ConfigError(
+                    f"A task that ended as {outcome.status!r} takes a {expected.__name__}, "
+                    f"got a {type(content).__name__}."
+                )
+            lesson = await self._file(outcome, await asyncio.to_thread(reflection_of, content), by_hand=True)
+        elif run_id and (known := await self._duties.lesson_of(run_id, expected.kind)):
+            with suppress(LessonFileError):
+                return await self.get(known)
+            return None
+        else:
+            lesson = await self._reflect(outcome, model_of(self.model, load_settings()))
+        await self._backlog.wait()
         return lesson
 
-    async def admit(self, lesson: Lesson) -> None:
-        """Let the rule and the steps that waited with a lesson follow it."""
-        waited = await self._memory.waiting.leave(lesson.id)
-        if waited is not None:
-            await self.follow(lesson, waited.principle, waited.replay)
+    async def record(
+        self,
+        content: Content,
+        task: str | Task,
+        *,
+        error: str = "",
+        run_id: str = "",
+        confidence: float | None = None,
+    ) -> Lesson:
+        """File a lesson that a person or a program wrote; it is active at once.
 
-    async def follow(self, lesson: Lesson, principle: str, replay: Replay | None) -> None:
-        """Add the rule and the steps that came with a lesson to those of the agent."""
-        playbooks = self._memory.playbooks
+        Secrets in it are withheld. Raises `ConfigError` for what no lesson may say: an instruction to drop
+        the rules or a check, a command, an address.
+        """
+        status: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
+        if type(content) not in status:
+            raise ConfigError(
+                f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
+            )
+        outcome = Outcome(_asked(task), status[type(content)], error=error, run_id=run_id, trusted=True)
+        reflection = await asyncio.to_thread(reflection_of, content)
+        if confidence is not None:
+            check_share("confidence", confidence)
+            reflection = replace(reflection, confidence=confidence)
+        lesson = await self._file(outcome, reflection, by_hand=True)
+        await self._backlog.wait()
+        return lesson
+
+    async def due(self) -> list[Duty]:
+        """Return the reflections that the agent's runs still owe, with how each run ended."""
+        return await self._duties.due()
+
+    async def waive(self, run_id: str, why: str) -> None:
+        """Let a run go without a reflection; raises `ConfigError` if none is due, or without a reason."""
+        if not why.strip():
+            raise ConfigError(f"To waive the reflection on the run {run_id!r}, say why.")
+        if not await self._duties.waive(run_id, why):
+            raise ConfigError(f"No reflection is due for the run {run_id!r}.")
+
+    # --- the lessons themselves ----------------------------------------------------------------------------
+
+    async def get(self, lesson_id: str) -> Lesson:
+        """Return a lesson as its file has it now; raises `LessonFileError` if there is none."""
+        return await asyncio.to_thread(self._filing_of(lesson_id).folder.read, lesson_id)
+
+    async def find(
+        self, *, status: Status | None = None, kind: LessonKind | None = None, archived: bool = False
+    ) -> list[Lesson]:
+        """Return the agent's lessons, oldest first; broken files are left out (see `problems`)."""
+        lessons = await asyncio.to_thread(lambda: list(self._filing.lessons(archived=archived)))
+        found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
+        return sorted(found, key=lambda one: (one.day, one.id))
+
+    async def approve(self, lesson_id: str, why: str = "") -> Lesson:
+        """Start using a lesson that is quarantined, retired or superseded, with its rule and playbook."""
+        return await self._change_status(lesson_id, status="active", why=why, superseded_by="")
+
+    async def retire(self, lesson_id: str, why: str) -> Lesson:
+        """Stop using a lesson, its rule and its playbook; the file stays, with the reason."""
+        if not why.strip():
+            raise ConfigError(f"To retire the lesson {lesson_id!r}, say why.")
+        return await self._change_status(lesson_id, status="retired", why=why)
+
+    async def supersede(self, lesson_id: str, by: str) -> Lesson:
+        """Replace a lesson by another one; the file stays and names its successor."""
+        if lesson_id == by:
+            raise ConfigError(f"The lesson {lesson_id!r} can't supersede itself.")
+        await self.get(by)
+        return await self._change_status(lesson_id, status="superseded", superseded_by=by)
+
+    async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
+        """Merge lessons that say the same: `keep`, else the most confident, supersedes the others.
+
+        Its words stay. Its confidence becomes the chance that at least one of them is right, its tools those
+        of all. Raises `ConfigError` for fewer than two lessons, and if `keep` is none of them.
+        """
+        ids = list(dict.fromkeys(lesson_ids))
+        if len(ids) < 2:  # noqa: PLR2004 (it takes two to merge)
+            raise ConfigError(f"merge takes at least two lessons, got {ids!r}.")
+        if keep is not None and keep not in ids:
+            raise ConfigError(f"keep must be one of the lessons that are merged, got {keep!r}.")
+        lessons = {one: await self.get(one) for one in ids}
+        best = max(
+            (lesson for one, lesson in lessons.items() if keep in (None, one)),
+            key=lambda one: (one.status == "active", one.confidence, one.day, one.id),
+        )
+        tools = tuple(dict.fromkeys(tool for one in (best, *lessons.values()) for tool in one.tools))
+        confidence = round(1 - prod(1 - one.confidence for one in lessons.values()), 2)
+        merged = await self._change(best.id, tools=tools, confidence=confidence)
+        for one in lessons.values():
+            if one.id != best.id:
+                await self.supersede(one.id, best.id)
+        return merged
+
+    async def edit(self, lesson_id: str, content: Content) -> Lesson:
+        """Change what a lesson says; raises `ConfigError` for what no lesson may say."""
+        reflection = await asyncio.to_thread(reflection_of, content)
+        lesson = await self._change(lesson_id, content=reflection.content)
+        self._backlog.begin()
+        await self._backlog.wait()
+        return lesson
+
+    async def edit_file(self, lesson_id: str, text: str, *, before: str) -> Lesson:
+        """Replace the text of a lesson's file, broken or not; secrets in it are withheld.
+
+        The lesson's rule and playbook follow a change of its status. `before` is the text that was edited.
+        Raises `LessonFileError` with the line for a text that is no lesson, and `ConfigError` for what no
+        lesson may say, or if the file has changed meanwhile.
+        """
+        folder = self._filing_of(lesson_id).folder
+
+        def write() -> Lesson:
+            entry = folder.entry_of(lesson_id)
+            lesson = _cleaned(parse(text, lesson_id, folder.agent, entry.day))
+            with locked(self._path / REFLECTIONS / folder.name):
+                if folder.text_of(entry) != before:
+                    raise ConfigError(f"{lesson_id}: the file was changed meanwhile.")
+                return folder.write(lesson)
+
+        lesson = await asyncio.to_thread(write)
+        await self._follow_status(lesson)
+        await self._backlog.wait()
+        return lesson
+
+    async def rate(self, lesson_id: str, helped: bool) -> None:
+        """Count that a lesson helped, or hurt, in a person's judgement."""
+        await self.get(lesson_id)
+        await self._counting.rate(lesson_id, helped=helped, at=self.clock())
+
+    async def counters(self, lesson_id: str) -> Counters:
+        """Return how many runs were given a lesson, and how often it helped and hurt."""
+        return await self._counting.counters(lesson_id)
+
+    async def problems(self) -> list[Problem]:
+        """Return what a person should look at: broken files, near-duplicates, and lessons not in use."""
+        return await asyncio.to_thread(self._problems)
+
+    async def aclose(self) -> None:
+        """Close the search index; the next use opens it again. The store is the caller's."""
+        await self._backlog.wait()
+        await self._index.aclose()
+
+    # --- writing a lesson ----------------------------------------------------------------------------------
+
+    async def _reflect(
+        self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
+    ) -> Lesson | None:
+        """Have a model write the lesson of an outcome.
+
+        With `only_replicable`, nothing is filed unless the model says that other tasks can use it.
+        """
+        reflection = await write_reflection(outcome, model)
+        if reflection.problem:
+            about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
+            logger.warning(
+                "The reflection on %s was completed without the model: %s", about, reflection.problem
+            )
+        if only_replicable and not reflection.principle and reflection.replay is None:
+            return None
+        return await self._file(outcome, reflection)
+
+    async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
+        """File the lesson of an outcome: active if a person wrote it or the outcome is trusted."""
+        lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
+        filed = await asyncio.to_thread(self._filing.file, lesson, by_hand=by_hand)
+        lesson = filed.lesson
+        if filed.is_new and lesson.status == "active":
+            await self._add_rule_and_playbook(lesson, reflection.principle, reflection.replay)
+        elif filed.is_new:
+            await self._quarantine.add(lesson.id, outcome.task, reflection.principle, reflection.replay)
+        elif by_hand and lesson.source == outcome.run_id:
+            # A person's words replace a model's, and count whatever was decided before.
+            changed = {"status": "active", "why": "", "superseded_by": ""}
+            lesson = await self._change(lesson.id, content=reflection.content, **changed)
+            await self._release(lesson)
+        if outcome.run_id:
+            await self._duties.fulfil(outcome.run_id, lesson.kind, lesson.id)
+        self._backlog.begin()
+        return lesson
+
+    def _lesson(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool) -> Lesson:
+        cleaner, task = Cleaner(), outcome.task
+        description = cleaner.redacted(task.description)
+        summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
+        return Lesson(
+            reflection.content,
+            self.agent,
+            self._today(),
+            shortened(cleaner.kept(summary), LONGEST_SUMMARY) if summary else "untitled",
+            task=without_middle(description, LONGEST_EXCERPT),
+            task_type=cleaner.redacted(task.task_type),
+            tools=tuple(map(cleaner.redacted, outcome.tools or task.tools)),
+            error=without_middle(cleaner.redacted(outcome.error), LONGEST_EXCERPT),
+            confidence=reflection.confidence,
+            status="active" if by_hand or outcome.trusted else "quarantined",
+            source=outcome.run_id,
+        )
+
+    async def _add_rule_and_playbook(self, lesson: Lesson, principle: str, replay: Replay | None) -> None:
         if principle:
             await self._add_rule(principle, lesson.id)
         if replay is not None:
@@ -289,185 +448,243 @@ class Learning:
                 lesson.source,
             )
             try:
-                await asyncio.to_thread(playbooks.add, playbook)
+                await asyncio.to_thread(self._playbooks.add, playbook)
             except LessonFileError as error:
-                logger.warning("The steps of the lesson %s are lost: %s", lesson.id, error)
+                logger.warning("The playbook of the lesson %s was not saved: %s", lesson.id, error)
 
     async def _add_rule(self, principle: str, lesson_id: str) -> None:
-        needed = await self.needed()
+        helpful = await self._helpful()
         try:
             added = await asyncio.to_thread(
-                self._memory.rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in needed
+                self._rules.add, principle, lesson_id, is_needed=lambda rule: rule.source in helpful
             )
         except LessonFileError as error:
-            logger.warning("The rule of the lesson %s is lost: %s", lesson_id, error)
+            logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
             return
         if added.rule is None:
             logger.info("The rule of the lesson %s was refused: %s.", lesson_id, added.why)
 
-    async def needed(self) -> frozenset[str]:
-        """Return the ids of the lessons that helped more often than they hurt."""
-        counted = await self._memory.counting.all_counters()
-        return frozenset(lesson for lesson, its in counted.items() if its.helped > its.hurt)
-
-    async def expire(self) -> None:
-        """End the rules and playbooks whose time is over; rules still needed are proposed to a person."""
-        rules = self._memory.rules
+    async def _expire_rules(self) -> None:
+        """Drop rules whose time is over; those of helpful lessons are proposed to a person as permanent."""
         try:
-            if await asyncio.to_thread(rules.due):
-                needed = await self.needed()
-                await asyncio.to_thread(rules.expire, lambda rule: rule.source in needed)
+            if await asyncio.to_thread(self._rules.due):
+                helpful = await self._helpful()
+                await asyncio.to_thread(self._rules.expire, lambda rule: rule.source in helpful)
         except LessonFileError as error:
             logger.warning("The rules stay as they are: %s", error)
-        await asyncio.to_thread(self._memory.playbooks.archive)
 
-    def _lesson(self, outcome: Outcome, written: Written, *, by_hand: bool) -> Lesson:
-        cleaner, task = Cleaner(), outcome.task
-        described = cleaner.redacted(task.description)
-        summary = " ".join(described[:LONGEST].split()[:SUMMARY_WORDS])
-        return Lesson(
-            written.content,
-            self._memory.agent,
-            self._memory.now().date(),
-            shortened(cleaner.kept(summary), LONGEST_SUMMARY) if summary else "untitled",
-            task=without_middle(described, _MOST),
-            task_type=cleaner.redacted(task.task_type),
-            tools=tuple(map(cleaner.redacted, outcome.tools or task.tools)),
-            error=without_middle(cleaner.redacted(outcome.error), _MOST),
-            confidence=written.confidence,
-            status="active" if by_hand or outcome.trusted else "quarantined",
-            source=outcome.run_id,
-        )
+    async def _helpful(self) -> frozenset[str]:
+        """Return the ids of the lessons that helped more often than they hurt."""
+        counters = await self._counting.all_counters()
+        return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
 
+    def _active_rules(self) -> list[Rule]:
+        try:
+            return self._rules.active()
+        except LessonFileError as error:
+            logger.warning("The agent runs without its rules: %s", error)
+            return []
 
-def given(content: Content, task_status: str = "") -> Written:
-    """Return what a person or a program wrote, its secrets withheld.
+    # --- reflections that are due --------------------------------------------------------------------------
 
-    Raises `ConfigError` for what no lesson may say, which names the field and the reason, and for another
-    kind of reflection than how the task ended asks for.
-    """
-    if task_status and not isinstance(content, FORMS[task_status]):
-        raise ConfigError(
-            f"A task that ended as {task_status!r} takes a {FORMS[task_status].__name__}, "
-            f"got a {type(content).__name__}."
-        )
-    cleaner = Cleaner()
-    clean: dict[str, Any] = {}
-    for one in fields(content):
-        clean[one.name] = cleaner.redacted(getattr(content, one.name))
-        if why := cleaner.refusal(clean[one.name]):
-            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
-    kept = replace(content, **clean)
-    return Written(kept, principle=kept.rule if isinstance(kept, Failure) else "")
+    async def _still_due(self) -> list[Duty]:
+        """Write the reflections that are due, if there is a model, and return those that remain."""
+        due, model = await self._duties.due(), self._auto_model()
+        if model is None:
+            return due
+        left: list[Duty] = []
+        for duty in due:
+            try:
+                if duty.outcome is not None:
+                    await self._fulfil(duty.outcome, model)
+                    continue
+            except (StoreError, ModelError, OutputError) as error:
+                logger.warning("The run %r could not be reflected on: %s", duty.run_id, error)
+            left.append(duty)
+        return left
 
-
-def _changed(memory: Memory, lesson_id: str, changed: dict[str, Any]) -> Lesson:
-    return memory.filing_of(lesson_id).change(lesson_id, **changed)
-
-
-class Settling:
-    """Count a run for its lessons, release those that helped, and retire those that hurt."""
-
-    def __init__(self, memory: Memory, upkeep: Upkeep) -> None:
-        self._memory = memory
-        self._upkeep = upkeep
-
-    async def settle(self, result: ReflectionResult, outcome: Outcome | None) -> None:
-        """Do so; `outcome` is how the run ended, None where that is not known."""
-        if result.task is None:
-            return
-        memory, score = self._memory, score_of(result)
-        lessons = await asyncio.to_thread(self._had, result)
-        run = ScoredRun(
-            result.run_id,
-            memory.folder,
-            memory.now(),
-            score,
-            result.task.task_type,
-            tuple(lesson.id for lesson in lessons),
-        )
-        runs = await memory.counting.count(run)
-        for lesson in lessons:
-            if lesson.status == "quarantined":
-                await self._release(lesson, result.run_id, score, succeeded=_succeeded(outcome))
-            elif lesson.status == "active":
-                await self._retire(lesson, runs)
-
-    def _had(self, result: ReflectionResult) -> list[Lesson]:
-        """Return the lessons that were put before a run and are still there."""
-        found: dict[str, Lesson] = {}
-        for advice in result.advice:
-            with suppress(LessonFileError):  # advice from elsewhere, or a file that was deleted
-                filing = self._memory.filing_of(advice.source)
-                found[advice.source] = filing.folder.read(advice.source)
-        return list(found.values())
-
-    async def _release(self, lesson: Lesson, run_id: str, score: float | None, *, succeeded: bool) -> None:
-        before = await self._memory.counting.score(lesson.source) if lesson.source else None
-        better = score is not None and before is not None and score > before
-        if lesson.source != run_id and (succeeded or better):
-            await self._upkeep.approve(lesson.id, f"The attempt {run_id} with it did better.")
-
-    async def _retire(self, lesson: Lesson, runs: Sequence[ScoredRun]) -> None:
-        effect = await self._memory.counting.harm(lesson.id, runs)
-        if effect is not None:
-            why = (
-                f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "
-                f"(95 % interval {effect.low:.2f} to {effect.high:.2f})."
-            )
-            await self._upkeep.retire(lesson.id, why)
-            await self._memory.counting.judged(lesson.id, runs)
-
-
-def _succeeded(outcome: Outcome | None) -> bool:
-    return outcome is not None and outcome.status == "success"
-
-
-class Fulfilling:
-    """Reflect on the runs of one agent that have to be reflected on; many processes may do so at once."""
-
-    def __init__(self, memory: Memory, learning: Learning) -> None:
-        self._duties = memory.duties
-        self._learning = learning
-
-    async def begin(self, outcome: Outcome) -> None:
-        """Write down that a run has to be reflected on."""
-        await self._duties.begin(outcome, FORMS[outcome.status].kind)
-
-    async def fulfil(self, outcome: Outcome, model: ChatModel) -> None:
-        """Reflect on a run, unless somebody else is at it."""
-        kind = FORMS[outcome.status].kind
-        if not await self._duties.hold(outcome.run_id, kind):
+    async def _fulfil(self, outcome: Outcome, model: ChatModel) -> None:
+        """Write the reflection that a run owes, unless another process is at it."""
+        if not await self._duties.claim(outcome):
             return
         try:
-            await self._learning.reflect(outcome, model)
+            await self._reflect(outcome, model)
         except BaseException:
-            await self._duties.release(outcome.run_id, kind)
+            await self._duties.release(outcome)
             raise
 
-    async def still_due(self, model: ChatModel | None) -> list[Duty]:
-        """Do what is due where there is a model for it, and return what is left."""
-        due = await self._duties.due()
-        if not due or model is None:
-            return due
-        return [duty for duty in due if duty.outcome is None or not await self._made_up(duty.outcome, model)]
+    # --- what lessons did for runs -------------------------------------------------------------------------
 
-    async def _made_up(self, outcome: Outcome, model: ChatModel) -> bool:
+    async def _count(self, result: ReflectionResult, outcome: Outcome | None) -> None:
+        """Count a run for its lessons; approve the quarantined ones that helped, retire those that hurt."""
+        if result.task is None:
+            return
+        score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result)
+        ids = tuple(lesson.id for lesson in lessons)
+        run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
+        runs = await self._counting.count(run)
+        for lesson in lessons:
+            if lesson.status == "quarantined" and lesson.source != result.run_id:
+                before = await self._counting.score(lesson.source) if lesson.source else None
+                did_better = score is not None and before is not None and score > before
+                if did_better or (outcome is not None and outcome.status == "success"):
+                    why = f"The attempt {result.run_id} with it did better."
+                    await self._set_status(lesson.id, status="active", why=why, superseded_by="")
+            elif lesson.status == "active" and (effect := await self._counting.harm(lesson.id, runs)):
+                why = (
+                    f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "
+                    f"(95 % interval {effect.low:.2f} to {effect.high:.2f})."
+                )
+                await self._set_status(lesson.id, status="retired", why=why)
+                await self._counting.judged(lesson.id, runs)
+
+    def _lessons_of(self, result: ReflectionResult) -> list[Lesson]:
+        """Return the lessons that a run was given and that still exist."""
+        found: dict[str, Lesson] = {}
+        for advice in result.advice:
+            with suppress(LessonFileError):  # another advisor's, or deleted
+                found[advice.source] = self._filing_of(advice.source).folder.read(advice.source)
+        return list(found.values())
+
+    async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
+        """Return the quarantined lessons that this very task taught: a retry sees what has been tried."""
+        found: list[Found] = []
+        for lesson_id in await self._quarantine.of_task(task):
+            try:
+                lesson = await self.get(lesson_id)
+            except LessonFileError:  # a person deleted it
+                continue
+            if lesson.status != "quarantined":  # a person edited the file
+                await self._follow_status(lesson)
+            elif len(found) < k and not refusal_of(lesson):
+                reason = "learnt in an earlier attempt at this very task, and not approved yet"
+                found.append(Found(lesson, 1.0, reason))
+        return found
+
+    # --- changing a lesson ---------------------------------------------------------------------------------
+
+    async def _change_status(self, lesson_id: str, **changed: Any) -> Lesson:
+        lesson = await self._set_status(lesson_id, **changed)
+        await self._backlog.wait()
+        return lesson
+
+    async def _set_status(self, lesson_id: str, **changed: Any) -> Lesson:
+        lesson = await self._change(lesson_id, **changed)
+        await self._follow_status(lesson)
+        return lesson
+
+    async def _change(self, lesson_id: str, **changed: Any) -> Lesson:
+        return await asyncio.to_thread(lambda: self._filing_of(lesson_id).change(lesson_id, **changed))
+
+    async def _follow_status(self, lesson: Lesson) -> None:
+        """Use the rule and the playbook of a lesson exactly as long as the lesson is used."""
+        if lesson.status == "active":
+            await self._release(lesson)
+        elif lesson.status != "quarantined":
+            await self._withdraw(lesson.id)
+        self._backlog.begin()
+
+    async def _release(self, lesson: Lesson) -> None:
+        if released := await self._quarantine.remove(lesson.id):
+            await self._add_rule_and_playbook(lesson, released.principle, released.replay)
+
+    async def _withdraw(self, lesson_id: str) -> None:
+        await self._quarantine.remove(lesson_id)
+        folder = lesson_id.partition("/")[0]
         try:
-            await self.fulfil(outcome, model)
-        except (StoreError, ModelError, OutputError) as error:
-            logger.warning("The run %r could not be reflected on: %s", outcome.run_id, error)
-            return False
-        return True
+            await asyncio.to_thread(Rules(self._path, folder).drop, lesson_id)
+        except LessonFileError as error:
+            logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
+        await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
+
+    def _problems(self) -> list[Problem]:
+        folder = self._filing.folder
+        lessons: list[Lesson] = []
+        broken: list[Problem] = []
+        for entry in folder.entries():
+            if not entry.archived:
+                try:
+                    lessons.append(folder.read_entry(entry))
+                except StoreError as error:
+                    broken.append(_broken(error, entry.id))
+        broken += broken_in(self._rules, self._playbooks, self._folder)
+        return [*broken, *problems_among(lessons)]
+
+    # --- helpers -------------------------------------------------------------------------------------------
+
+    def _filing_of(self, lesson_id: str) -> Filing:
+        """Return the files of the agent that a lesson belongs to: `semantic` recalls those of all agents."""
+        folder = lesson_id.partition("/")[0]
+        return self._filing if folder == self._folder else Filing(self._path, folder)
+
+    def _today(self) -> date:
+        return self.clock().date()
+
+    def _auto_model(self) -> ChatModel | None:
+        """Return the model that reflects by itself; None if it should not, or there is none."""
+        settings = load_settings()
+        return model_of(self.model, settings) if self.auto and (self.model or settings.model) else None
+
+    def _check_arguments(self) -> None:
+        if not isinstance(self.agent, str) or not self.agent.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+            raise ConfigError(
+                f"Lessons need the name of the agent that learns: agent=..., got {self.agent!r}."
+            )
+        if not isinstance(self.path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise ConfigError(f"path must be a folder, or None for the project's, got {self.path!r}.")
+        if not isinstance(self.store, bool | Store):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise ConfigError(
+                f"store must be True for the project's, False for none, or a Store, got {self.store!r}."
+            )
+        check_count("max_tokens", self.max_tokens, 1)
+        for name in ("semantic", "auto", "successes", "trusted"):
+            check_flag(name, getattr(self, name))
+        now: Any = self.clock() if callable(self.clock) else self.clock
+        if not callable(self.clock) or not isinstance(now, datetime) or now.tzinfo is None:
+            raise ConfigError(f"clock must be a function that returns the time with its zone, got {now!r}.")
+        if self.model is not None:
+            model_of(self.model, load_settings())
+
+
+def _asked(task: str | Task) -> Task:
+    return Task(task) if isinstance(task, str) else task.asked()
+
+
+def reflection_of(content: Content) -> Reflection:
+    """Return what a person or a program wrote as a reflection, its secrets withheld.
+
+    Raises `ConfigError`, with the field and the reason, for what no lesson may say.
+    """
+    cleaner = Cleaner()
+    texts: dict[str, Any] = {}
+    for one in fields(content):
+        texts[one.name] = cleaner.redacted(getattr(content, one.name))
+        if why := cleaner.refusal(texts[one.name]):
+            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
+    clean = replace(content, **texts)
+    return Reflection(clean, principle=clean.rule if isinstance(clean, Failure) else "")
+
+
+def _cleaned(lesson: Lesson) -> Lesson:
+    """Return a lesson that a person wrote, its secrets withheld; raises what `reflection_of` raises."""
+    cleaner = Cleaner()
+    names = ("summary", "task", "task_type", "error", "why")
+    texts: dict[str, Any] = {name: cleaner.redacted(getattr(lesson, name)) for name in names}
+    if why := cleaner.refusal(texts["summary"]):
+        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
+    tools = tuple(map(cleaner.redacted, lesson.tools))
+    return replace(lesson, content=reflection_of(lesson.content).content, tools=tools, **texts)
+
+
+# --- what a person should look at --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Name a lesson that a person should look at, and say why.
+    """A lesson that a person should look at, and why.
 
-    `broken`: its file can't be understood; `duplicate`: it says what another says; `hidden`: it is put before
-    nobody, for it is in quarantine, retired, superseded, or says what no lesson may. `other` is the lesson
-    that a duplicate repeats.
+    `broken`: its file can't be parsed. `duplicate`: it says nearly what the lesson `other` says. `hidden`: it
+    is not used, because it is quarantined, retired or superseded, or says what no lesson may.
     """
 
     id: str
@@ -476,451 +693,128 @@ class Problem:
     other: str = ""
 
 
-class Upkeep:
-    """Change the standing of lessons in the memory of an agent."""
-
-    def __init__(self, memory: Memory, learning: Learning) -> None:
-        self._memory = memory
-        self._learning = learning
-
-    async def follow(self, lesson: Lesson) -> None:
-        """Let what came with a lesson go where a person's edit of its file has put the lesson."""
-        if lesson.status == "active":
-            await self._learning.admit(lesson)
-        elif lesson.status != "quarantined":
-            await self._drop(lesson.id)
-        self._memory.backlog.begin()
-
-    async def approve(self, lesson_id: str, why: str = "") -> Lesson:
-        """Let a lesson be put before the model; its rule and its steps come with it."""
-        lesson = await self.change(lesson_id, status="active", why=why, superseded_by="")
-        await self.follow(lesson)
-        return lesson
-
-    async def retire(self, lesson_id: str, why: str) -> Lesson:
-        """Put a lesson before nobody any more; nor the rule and the steps that came with it."""
-        if not why.strip():
-            raise ConfigError(f"To retire the lesson {lesson_id!r}, say why.")
-        lesson = await self.change(lesson_id, status="retired", why=why)
-        await self.follow(lesson)
-        return lesson
-
-    async def supersede(self, lesson_id: str, by: str) -> Lesson:
-        """Let another lesson take the place of one; raises `LessonFileError` where one is not there."""
-        if lesson_id == by:
-            raise ConfigError(f"The lesson {lesson_id!r} can't take its own place.")
-        await self.get(by)
-        lesson = await self.change(lesson_id, status="superseded", superseded_by=by)
-        await self.follow(lesson)
-        return lesson
-
-    async def merge(self, lesson_ids: Sequence[str], keep: str | None = None) -> Lesson:
-        """Make one of lessons that say the same, and return it.
-
-        `keep` stays as it is worded, without it the surest, of equally sure ones the newest; it is as sure as
-        none of them being wrong, and is found by the tools of all. The others are superseded by it.
-        """
-        ids = list(dict.fromkeys(lesson_ids))
-        if len(ids) < 2:  # noqa: PLR2004 (one has nothing to be merged with)
-            raise ConfigError(f"Merging takes at least two lessons, got {ids!r}.")
-        if keep is not None and keep not in ids:
-            raise ConfigError(f"keep must be one of the lessons that are merged, got {keep!r}.")
-        lessons = [await self.get(one) for one in ids]
-        best = max(
-            (one for one, its_id in zip(lessons, ids, strict=True) if keep in (None, its_id)),
-            key=lambda one: (one.status == "active", one.confidence, one.day, one.id),
-        )
-        doubt = 1.0
-        for one in lessons:
-            doubt *= 1 - one.confidence
-        tools = tuple(dict.fromkeys(tool for one in (best, *lessons) for tool in one.tools))
-        merged = await self.change(best.id, tools=tools, confidence=round(1 - doubt, 2))
-        for one in lessons:
-            if one.id != best.id:
-                await self.supersede(one.id, best.id)
-        return merged
-
-    async def get(self, lesson_id: str) -> Lesson:
-        """Return a lesson as its file has it; raises `LessonFileError` where there is none."""
-        return await asyncio.to_thread(self._read, lesson_id)
-
-    async def edit(self, lesson_id: str, content: Content) -> Lesson:
-        """Put other words, redacted already, in the place of a lesson's."""
-        lesson = await self.change(lesson_id, content=content)
-        self._memory.backlog.begin()
-        return lesson
-
-    async def change(self, lesson_id: str, **changed: Any) -> Lesson:
-        """Write a lesson anew with some fields changed."""
-        filing = self._memory.filing_of(lesson_id)
-        return await asyncio.to_thread(lambda: filing.change(lesson_id, **changed))
-
-    def problems(self) -> list[Problem]:
-        """Return what a person should look at among the lessons of the agent, the archive left out."""
-        folder = self._memory.filing.folder
-        found: list[Problem] = []
-        lessons: list[Lesson] = []
-        for entry in folder.entries():
-            if not entry.archived:
-                try:
-                    lessons.append(folder.read_entry(entry))
-                except StoreError as error:
-                    found.append(_broken(error, entry.id))
-        found += broken_in(self._memory.rules, self._memory.playbooks, self._memory.folder)
-        return [*found, *problems_among(lessons)]
-
-    def _read(self, lesson_id: str) -> Lesson:
-        return self._memory.filing_of(lesson_id).folder.read(lesson_id)
-
-    async def _drop(self, lesson_id: str) -> None:
-        """Take out what came with a lesson."""
-        await self._memory.waiting.leave(lesson_id)
-        folder = lesson_id.partition("/")[0]
-        try:
-            await asyncio.to_thread(Rules(self._memory.path, folder).drop, lesson_id)
-        except LessonFileError as error:
-            logger.warning("The rule of the lesson %s may still stand: %s", lesson_id, error)
-        await asyncio.to_thread(Playbooks(self._memory.path, folder).drop, lesson_id)
-
-
 def broken_in(rules: Rules, playbooks: Playbooks, folder: str) -> Iterator[Problem]:
-    """Name the rules and playbooks in an agent's folder that can't be understood."""
-    for kept, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
-        place = f"{folder}/{name}"
+    """Yield the rules and playbooks in an agent's folder that can't be parsed."""
+    for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
         try:
-            yield from (_broken(error, place) for error in kept.broken())
+            yield from (_broken(error, f"{folder}/{name}") for error in files.broken())
         except StoreError as error:  # nothing of it can be read
-            yield _broken(error, place)
+            yield _broken(error, f"{folder}/{name}")
 
 
 def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
-    """Name the lessons that are put before nobody, and those that nearly say what one before them says."""
-    yield from (_hidden(lesson) for lesson in lessons if lesson.status != "active")
-    barred = ((lesson, refusal_of(lesson)) for lesson in lessons if lesson.status == "active")
-    yield from (Problem(lesson.id, "hidden", f"it holds {what}") for lesson, what in barred if what)
-    yield from _duplicates([lesson for lesson in lessons if lesson.status == "active"])
+    """Yield the lessons that are not used, and the active ones that nearly repeat an earlier one."""
+    active = [lesson for lesson in lessons if lesson.status == "active"]
+    for lesson in lessons:
+        if lesson.status != "active":
+            why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
+            yield Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
+    for lesson in active:
+        if what := refusal_of(lesson):
+            yield Problem(lesson.id, "hidden", f"it holds {what}")
+    words = [words_of(lesson.content) for lesson in active]
+    for number, lesson in enumerate(active):
+        for other, others in zip(active[:number], words, strict=False):
+            if lesson.kind == other.kind and overlap(words[number], others) >= NEARLY:
+                yield Problem(lesson.id, "duplicate", f"It says nearly what {other.id} says.", other.id)
+                break
 
 
 def _broken(error: StoreError, place: str) -> Problem:
     return Problem(error.file if isinstance(error, LessonFileError) else place, "broken", str(error))
 
 
-def _hidden(lesson: Lesson) -> Problem:
-    why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
-    return Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
+# --- what waits beside the files ---------------------------------------------------------------------------
+
+QUARANTINED = "lesson_quarantined"
+"""The kind of the records."""
 
 
-def _duplicates(lessons: Sequence[Lesson]) -> Iterator[Problem]:
-    """Name each lesson that nearly says what one before it says."""
-    known = [(one, words_of(one.content)) for one in lessons]
-    for number, (one, words) in enumerate(known):
-        for other, others in known[:number]:
-            if one.kind == other.kind and overlap(words, others) >= NEARLY:
-                yield Problem(one.id, "duplicate", f"It says nearly what {other.id} says.", other.id)
-                break
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The rule and the steps that came with a quarantined lesson, to be used once it is approved."""
+
+    lesson: str
+    principle: str = ""
+    replay: Replay | None = None
 
 
-T = TypeVar("T")
+class Quarantine:
+    """The quarantined lessons of one agent, by the task that taught them, in a store."""
 
-RECALLED = 3
-MAX_TOKENS = 800
-_OF_THIS_TASK = "learnt in an earlier attempt at this very task, and not approved yet"
+    def __init__(self, store: Store, agent: str) -> None:
+        self._store = store
+        self._agent = agent
+
+    async def add(self, lesson: str, task: Task, principle: str, replay: Replay | None) -> None:
+        """Add a lesson, with what to use once it is approved."""
+        data = to_record(Quarantined(lesson, principle, replay)) | {"lesson": lesson}  # searched by `remove`
+        await self._store.put(Record(QUARANTINED, f"{self._prefix(task)}{lesson.rpartition('/')[2]}", data))
+
+    async def of_task(self, task: Task) -> list[str]:
+        """Return the ids of the lessons that this very task taught, newest first."""
+        found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
+        return [from_record(Quarantined, one.data).lesson for one in intact(found)]
+
+    async def remove(self, lesson: str) -> Quarantined | None:
+        """Remove a lesson and return what came with it, to one caller only; None if it is not here."""
+        found = intact(await self._store.find(QUARANTINED, where={"lesson": lesson}))
+        if not found or not await self._store.delete(QUARANTINED, found[0].key):
+            return None
+        return from_record(Quarantined, found[0].data)
+
+    def _prefix(self, task: Task) -> str:
+        # A hash, because what a task says may be secret.
+        words = " ".join(task.description.split())
+        return f"{self._agent}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+EMBEDDED_LATER = 32
+"""Lessons that are embedded in the background after something was learnt."""
+EMBEDDED_FIRST = 8
+"""Lessons that a search embeds first if an event loop ended before they were."""
 
 
-# Compared by identity: it stands for files that others change.
-@dataclass(frozen=True, slots=True, eq=False)
-class Lessons:
-    """Keep what an agent learns, and put it before the agent when it is relevant.
+class Backlog:
+    """Embeds the newest lessons that have no vector, in the background, so that they are found by meaning.
 
-    Lessons are files under `<path>/reflections/<agent>/`, which people may read, edit and keep in git;
-    without a path it is the project's folder `memory`, or what REDRAFT_MEMORY says. What is counted is in
-    `store`: the project's, one that is given, or with False none that outlives the process. `model` writes
-    reflections: a name or a `ChatModel`; without one the model of the agent that has these lessons, else that
-    of the settings. `embedder` finds lessons by meaning; without one that of the settings, else the offline
-    one if it is installed, else full text alone. With `semantic` the lessons of all agents are searched, by
-    meaning first. What is put before a run is at most `max_tokens` long. `clock` tells the time, with its
-    zone.
-
-    An `Agent(..., lessons=...)` just learns: with `auto` a run that failed, wholly or in part, is reflected
-    on at its end, or, if that was cut short, at the beginning of the next one. Without a model the duty
-    stays, and the next run raises `ReflectionDueError` until somebody gave a reflection or waived it. With
-    `successes` a run that needed revisions to succeed is reflected on, too, and leaves a procedure if the
-    model says that others can use it. A lesson waits in quarantine, put only before the very task that taught
-    it, until an attempt with it did better or a person approved it; `trusted` says that nobody but you has a
-    say in the agent's tasks, tools and texts, so that lessons are active at once.
-
-    Serves many tasks and threads at once; any number of processes may share the files and the store. Raises
-    `ConfigError` for what can't work, and `StoreError` where a file or the store can't be read or written.
-    Reflexion Protocol.
+    If the event loop ends too soon, the next search catches up, in another process, too. A failure is logged;
+    until something else is learnt, full text alone finds those lessons.
     """
 
-    path: str | Path | None = None
-    _: KW_ONLY
-    agent: str = "agent"
-    model: str | ChatModel | None = None
-    embedder: str | Embedder | Callable[[list[str]], Any] | None = None
-    semantic: bool = False
-    store: bool | Store = True
-    max_tokens: int = MAX_TOKENS
-    auto: bool = True
-    successes: bool = False
-    trusted: bool = False
-    clock: Callable[[], datetime] = _utc_now
-    _memory: Memory = field(init=False, repr=False)
-    _learning: Learning = field(init=False, repr=False)
-    _fulfilling: Fulfilling = field(init=False, repr=False)
-    _upkeep: Upkeep = field(init=False, repr=False)
-    _raised: Raised = field(init=False, repr=False, default_factory=Raised)
+    def __init__(self, index: LessonIndex) -> None:
+        self._index = index
+        self._task: asyncio.Task[None] | None = None
+        self._is_behind = True  # an earlier process may have ended too soon
 
-    def __post_init__(self) -> None:
-        settings = load_settings()
-        check_choices({one.name: getattr(self, one.name) for one in fields(self) if one.init}, settings)
-        embedder = embedder_of(self.embedder, settings)
-        path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
-        memory = Memory.of(path, self.agent, _store(self.store), embedder, self.clock)
-        learning = Learning(memory)
-        object.__setattr__(self, "_memory", memory)
-        object.__setattr__(self, "_learning", learning)
-        object.__setattr__(self, "_fulfilling", Fulfilling(memory, learning))
-        object.__setattr__(self, "_upkeep", Upkeep(memory, learning))
+    def begin(self) -> None:
+        """Start embedding, or have the task that is running look once more."""
+        self._is_behind = True
+        if not self._is_running():
+            # A fresh context: this is part of no run, and of no step of one.
+            self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
 
-    def with_model(self, model: ChatModel) -> Lessons:
-        """Return these lessons with a model to write them, unless they have one of their own."""
-        if self.model is not None:
-            return self
-        other = copy(self)
-        object.__setattr__(other, "model", model)
-        return other
+    async def catch_up(self, agent: str | None) -> None:
+        """Embed a few lessons of an agent, or of all, unless that is running."""
+        if not self._is_running():
+            await self._work_off(EMBEDDED_FIRST, agent)
 
-    # --- learning ------------------------------------------------------------------------------------------
+    async def wait(self) -> None:
+        """Wait for what was started in this event loop."""
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([self._task])
 
-    async def reflect_on(
-        self, what: Outcome | ReflectionResult, *, content: Content | None = None
-    ) -> Lesson | None:
-        """Write down what is to be learnt from how a task ended, and return the lesson.
+    def _is_running(self) -> bool:
+        task = self._task
+        return task is not None and not task.done() and not task.get_loop().is_closed()
 
-        A person or a program may give the `content`; else the model writes it, in one call. A run leaves one
-        lesson of a kind, however often this is called; content that is given takes the place of a model's.
-        What nearly says what another lesson says is not filed: that one gets surer by 0.1, and is returned.
-        None where it is not known how a run ended, or where the lesson of a run was deleted since.
-
-        Raises `ConfigError` for content that no lesson may hold, and where there is no model; `ModelError`
-        and `OutputError` where a success or a decision could not be put into words.
-        """
-        if not isinstance(what, Outcome | ReflectionResult):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-            raise ConfigError(f"reflect_on takes the result of a run or an Outcome, got {what!r:.200}.")
-        outcome = what if isinstance(what, Outcome) else outcome_of(what, trusted=self.trusted)
-        if outcome is None:
-            return None
-        run_id = self._raised.run_of(outcome)
-        outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
-        if content is not None:
-            written = await asyncio.to_thread(given, content, outcome.status)
-            return await self._embedded(self._learning.file(outcome, written, by_hand=True))
-        kind = FORMS[outcome.status].kind
-        if outcome.run_id and (known := await self._memory.duties.lesson_of(outcome.run_id, kind)):
+    async def _work_off(self, most: int, agent: str | None = None) -> None:
+        while self._is_behind:
+            self._is_behind = False
             try:
-                return await self.get(known)
-            except LessonFileError:
-                return None
-        return await self._embedded(self._learning.reflect(outcome, self._model()))
-
-    async def record(
-        self,
-        content: Content,
-        task: str | Task,
-        *,
-        error: str = "",
-        run_id: str = "",
-        confidence: float | None = None,
-    ) -> Lesson:
-        """File a lesson that a person or a program wrote; it is active at once.
-
-        Secrets in it are withheld. Raises `ConfigError` for what no lesson may say: an instruction to drop
-        the rules or a check, a command, an address.
-        """
-        asked = Task(task) if isinstance(task, str) else task.asked()
-        status = next((status for status, form in FORMS.items() if isinstance(content, form)), None)
-        if status is None:
-            raise ConfigError(
-                f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
-            )
-        outcome = Outcome(asked, status, error=error, run_id=run_id, trusted=True)  # pyright: ignore[reportArgumentType] (the keys of FORMS)
-        written = await asyncio.to_thread(given, content)
-        if confidence is not None:
-            check_share("confidence", confidence)
-            written = replace(written, confidence=confidence)
-        return await self._embedded(self._learning.file(outcome, written, by_hand=True))
-
-    # --- advising ------------------------------------------------------------------------------------------
-
-    async def recall(self, task: str | Task, k: int = RECALLED) -> list[Advice]:
-        """Return what to put before a task: the `k` most relevant lessons, the rules, up to 3 playbooks.
-
-        Each is quoted as data, with its id as `source` and the reason why it was chosen; together they have
-        at most `max_tokens`, the best first. Raises `ReflectionDueError` while an earlier run of the agent
-        that failed, wholly or in part, has left no reflection.
-        """
-        asked = Task(task) if isinstance(task, str) else task.asked()
-        if due := await self._fulfilling.still_due(self._auto_model):
-            raise due_error(due)
-        lessons = await self._waiting(asked, k)
-        if len(lessons) < k:
-            lessons += await self.search(asked, k - len(lessons))
-        known = Known(
-            lessons,
-            await asyncio.to_thread(self._memory.active_rules),
-            await asyncio.to_thread(self._memory.playbooks.for_task, asked.task_type),
-        )
-        return advice_of(known, self._memory.folder, self.max_tokens)
-
-    async def search(self, task: str | Task, k: int = RECALLED, *, error: str = "") -> list[Found]:
-        """Return the `k` active lessons that are most relevant to a task, with scores and reasons."""
-        asked = Task(task) if isinstance(task, str) else task.asked()
-        agent = None if self.semantic else self.agent
-        await self._memory.backlog.catch_up(agent)
-        query = Query(asked.description, asked.task_type, asked.tools, error, agent, k)
-        return await self._memory.index.search(query)
-
-    async def observe(self, result: ReflectionResult) -> None:
-        """Learn from how a run went, and count it for the lessons that it had.
-
-        A lesson helped if the run's score is above the average of the agent's runs without it, of the same
-        task type. One that surely hurts (by at least 10 runs with and 10 without) is retired, one in
-        quarantine that helped is released. A run that failed is reflected on where there is a model.
-        """
-        outcome, model = outcome_of(result, trusted=self.trusted), self._auto_model
-        must = outcome is not None and outcome.status in MANDATORY
-        if outcome is not None and must:
-            await self._fulfilling.begin(outcome)
-        elif outcome is not None:
-            await self._memory.duties.waive(outcome.run_id, "The run went on, and succeeded.")
-        await Settling(self._memory, self._upkeep).settle(result, outcome)
-        if outcome is not None and must and model is not None:
-            await self._fulfilling.fulfil(outcome, model)
-        elif outcome is not None and model is not None and self.successes and result.iterations_used:
-            await self._learning.reflect(outcome, model, only_replicable=True)
-        await self._learning.expire()
-        self._memory.backlog.begin()  # what people added
-
-    async def observe_failure(self, task: Task, run_id: str, error: Exception) -> None:
-        """Learn from a run that made nothing; where its model failed, not before the next run.
-
-        An error of the configuration teaches nothing that a lesson could mend.
-        """
-        outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model
-        if outcome is None:
-            return
-        self._raised.add(outcome)
-        await self._fulfilling.begin(outcome)
-        if model is not None and not isinstance(error, ModelError):  # what has just failed says little
-            await self._fulfilling.fulfil(outcome, model)
-
-    # --- duties --------------------------------------------------------------------------------------------
-
-    async def due(self) -> list[Duty]:
-        """Return what has to be reflected on before the agent moves on, with how each run ended."""
-        return await self._memory.duties.due()
-
-    async def waive(self, run_id: str, why: str) -> None:
-        """Let a run be forgotten without a reflection; raises `ConfigError` where nothing is due of it."""
-        await self._memory.duties.waive_by_hand(run_id, why)
-
-    # --- upkeep --------------------------------------------------------------------------------------------
-
-    async def get(self, lesson_id: str) -> Lesson:
-        """Return a lesson by its id, as its file has it; raises `LessonFileError` where there is none."""
-        return await self._upkeep.get(lesson_id)
-
-    async def find(
-        self, *, status: Status | None = None, kind: LessonKind | None = None, archived: bool = False
-    ) -> list[Lesson]:
-        """Return the agent's lessons, the oldest first; broken files are left out, `problems` names them."""
-        lessons = await asyncio.to_thread(lambda: list(self._memory.filing.lessons(archived=archived)))
-        found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
-        return sorted(found, key=lambda one: (one.day, one.id))
-
-    async def approve(self, lesson_id: str, why: str = "") -> Lesson:
-        """Let a lesson in quarantine, or one that was retired, be put before the agent."""
-        return await self._embedded(self._upkeep.approve(lesson_id, why))
-
-    async def retire(self, lesson_id: str, why: str) -> Lesson:
-        """Put a lesson before nobody any more; it stays among the files, with the reason."""
-        return await self._embedded(self._upkeep.retire(lesson_id, why))
-
-    async def supersede(self, lesson_id: str, by: str) -> Lesson:
-        """Let another lesson take the place of one, which stays among the files and names its successor."""
-        return await self._embedded(self._upkeep.supersede(lesson_id, by))
-
-    async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
-        """Make one of lessons that say the same: `keep`, else the surest, stays and supersedes the others.
-
-        Its words stay as they are. Its confidence becomes that of not all of them being wrong, its tools
-        those of all. Raises `ConfigError` where `keep` is none of them.
-        """
-        return await self._embedded(self._upkeep.merge(lesson_ids, keep))
-
-    async def edit(self, lesson_id: str, content: Content) -> Lesson:
-        """Put other words in the place of a lesson's; raises `ConfigError` for what no lesson may say."""
-        written = await asyncio.to_thread(given, content)
-        return await self._embedded(self._upkeep.edit(lesson_id, written.content))
-
-    async def follow(self, lesson_id: str) -> None:
-        """Let the rule and the steps that came with a lesson follow it, after its file was edited by hand."""
-        await self._embedded(self._upkeep.follow(await self.get(lesson_id)))
-
-    async def rate(self, lesson_id: str, helped: bool) -> None:
-        """Count that a lesson helped, or hurt, as a person sees it."""
-        await self.get(lesson_id)
-        await self._memory.counting.rate(lesson_id, helped=helped, at=self.clock())
-
-    async def counters(self, lesson_id: str) -> Counters:
-        """Return how many runs had a lesson, and how often it helped and hurt."""
-        return await self._memory.counting.counters(lesson_id)
-
-    async def problems(self) -> list[Problem]:
-        """Return what a person should look at: broken files, duplicates, hidden lessons with the reason."""
-        return await asyncio.to_thread(self._upkeep.problems)
-
-    async def aclose(self) -> None:
-        """Let go of the index over the files; the next use opens it again. A store is the caller's."""
-        await self._memory.backlog.wait()
-        await self._memory.index.aclose()
-
-    async def _embedded(self, change: Awaitable[T]) -> T:
-        """Return what comes of a change by hand when it is found by meaning, too."""
-        changed = await change
-        await self._memory.backlog.wait()
-        return changed
-
-    @property
-    def _auto_model(self) -> ChatModel | None:
-        """The model that reflects unasked; None where that is not wanted, or there is none."""
-        return self._model() if self.auto and (self.model or load_settings().model) else None
-
-    def _model(self) -> ChatModel:
-        return model_of(self.model, load_settings())
-
-    async def _waiting(self, task: Task, k: int) -> list[Found]:
-        """Return the lessons in quarantine that this very task taught: a retry sees what has been tried."""
-        found: list[Found] = []
-        for lesson_id in await self._memory.waiting.of_task(task):
-            try:
-                lesson = await self.get(lesson_id)
-            except LessonFileError:  # a person deleted it
-                continue
-            if lesson.status != "quarantined":  # a person's edit of the file decided
-                await self._upkeep.follow(lesson)
-            elif len(found) < k and not refusal_of(lesson):
-                found.append(Found(lesson, 1.0, _OF_THIS_TASK))
-        return found
-
-
-def _store(given_one: bool | Store) -> Store:
-    if not isinstance(given_one, bool):
-        return given_one
-    return (project_store() if given_one else None) or MemoryStore()
+                await self._index.fill(most, agent)
+            except asyncio.CancelledError:
+                self._is_behind = True
+                raise
+            except Exception as error:  # noqa: BLE001 (the embedder may be anybody's, and nobody awaits this)
+                logger.warning("New lessons are found by full text only for now: %s", error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 from redraft._texts import as_text
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
+from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
 from redraft.types import ConvergenceReason, Task, render_score
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from redraft.types import Conversation, ReflectionResult, ReflectionVersion
 
 Ended = Literal["failed", "partial", "success", "decision"]
+
+CONTENT_TYPES: dict[Ended, type[Content]] = {
+    "failed": Failure,
+    "partial": Partial,
+    "success": Procedure,
+    "decision": Decision,
+}
+"""What is written about a task that ended so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,16 @@ class Outcome:
         if not isinstance(self.task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (whatever is given)
             raise ConfigError(f"The task of an Outcome must be a Task, got {self.task!r}.")
         check_choice("status", self.status, get_args(Ended))
+
+    @property
+    def content_type(self) -> type[Content]:
+        """The kind of reflection that it takes."""
+        return CONTENT_TYPES[self.status]
+
+    @property
+    def is_mandatory(self) -> bool:
+        """Whether it must be reflected on. Reflexion Protocol, section 2."""
+        return self.status in ("failed", "partial")
 
 
 PARTLY = 0.5
