@@ -29,9 +29,11 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_this_machine(monkeypatch, tmp_path_factory):
-    """Keep the developer's own settings and keys out of the tests."""
+    """Keep the developer's own settings, keys and width of terminal out of the tests."""
     for name in [name for name in os.environ if name.startswith("REDRAFT_") and name != "REDRAFT_NO_SKIP"]:
         monkeypatch.delenv(name)
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("REDRAFT_HOME", "")  # a test that keeps runs says where
 
 

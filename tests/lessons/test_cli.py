@@ -100,7 +100,7 @@ def rows(result):
 def test_where_there_are_none_it_says_where_it_looked(project):
     result = redraft("lessons")
     assert result.exit_code == 0
-    assert f"There are no lessons in {project}/memory yet." in result.stdout
+    assert f"There are no lessons in {project}/memory yet." in " ".join(result.stdout.split())
     assert result.stderr == ""
     assert document(redraft("lessons", "--json"))["lessons"] == []
     assert redraft("lessons", "doctor").stdout == "Nothing is broken, doubled or hidden.\n"
