@@ -70,7 +70,7 @@ async def judged(output: str) -> ReflectionEvaluation:
 
 async def steps_of_run(store: SqliteStore | None, run_id: str) -> None:
     """Take the steps of such a run, without the run: no loop, and no record of its own."""
-    step = direct if store is None else Journalled(store, run_id, resumes=False).begin()
+    step = direct if store is None else Journalled(store, run_id, resumes=False)
     draft = await step("generate", Draft, generate, "Write.")
     evaluation = await step("evaluate", ReflectionEvaluation, judged, draft.output)
     for _ in range(REVISIONS):

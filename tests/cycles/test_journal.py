@@ -2,7 +2,7 @@ import asyncio
 import json
 
 from redraft._steps import inner_step
-from redraft.cycles.journal import JOURNAL, CycleJournal
+from redraft.cycles.journal import JOURNAL, CycleSteps
 from redraft.cycles.state import SubstageFinished
 from redraft.cycles.storage import DirectKeeping
 from redraft.stores.memory import MemoryStore
@@ -40,10 +40,10 @@ class Gate(MemoryStore):
         return {"cycle": 0, "steps": {}} if row is None else json.loads(row.data)
 
 
-def journal(store, silence=None):
+def steps_of(store, silence=None):
     keeping = DirectKeeping(MemoryStore(), "a")
     keeping.silence = silence
-    return CycleJournal(store, 1, keeping, resumes=False)
+    return CycleSteps(store, 1, keeping)
 
 
 async def soon():
@@ -59,7 +59,7 @@ def test_an_action_is_written_before_the_next_step_begins_and_not_waited_for_unt
 
     async def main():
         store = Gate()
-        step = journal(store)
+        step = steps_of(store).journal(resumes=False)
         await step("actuate/act/first", type(None), effect, "first")
         next_one = asyncio.ensure_future(step("reason/plan", type(None), effect, "next"))
         await soon()
@@ -84,7 +84,8 @@ def test_a_call_is_written_before_its_step_goes_on():
 
     async def main():
         store = Gate()
-        thinks = asyncio.ensure_future(journal(store)("reflect/learn", type(None), thought))
+        step = steps_of(store).journal(resumes=False)
+        thinks = asyncio.ensure_future(step("reflect/learn", type(None), thought))
         await soon()
         assert went_on == []
         store.is_open.set()
@@ -100,11 +101,12 @@ def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
 
     async def main():
         store = Gate()
-        step = journal(store, silence=0.01)
+        steps = steps_of(store, silence=0.01)
+        step = steps.journal(resumes=False)
         for name in ("actuate/act/first", "actuate/act/second", "actuate/act/third"):
             await step(name, type(None), effect)
         store.is_open.set()
-        await step.settled()
+        await steps.settled()
         await soon()
         assert store.steps == ["actuate/act/first"]
 
@@ -120,11 +122,12 @@ def test_a_slow_store_is_waited_for_and_nothing_said(caplog):
 
     async def main():
         store = Gate(delay=0.1)
-        step = journal(store, silence=60)
+        steps = steps_of(store, silence=60)
+        step = steps.journal(resumes=False)
         names = ["actuate/act/first", "actuate/act/second"]
         for name in names:
             await step(name, type(None), effect)
-        await step.settled()
+        await steps.settled()
         assert store.steps == names
 
     asyncio.run(main())

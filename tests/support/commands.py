@@ -8,7 +8,6 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from redraft import ScriptedModel
-from redraft.loop.record import _stored
 from redraft.main import app
 from redraft.stores.location import project_store
 
@@ -55,7 +54,7 @@ def put(record):
 
     async def keeping():
         store = project_store()
-        await store.put(_stored(record))
+        await store.put(record.stored())
         await store.aclose()
 
     asyncio.run(keeping())

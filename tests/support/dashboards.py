@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from redraft import Advice, Issue, Task, TokenUsage
-from redraft.loop.record import Origin, _stored
+from redraft.loop.record import Origin
 from redraft.types import Reflection
 from redraft.web.app import dashboard, pages_of
 from redraft.web.guard import Door
@@ -104,7 +104,7 @@ def put(store, *records):
 
     async def main():
         for one in records:
-            await store.put(_stored(one))
+            await store.put(one.stored())
 
     asyncio.run(main())
 

@@ -8,8 +8,8 @@ from redraft import ChatReply, ReflectionPattern, ScriptedModel, reflect
 from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.loop.journal import Journalled
+from redraft.loop.keeper import RunKey
 from redraft.notes.ensemble import Learnt
-from redraft.notes.task_run import Keeping
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from redraft.web.project import Project
@@ -77,7 +77,7 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
 def noted(run_id="noted"):
     store = MemoryStore()
     put(store, described(run_id, usage_by_role={"generation": CALL}))
-    asyncio.run(Keeping(run_id, store).write("reflection", Learnt(usage=CALL + CALL)))
+    asyncio.run(RunKey(run_id, store).note("reflection", Learnt(usage=CALL + CALL)))
     return store
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redraft._steps import direct
 from redraft.errors import LeaseError, StoreError
-from redraft.loop.journal import STEP, Journalled
+from redraft.loop.journal import Journalled, StepData
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
@@ -23,114 +23,93 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 JOURNAL = "journal"
-"""The kind of the record of a journal, and its key: each cycle writes over that of the one before."""
+"""The kind and the key of the record that holds the steps; each cycle overwrites those of the one before."""
 QUICK = 0.02
-"""Seconds: within so many a quick look or thought is written."""
-LOOKS_UP = 0.05
-"""Seconds between two looks whether a store that is slow is known to be away by now."""
+"""Seconds within which a quick step is written."""
+CHECKS_AGAIN = 0.05
+"""Seconds between two checks whether a slow store is known to be away by now."""
 
 
-class CycleJournal(Journalled):
-    """Record the steps of one cycle, and replay those that are there already.
+class CycleSteps:
+    """Keep the steps of one cycle together in one record: the `StepLog` of cycles.
 
     What cost money, took time or changed the world, a model call or an action, is written before the next
-    step begins or anybody hears of it (`settled`), with all before it. To look at the world, or to think for
-    less time than a write takes, is written within 20 ms, with what comes next or alone: a cycle that was
-    killed before then does it again. Nothing is written before the end of the cycle before is, whose steps
-    it replaces, and no effect begins when another process has come to run the agent: that is a `LeaseError`.
+    step begins or a listener hears of it (`settled`), with everything before it. Sensing, and thinking that
+    takes less time than a write, is written within 20 ms, with the next step or alone; a cycle that is killed
+    before then does it again. Nothing is written before the end of the previous cycle is, whose steps it
+    replaces, and no effect begins once another process runs the agent: that raises `LeaseError`.
 
-    A journal waits, however far the store is. Only where it is out of reach, which `keeping` knows or learns
-    here (a write failed, or nothing came of it for as long as its `silence`), the cycle goes on without one.
+    A cycle waits for its journal, however slow the store is. Only when the store is out of reach, as
+    `keeping` knows or learns here (a write failed, or none was answered for its `silence`), does the cycle go
+    on without one.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        number: int,
-        keeping: Keeping,
-        *,
-        resumes: bool,
-    ) -> None:
-        # A journal is there for a process that is killed, and has to wait for no disk but a file's.
-        steps = store.hasty() if isinstance(store, PostgresStore) else store
-        super().__init__(steps, f"cycle-{number}", resumes=resumes)
+    def __init__(self, store: Store, number: int, keeping: Keeping) -> None:
+        self.trouble = ""
+        # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
+        self._store = store.hasty() if isinstance(store, PostgresStore) else store
         self._number = number
         self._keeping = keeping
+        self._steps: dict[str, StepData] = {}
+        self._stored = 0
         self._is_broken = self._is_clear = False
         self._turn = asyncio.Lock()
-        self._stored = 0
-        self._steps: dict[str, dict[str, Any]] = {}
         self._soon: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
         self._due: asyncio.Task[Any] | None = None
 
-    async def __call__(
-        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Return what this step came to before, or carry it out when what came before is written."""
-        await self.settled()
+    def journal(self, *, resumes: bool) -> Journalled:
+        """Return the journal that writes here; `resumes` if an earlier process may have begun the cycle."""
+        return Journalled(self._store, f"cycle-{self._number}", resumes=resumes, log=self)
+
+    async def ready(self, place: str, /) -> None:
+        """Wait until everything that must be written is; raises `LeaseError` if the agent is not ours now."""
+        if "/" not in place:
+            await self.settled()
         await check_lease(self._keeping)
-        return await super().__call__(name, returns, fn, *args, **kwargs)
 
-    async def within(
-        self,
-        place: str,
-        name: str,
-        returns: type[R],
-        fn: Callable[P, Awaitable[R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Do the same for a step within a step."""
-        await check_lease(self._keeping)
-        return await super().within(place, name, returns, fn, *args, **kwargs)
+    async def load(self) -> dict[str, StepData]:
+        """Return the steps of this cycle that an earlier process wrote."""
+        found = await self._store.get(JOURNAL, JOURNAL)
+        if found is not None and found.data.get("cycle") == self._number:
+            self._steps = dict(found.data["steps"])
+        return dict(self._steps)
 
-    async def settled(self) -> None:
-        """Wait until what has to be written before anything else is done is written."""
-        due, self._due = self._due, None
-        if due is not None:
-            await self._waited_for({due})
+    async def look_up(self, _place: str, /) -> StepData | None:
+        """Return None: no other process is at work on this agent."""
+        return None
 
-    async def written(self) -> None:
-        """Write all steps that have ended, and wait until they are, or no longer than that may take."""
-        self._write()
-        if self._writing:
-            await self._waited_for(self._writing)
-
-    def close(self) -> None:
-        """Write no more: what the steps came to is kept elsewhere."""
-        self._is_broken = True
-        self._stop_waiting()
-
-    async def _recorded(self, place: str) -> Record | None:
-        return (await self._read()).get(place)  # no other process is at work on this agent
-
-    async def _read(self) -> dict[str, Record]:
-        if self._records is None:
-            found = await self.store.get(JOURNAL, JOURNAL)
-            if found is not None and found.data.get("cycle") == self._number:
-                self._steps = dict(found.data["steps"])
-            self._records = {
-                place: Record(STEP, f"{self.run_id}/{place}", data) for place, data in self._steps.items()
-            }
-            self._worked = max((data["elapsed"] for data in self._steps.values()), default=0.0)
-        return self._records
-
-    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
-        record = Record(STEP, f"{self.run_id}/{place}", data)
+    async def write(self, place: str, data: StepData, /) -> StepData:
+        """Take a step down; wait until it is written if it is a model call, otherwise write it soon."""
         if self._is_broken or self._keeping.is_away:
-            return record, True
+            return data
         self._steps[place] = data
-        if "/" in place:  # a model call: what goes on in its step is not ours
+        if "/" in place:  # a model call: the step that asked goes on at once
             await self.written()
         elif not _is_repeatable(data):
             self._due = self._write()
         elif self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
-        return record, True
+        return data
 
-    async def _waited_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
+    async def settled(self) -> None:
+        """Wait until what must be written before anything else begins is written."""
+        due, self._due = self._due, None
+        if due is not None:
+            await self._wait_for({due})
+
+    async def written(self) -> None:
+        """Write all finished steps, and wait until they are, for as long as the store may take."""
+        self._write()
+        if self._writing:
+            await self._wait_for(self._writing)
+
+    def close(self) -> None:
+        """Write no more: the results of the steps are kept elsewhere now."""
+        self._is_broken = True
+        self._cancel_soon()
+
+    async def _wait_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
         """Wait until steps are written, or the store is known to be away."""
         loop, silence = asyncio.get_running_loop(), self._keeping.silence
         late: set[asyncio.Task[Any]] = {*writing}
@@ -139,12 +118,12 @@ class CycleJournal(Journalled):
             if loop.time() >= ends:
                 self._keeping.goes_away(f"it has not answered for {silence:g} s")
                 break
-            # Who keeps the memory may learn first that nobody answers.
-            _, late = await asyncio.wait(late, timeout=LOOKS_UP)
+            # Whoever keeps the memory may be the first to learn that the store does not answer.
+            _, late = await asyncio.wait(late, timeout=CHECKS_AGAIN)
         self._is_broken = self._is_broken or bool(late)
 
     def _write(self) -> asyncio.Task[Any] | None:
-        self._stop_waiting()
+        self._cancel_soon()
         if not self._steps or self._is_broken or self._keeping.is_away:
             return None
         writing = asyncio.ensure_future(self._put())
@@ -153,7 +132,7 @@ class CycleJournal(Journalled):
         return writing
 
     async def _put(self) -> None:
-        """Write all steps that have ended by now, one write after the other."""
+        """Write all steps that have finished by now, one write after another."""
         async with self._turn:
             if not self._is_clear:
                 await self._keeping.settled()
@@ -163,32 +142,40 @@ class CycleJournal(Journalled):
             steps = dict(self._steps)
             record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
             if self._keeping.lease is not None:
-                await self._keeping.lease.write([record], self.store)
+                await self._keeping.lease.write([record], self._store)
             else:
-                await self.store.put(record)
+                await self._store.put(record)
             self._stored = len(steps)
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
-            if not isinstance(error, LeaseError):  # which the next step says
+            if not isinstance(error, LeaseError):  # which the next step raises
                 self._keeping.goes_away(str(error))
 
-    def _stop_waiting(self) -> None:
+    def _cancel_soon(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
 
 
+def _is_repeatable(step: StepData) -> bool:
+    """Return whether a step may be done again: it is neither an action nor took long."""
+    if step["name"] == "sense":
+        return True
+    is_action = step["name"].count("/") > 1
+    return not is_action and step["elapsed"] - step["began"] < QUICK
+
+
 async def check_lease(keeping: Keeping) -> None:
-    """Make sure, before an effect, that no other process has come to run the agent; raises `LeaseError`."""
+    """Raise `LeaseError` before an effect if another process runs the agent now."""
     if keeping.lease is not None:
         await keeping.lease.check()
 
 
 def unjournalled(keeping: Keeping) -> Step:
-    """Return a step that records nothing, and begins no effect where another process runs the agent."""
+    """Return a step that records nothing, and begins no effect once another process runs the agent."""
 
     async def step(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
@@ -197,11 +184,3 @@ def unjournalled(keeping: Keeping) -> Step:
         return await direct(name, returns, fn, *args, **kwargs)
 
     return step
-
-
-def _is_repeatable(data: dict[str, Any]) -> bool:
-    """Say of a step whether it may be done again: not an action, nor what took long."""
-    if data["name"] == "sense":
-        return True
-    is_action = data["name"].count("/") > 1
-    return not is_action and data["elapsed"] - data["began"] < QUICK

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from redraft._codec import from_record
-from redraft.cycles.journal import CycleJournal, check_lease, unjournalled
+from redraft.cycles.journal import CycleSteps, check_lease, unjournalled
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import (
     EVERY,
@@ -305,7 +305,7 @@ class AgentHome:
         self.card = card
         self._cycles = cycles
         self._withheld = withheld
-        self._journal: CycleJournal | None = None
+        self._journal: CycleSteps | None = None
         self._is_new = True
         self._is_introduced = False
         self._whole_at: int | None = None
@@ -378,10 +378,10 @@ class AgentHome:
         if not self.location.is_durable or self.keeping.is_away:
             self._journal = None
             return unjournalled(self.keeping)
+        self._journal = CycleSteps(self.location.store, number, self.keeping)
         # Only what an earlier process left can be there already.
-        self._journal = CycleJournal(self.location.store, number, self.keeping, resumes=self._is_new)
-        self._is_new = False
-        return self._journal
+        resumes, self._is_new = self._is_new, False
+        return self._journal.journal(resumes=resumes)
 
     async def settled(self) -> None:
         """Wait until what a cycle has done and must not do again is written."""

@@ -14,12 +14,11 @@ import typer
 
 from redraft.errors import ConfigError
 from redraft.loop.cli import Resumed, resumed
-from redraft.loop.record import RUN, Process, project_store
+from redraft.loop.record import RUN, Process
 from redraft.loop.run_text import Row, cost, state_text
 from redraft.loop.runs import LAST, KeptRun, Runs, run_document
 from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
-from redraft.stores.location import project_place
-from redraft.stores.location import project_store as project_store_place
+from redraft.stores.location import project_place, project_store
 from redraft.terminal import options
 from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
@@ -344,7 +343,7 @@ def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
 
 async def _loop_of_workflow(run_id: str) -> str | None:
     """Return the id of the loop of a workflow, of the `last` one its last loop; None for what is a run."""
-    store = project_store_place()
+    store = project_store()
     workflow = None if store is None else await found_workflow(store, run_id)
     if store is None or workflow is None:
         return None
@@ -403,7 +402,7 @@ def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:
         try:
             return await read(runs)
         finally:
-            if store := project_store_place():
+            if store := project_store():
                 await store.aclose()
 
     return asyncio.run(reading())

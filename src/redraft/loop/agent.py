@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name
 from redraft.errors import ConfigError, MissingExtraError
+from redraft.loop.keeper import check_keep, kept_step, run_kept
 from redraft.loop.pattern import (
     chosen_pattern,
     given_draft,
@@ -18,7 +19,7 @@ from redraft.loop.pattern import (
     task_of,
     variant_of,
 )
-from redraft.loop.record import Origin, check_keep, kept_step, run_kept
+from redraft.loop.record import Origin
 from redraft.loop.run import check_advisor
 from redraft.loop.stream import RunStream
 from redraft.models.names import model_of

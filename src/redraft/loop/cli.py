@@ -26,8 +26,9 @@ from redraft.evaluate.compare import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.events import EventLog
+from redraft.loop.keeper import kept_step, run_kept
 from redraft.loop.pattern import given_draft, judges_of, live_run, parts_of_functions, parts_of_model
-from redraft.loop.record import Origin, RunRecord, kept_step, run_kept
+from redraft.loop.record import Origin, RunRecord
 from redraft.loop.run_text import SHOWN_ISSUES, error_line, issue_lines, run_document, version_row
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message

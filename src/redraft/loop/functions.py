@@ -14,8 +14,9 @@ from redraft._calls import awaited, kind_of, value_of
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft.errors import ConfigError
+from redraft.loop.keeper import check_keep, kept_step, run_kept
 from redraft.loop.pattern import chosen_pattern, parts_of_functions
-from redraft.loop.record import Origin, check_keep, kept_step, run_kept
+from redraft.loop.record import Origin
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Task, advice_text
 

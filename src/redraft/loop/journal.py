@@ -1,197 +1,128 @@
-"""Journalled: a step that records each result and replays it."""
+"""The journal of a run: record each finished step, and replay it when the run is resumed."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._steps import inner_step, offered
 from redraft.errors import ChangedRunError, ConfigError, StoreError, over_budget
-from redraft.protocols import TimedStep
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
-from redraft.types import ConvergenceReason, maker
+from redraft.types import ConvergenceReason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
-
     from redraft.protocols import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 STEP = "step"
-"""The kind of the records of a journal."""
+"""The kind of the record of a step; its key is `RUN_ID/PLACE`."""
 VOID = "void"
-"""The kind of those that a later try has replaced: paid for, to be looked at, not replayed."""
+"""The kind of a step's record that a later attempt replaced: paid for and shown, but not replayed."""
 LONGEST_ID = 200
 
-_record = maker(Record)
-
-
-@runtime_checkable
-class Journal(TimedStep, Protocol):
-    """A step that keeps a run in a store: what it needs of the journal, wherever in the step that is."""
-
-    store: Store
-    parent: str
-    resumes: bool
-    trouble: str
-
-    def begin(self) -> Journal:
-        """Begin the run that this journal is for."""
-        ...
-
-    def close(self) -> None:
-        """Record nothing from here on."""
-        ...
-
-    async def reopen(self) -> None:
-        """Make way for another try where the run ended in an error."""
-        ...
-
-    async def forget_all_but(self, kept: Collection[int]) -> None:
-        """Delete the records of the steps that made and judged other versions than these (1-based)."""
-        ...
-
-
-@runtime_checkable
-class InnerStep(Protocol):
-    """The step for effects within a step of a journal: where in it they are."""
-
-    outer: Journal
-    place: str
-
-    def number(self, name: str) -> str:
-        """Return a name that nothing else within this step has."""
-        ...
-
-
-_is_hidden: ContextVar[bool] = ContextVar("is_hidden", default=False)
-"""Whether a step is being called that offers no journal, so that its run is not kept."""
-
-
-def journal_in(step: Step) -> Journal | None:
-    """Return the journal that a step is, or has inside; None where it has none."""
-    return offered(step, Journal)
-
-
-def not_hiding(step: Step) -> Step:
-    """Refuse with `ConfigError` a journal inside a step that offers none, before anything is carried out."""
-
-    async def call(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        outside = _is_hidden.set(True)
-        try:
-            return await step(name, returns, partial(_carried_out, fn), *args, **kwargs)
-        finally:
-            _is_hidden.reset(outside)
-
-    return call
-
-
-async def _carried_out(fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    _is_hidden.set(False)  # what the program does inside its own functions is its own affair
-    return await fn(*args, **kwargs)
+StepData: TypeAlias = Mapping[str, Any]
+"""A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
+end), `result` or `error`, and for a step within a step the arguments it was `given`."""
 
 
 class Journalled:
-    """Record each finished step of a run in a store; started again under the same id, replay what is there.
+    """Record each finished step of a run in a store; under the same id, replay what is there.
 
-    A step whose record is stored is never carried out again, whatever happened to the process: its result
-    comes back, or its exception is raised again. A step that was under way is carried out again, but not the
-    model calls and tool calls inside it that were finished. Two processes under one id both go on with what
-    was recorded first. The clock (`elapsed`, `at`) counts the work of all processes and stands still between
-    steps, so that decisions on time repeat, too.
+    A step that was recorded is never carried out again, whatever happened to the process: its result comes
+    back, or its exception is raised again. A step that was interrupted is carried out again, but not the
+    model and tool calls inside it that had finished. Two processes under one id both go on with whatever was
+    recorded first. The clock (`elapsed`, `at`) adds up the work of all processes and stands still between
+    steps, so decisions that depend on time replay as well.
 
-    The steps of a run come in a fixed order, and go by their position; the same position with another name
-    is another program, which raises `ChangedRunError`. Steps within a step go by their names.
+    The steps of a run come in a fixed order and are identified by position; another name at the same position
+    means another program, which raises `ChangedRunError`. Steps within a step are identified by name.
 
-    A store that can't be read raises `StoreError` at the first step, before anything is spent. One that
-    can't be written later costs nobody an answer: a warning is logged, `trouble` says why, and what is not
-    stored yet is written with a later step, in order, once that is possible again.
+    A store that can't be read raises `StoreError` at the first step, before anything is spent. One that can't
+    be written later costs no result: a warning is logged, `trouble` says why, and the missing records are
+    written, in order, with the next step that can be.
 
-    Serves one run: make another for the next. `resumes=False` says that the id is new, so that there is
-    nothing to look up.
+    Serves one run; make another for the next. `resumes=False` says that the id is new, so nothing has to be
+    looked up. `log` is where the records go if not one by one into the store.
     """
 
-    def __init__(self, store: Store, run_id: str, *, resumes: bool = True) -> None:
+    def __init__(
+        self, store: Store, run_id: str, *, resumes: bool = True, log: StepLog | None = None
+    ) -> None:
         _check_id(run_id)
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {store!r}.")
         self.run_id = run_id
         self.store = store
         self.resumes = resumes
-        self.trouble = ""
-        inside = offered(inner_step.get(), InnerStep)
+        self.is_closed = False
+        inside = step_within()
         self.parent = "" if inside is None else inside.outer.run_id
-        self._begun = False
-        self._closed = False
-        self._refused: ChangedRunError | None = None
-        self._records: dict[str, Record] | None = None if resumes else {}
-        self._unwritten: dict[str, Record] = {}
+        """The run inside which this one runs, if any."""
+        self._log = log or StepRecords(store, run_id)
+        self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
+        self._has_begun = False
+        self._refusal: ChangedRunError | None = None
+        self._last: StepData = {"elapsed": 0.0, "at": ""}
         self._under_way = 0
-        self._since: float | None = None
-        self._worked = 0.0
-        self._elapsed = 0.0
-        self._at = ""
+        self._worked_before = 0.0
+        self._working_since: float | None = None
 
     @property
     def journal(self) -> Journalled:
         """Itself; a step around this one offers it under the same name."""
         return self
 
-    def begin(self) -> Journalled:
+    @property
+    def trouble(self) -> str:
+        """Why steps are missing in the store; empty if none are."""
+        return self._log.trouble
+
+    def begin(self) -> None:
         """Begin the run that this journal is for; raises `ConfigError` for a second one."""
-        if self._begun:
+        if self._has_begun:
             raise ConfigError(
                 f"The journal of the run {self.run_id!r} has served; make another for a new run."
             )
-        self._begun = True
-        return self
+        self._has_begun = True
 
     def close(self) -> None:
-        """Record nothing from here on: every effect is carried out as it is."""
-        self._closed = True
+        """Record nothing from here on; effects are carried out as they are."""
+        self.is_closed = True
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Return what this step came to before, or carry it out and record it."""
-        if self._refused is not None:
-            raise self._refused
-        if self._closed:
+        """Return the recorded result of the next step, or carry it out and record it."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self.is_closed:
             return await fn(*args, **kwargs)
-        if not self._begun and _is_hidden.get():
+        if not self._has_begun and _hides_journal.get():
             raise ConfigError(
                 f"The step of this run hides the journal {self.run_id!r} that it wraps, so the run would not "
-                "be kept. Decorate a wrapping function with functools.wraps(inner); let a wrapping object "
-                "have the attribute __wrapped__ = inner."
+                "be kept. Decorate a wrapping function with functools.wraps(inner); give a wrapping object "
+                "the attribute __wrapped__ = inner."
             )
         self._position += 1
         place = f"{self._position:05d}"
-        record = await self._recorded(place) if self.resumes else None
-        if record is not None and record.data["name"] != name:
-            # Whoever passes over a failed callback must not pass over this.
-            self._refused = ChangedRunError(
-                f"Step {self._position} of the run {self.run_id!r} was recorded as {record.data['name']!r}, "
-                f"and is {name!r} now: the program is not the one that began this run. Resume it with that "
-                "program, or start a new run."
-            )
-            raise self._refused
-        if record is None:
-            outcome = await self._carried_out(place, {"name": name}, fn, *args, **kwargs)
+        await self._log.ready(place)
+        recorded = await self._look_up(place)
+        if recorded is None:
+            outcome = await self._carry_out(place, {"name": name}, fn, *args, **kwargs)
         else:
-            outcome = Outcome(record)
-        self._elapsed = outcome.record.data["elapsed"]
-        self._at = outcome.record.data["at"]
+            self._check_name(recorded["name"], name)
+            outcome = _Outcome(recorded)
+        self._last = outcome.data
         return outcome.get(returns)
 
     async def within(
@@ -204,86 +135,69 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Do the same for a step within a step; what it was given is recorded, too: the verbatim prompt."""
-        if self.resumes and (record := await self._recorded(place)) is not None:
-            return Outcome(record).get(returns)
+        """Do the same for a step within a step, and record its arguments too: the verbatim prompt."""
+        await self._log.ready(place)
+        if (recorded := await self._look_up(place)) is not None:
+            return _Outcome(recorded).get(returns)
         data = {"name": name, "given": to_record(args)}
-        return (await self._carried_out(place, data, fn, *args, **kwargs)).get(returns)
+        return (await self._carry_out(place, data, fn, *args, **kwargs)).get(returns)
 
     def elapsed(self) -> float:
-        """Return the seconds that the run has been at work, in all processes that worked on it."""
-        return self._working_time() if self._under_way or self._closed else self._elapsed
+        """Return the seconds of work on the run, over all processes that worked on it."""
+        return self._working_time() if self._under_way or self.is_closed else self._last["elapsed"]
 
     def at(self) -> datetime:
-        """Return the time of day in UTC: now inside a step, else when the last one ended."""
-        return datetime.fromisoformat(self._at) if self._at and not self._under_way else datetime.now(UTC)
+        """Return the time of day in UTC: inside a step now, otherwise when the last one ended."""
+        ended = "" if self._under_way else self._last["at"]
+        return datetime.fromisoformat(ended) if ended else datetime.now(UTC)
 
     async def reopen(self) -> None:
-        """Make way for another try where a run ended in an error: the step that failed last is not replayed.
+        """Allow another attempt after a run that ended in an error: its last, failed step is not replayed.
 
-        What was finished inside that step is kept if the failure came from a step within it, or a budget
-        stopped it; otherwise the same replies would lead to the same failure again.
+        What had finished inside that step stays, if the failure came from a step within it or from a budget;
+        otherwise the same replies would lead to the same failure again.
         """
-        records = await self._read()
-        last = max((place for place in records if "/" not in place), default="")
-        if not last or "error" not in records[last].data:
+        recorded = await self._load()
+        last = max((place for place in recorded if "/" not in place), default="")
+        if not last or "error" not in recorded[last]:
             return
-        reason = records[last].data["error"].get("reason")
-        stopped = reason is not None
-        inside = [] if stopped else [place for place in records if place.startswith(f"{last}/")]
-        failed = [place for place in inside if "error" in records[place].data]
+        reason = recorded[last]["error"].get("reason")
+        inside = [] if reason else [place for place in recorded if place.startswith(f"{last}/")]
+        failed = [place for place in inside if "error" in recorded[place]]
         for place in (last, *(failed or inside)):
-            record = records.pop(place)
-            await self.store.put(replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}"))
-            await self.store.delete(STEP, record.key)
+            del recorded[place]
+            key = f"{self.run_id}/{place}"
+            if (record := await self.store.get(STEP, key)) is not None:
+                await self.store.put(replace(record, kind=VOID, key=f"{key}~{record.updated_at}"))
+                await self.store.delete(STEP, key)
         if reason == ConvergenceReason.TIME_BUDGET:
-            # The time of a call that was cancelled must not cancel it again.
-            self._worked = max((record.data["elapsed"] for record in records.values()), default=0.0)
+            # The time of a cancelled call must not cancel it again.
+            self._worked_before = _time_worked(recorded)
 
-    async def forget_all_but(self, kept: Collection[int]) -> None:
-        """Delete the records of the steps that made and judged other versions than these (1-based)."""
-        drafts, places = 0, list[tuple[int, str]]()
-        records = await self.store.find(STEP, prefix=f"{self.run_id}/")
-        for record in records:
-            if record.key.count("/") > 1:
-                continue
-            name = record.data["name"]
-            makes_draft = name in ("generate", "revise")
-            places.append((drafts + 1 if makes_draft or drafts == 0 else drafts, record.key))
-            # A run that starts from a given draft judges first.
-            if "result" in record.data and (makes_draft or (drafts == 0 and name == "evaluate")):
-                drafts += 1
-        for iteration, place in places:
-            if iteration not in kept:
-                for record in records:
-                    if record.key == place or record.key.startswith(f"{place}/"):
-                        await self.store.delete(STEP, record.key)
+    async def _look_up(self, place: str) -> StepData | None:
+        if not self.resumes:
+            return None
+        recorded = (await self._load()).get(place)
+        return await self._log.look_up(place) if recorded is None else recorded
 
-    async def _recorded(self, place: str) -> Record | None:
-        records = await self._read()
-        if place not in records and not self.trouble:
-            # Another process may be at work on the same run, and ahead of this one.
-            try:
-                found = await self.store.get(STEP, f"{self.run_id}/{place}")
-            except StoreError as error:
-                self._warn(error)
-            else:
-                return found
-        return records.get(place)
+    async def _load(self) -> dict[str, StepData]:
+        if self._recorded is None:
+            self._recorded = await self._log.load()
+            self._worked_before = _time_worked(self._recorded)
+        return self._recorded
 
-    async def _read(self) -> dict[str, Record]:
-        if self._records is None:
-            found = await self.store.find(STEP, prefix=f"{self.run_id}/")
-            self._records = {record.key.partition("/")[2]: record for record in found}
-            self._worked = max((record.data["elapsed"] for record in found), default=0.0)
-        return self._records
+    def _check_name(self, recorded: str, name: str) -> None:
+        if recorded == name:
+            return
+        # Every later step raises it again: a loop that survives a failed callback must not survive this.
+        self._refusal = ChangedRunError(
+            f"Step {self._position} of the run {self.run_id!r} was recorded as {recorded!r}, and is {name!r} "
+            "now: this is not the program that began the run. Resume it with that program, or start a new "
+            "run."
+        )
+        raise self._refusal
 
-    def _working_time(self) -> float:
-        if self._since is None:
-            self._since = monotonic()
-        return self._worked + monotonic() - self._since
-
-    async def _carried_out(
+    async def _carry_out(
         self,
         place: str,
         data: dict[str, Any],
@@ -291,18 +205,18 @@ class Journalled:
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Outcome:
-        outside = inner_step.set(Inside(self, place))
+    ) -> _Outcome:
+        outside = inner_step.set(StepWithin(self, place))
         data["began"] = self._working_time()
         self._under_way += 1
         value: Any = None
         failure: Exception | None = None
         try:
             value = await fn(*args, **kwargs)
-        except ChangedRunError:  # of a run inside this one: nothing that a resume should repeat
+        except ChangedRunError:  # of a run inside this one: not for a resumed run to repeat
             raise
         except Exception as error:
-            if "/" in place and over_budget(error):  # it did not start, or was cancelled: nothing came of it
+            if "/" in place and over_budget(error):  # it was not started, or cancelled: there is no result
                 raise
             failure = error
         finally:
@@ -314,27 +228,178 @@ class Journalled:
             data["result"] = to_record(value)
         else:
             data["error"] = failure_to_json(failure)
-        record, ours = await self._written(place, data)
-        return Outcome(record, carried_out=True, value=value, failure=failure) if ours else Outcome(record)
+        stored = await self._log.write(place, data)
+        return (
+            _Outcome(data, is_ours=True, value=value, failure=failure) if stored is data else _Outcome(stored)
+        )
 
-    async def _written(self, place: str, data: dict[str, Any]) -> tuple[Record, bool]:
-        record = _record(STEP, f"{self.run_id}/{place}", data)
+    def _working_time(self) -> float:
+        if self._working_since is None:
+            self._working_since = monotonic()
+        return self._worked_before + monotonic() - self._working_since
+
+
+class StepWithin:
+    """The step for effects within a journalled step; identified by name, and numbered within a name."""
+
+    __slots__ = ("_numbers", "outer", "place")
+
+    def __init__(self, outer: Journalled, place: str) -> None:
+        self.outer = outer
+        self.place = place
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def journal(self) -> StepWithin:
+        """Itself; a step around this one offers it under the same name."""
+        return self
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Return the recorded result of this step, or carry it out and record it."""
+        place = f"{self.place}/{self.number(name)}"
+        return await self.outer.within(place, name, returns, fn, *args, **kwargs)
+
+    def number(self, name: str) -> str:
+        """Return a name that is unique within this step, and the same when it is replayed."""
+        self._numbers[name] = number = self._numbers.get(name, 0) + 1
+        return f"{name}#{number}"
+
+
+def journal_in(step: Step) -> Journalled | None:
+    """Return the journal that a step is or wraps, if there is one."""
+    return offered(step, Journalled)
+
+
+def step_within() -> StepWithin | None:
+    """Return the journalled step under way here, if there is one."""
+    return offered(inner_step.get(), StepWithin)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """A finished step: as it was recorded, with the value or failure itself where `is_ours`."""
+
+    data: StepData
+    is_ours: bool = False
+    value: Any = None
+    failure: Exception | None = None
+
+    def get(self, returns: type[R]) -> R:
+        """Return the result, or raise the failure."""
+        if self.failure is not None:
+            raise self.failure
+        if self.is_ours:
+            return self.value
+        if "error" in self.data:
+            raise failure_from_json(self.data["error"])
+        return from_record(returns, self.data["result"])
+
+
+class StepLog(Protocol):
+    """Where the records of a journal's steps are, and when they are written."""
+
+    @property
+    def trouble(self) -> str:
+        """Why steps are missing in it; empty if none are."""
+        ...
+
+    async def ready(self, place: str, /) -> None:
+        """Return when the step at a place may begin; raises what forbids it."""
+        ...
+
+    async def load(self) -> dict[str, StepData]:
+        """Return the steps that an earlier process recorded, by place."""
+        ...
+
+    async def look_up(self, place: str, /) -> StepData | None:
+        """Return the step at a place if another process recorded it meanwhile."""
+        ...
+
+    async def write(self, place: str, data: StepData, /) -> StepData:
+        """Record a step, now or later; return the one recorded: `data` itself, unless another was first."""
+        ...
+
+
+class StepRecords:
+    """Write a record for each step as soon as it has finished: the `StepLog` of runs.
+
+    While the store can't be written, steps wait here and are written before the next one.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self.trouble = ""
+        self._store = store
+        self._run_id = run_id
+        self._waiting: dict[str, Record] = {}
+
+    async def ready(self, _place: str, /) -> None:
+        """Let every step begin at once."""
+
+    async def load(self) -> dict[str, StepData]:
+        """Return all recorded steps; raises `StoreError` if the store can't be read."""
+        found = await self._store.find(STEP, prefix=f"{self._run_id}/")
+        return {record.key.partition("/")[2]: record.data for record in found}
+
+    async def look_up(self, place: str, /) -> StepData | None:
+        """Return the step at a place from the store, unless that is in trouble."""
+        if self.trouble:
+            return None
         try:
-            for waiting in tuple(self._unwritten.values()):
-                await self.store.put_if_absent(waiting)
-                self._unwritten.pop(waiting.key, None)
-            stored = await self.store.put_if_absent(record)
+            found = await self._store.get(STEP, f"{self._run_id}/{place}")
         except StoreError as error:
             self._warn(error)
-            self._unwritten[record.key] = record
-            return record, True
+            return None
+        return None if found is None else found.data
+
+    async def write(self, place: str, data: StepData, /) -> StepData:
+        """Write the waiting steps and this one; whoever records a step first wins."""
+        record = Record(STEP, f"{self._run_id}/{place}", data)
+        try:
+            for waiting in tuple(self._waiting.values()):
+                await self._store.put_if_absent(waiting)
+                self._waiting.pop(waiting.key, None)
+            stored, is_new = await self._store.put_if_absent(record)
+        except StoreError as error:
+            self._warn(error)
+            self._waiting[record.key] = record
+            return data
         self.trouble = ""
-        return stored
+        return data if is_new else stored.data
 
     def _warn(self, error: StoreError) -> None:
         if not self.trouble:
-            logger.warning("The run %s goes on, but its steps are not recorded: %s", self.run_id, error)
+            logger.warning("The run %s goes on, but its steps are not recorded: %s", self._run_id, error)
         self.trouble = str(error)
+
+
+_hides_journal: ContextVar[bool] = ContextVar("hides_journal", default=False)
+"""Whether a step is under way that offers no journal."""
+
+
+def refusing_hidden_journal(step: Step) -> Step:
+    """Wrap a step that offers no journal: one hidden inside it raises `ConfigError` at its first step."""
+
+    async def call(
+        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        outside = _hides_journal.set(True)
+        try:
+            return await step(name, returns, partial(_in_the_open, fn), *args, **kwargs)
+        finally:
+            _hides_journal.reset(outside)
+
+    return call
+
+
+async def _in_the_open(fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    _hides_journal.set(False)  # journals that the program uses inside its own functions are its own affair
+    return await fn(*args, **kwargs)
+
+
+def _time_worked(recorded: dict[str, StepData]) -> float:
+    return max((data["elapsed"] for data in recorded.values()), default=0.0)
 
 
 def _check_id(run_id: str) -> None:
@@ -349,52 +414,3 @@ def _check_id(run_id: str) -> None:
         raise ConfigError(
             f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {run_id!r}."
         )
-
-
-class Inside:
-    """Carry out the steps within one step; they go by their names, those of one name by their number."""
-
-    __slots__ = ("_numbers", "outer", "place")
-
-    def __init__(self, outer: Journalled, place: str) -> None:
-        self.outer = outer
-        self.place = place
-        self._numbers: dict[str, int] = {}
-
-    @property
-    def journal(self) -> Inside:
-        """Itself; a step around this one offers it under the same name."""
-        return self
-
-    async def __call__(
-        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Return what this step came to before, or carry it out and record it."""
-        return await self.outer.within(
-            f"{self.place}/{self.number(name)}", name, returns, fn, *args, **kwargs
-        )
-
-    def number(self, name: str) -> str:
-        """Return a name that nothing else within this step has, the same when it is replayed."""
-        self._numbers[name] = number = self._numbers.get(name, 0) + 1
-        return f"{name}#{number}"
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Hold what a step came to: its record, and the value or failure itself where it was carried out here."""
-
-    record: Record
-    carried_out: bool = False
-    value: Any = None
-    failure: Exception | None = None
-
-    def get(self, returns: type[R]) -> R:
-        """Return the value, or raise the failure."""
-        if self.failure is not None:
-            raise self.failure
-        if self.carried_out:
-            return self.value
-        if "error" in self.record.data:
-            raise failure_from_json(self.record.data["error"])
-        return from_record(returns, self.record.data["result"])

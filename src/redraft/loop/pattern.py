@@ -395,7 +395,8 @@ def run_functions(
         parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
     if step is None:
         return run_loop(asked, parts, chosen, direct, given_draft(draft))
-    from redraft.loop.record import Origin, run_kept  # noqa: PLC0415 (a run that is not kept does without)
+    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (a run that is not kept does without)
+    from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
     return run_kept(asked, parts, chosen, step, given_draft(draft), Origin("function", "reflect"))
 

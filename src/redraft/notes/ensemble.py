@@ -21,7 +21,7 @@ from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError, RedraftError
-from redraft.loop.record import check_keep
+from redraft.loop.keeper import RunKey, check_keep
 from redraft.loop.stream import EventStream
 from redraft.models.names import model_of
 from redraft.notes.note import NoteUse, ReflectedListener, Rollback, TaskReflectedEvent
@@ -42,14 +42,12 @@ from redraft.notes.task_run import (
     EnsembleEvent,
     EnsembleFinished,
     EnsembleResult,
-    Keeping,
     Means,
     TaskFailed,
     TaskFinished,
     TaskResult,
     TaskRun,
     TaskStarted,
-    keeping_of,
     means_of,
 )
 from redraft.protocols import ChatModel, ChatReply
@@ -285,7 +283,7 @@ class Run:
     `score` is the first version's; `evaluation` is that of the output, where anything judged it.
     """
 
-    keeping: Keeping
+    key: RunKey
     given: GivenNote
     output: str
     score: float | None = None
@@ -335,7 +333,7 @@ class Reflecting:
             return made
 
         try:
-            learnt = await run.keeping.once("reflection", Learnt, make)
+            learnt = await run.key.once("reflection", Learnt, make)
         except Exception as error:  # noqa: BLE001 (whatever it is, the output is there, and so is the note before)
             why = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
             level = logging.INFO if run.given.unread else logging.WARNING
@@ -349,14 +347,14 @@ class Reflecting:
 
     async def _learn(self, run: Run, metered: Metered | None) -> Learnt:
         identity, given = TaskIdentity.of(self.task), run.given
-        use = NoteUse(run.keeping.run_id, given.version, given.arm, run.score)
+        use = NoteUse(run.key.run_id, given.version, given.arm, run.score)
         await self.notebook.used(identity, use)
         asked = self.task.asked()
         reflection = await self._reflection(run, asked, metered)
         note, is_first = await self.notebook.append(
             asked,
             reflection,
-            run_id=run.keeping.run_id,
+            run_id=run.key.run_id,
             based_on=given.in_force,
             name=self.task.name,
             trial=self.config.trial,
@@ -395,7 +393,7 @@ class Reflecting:
             learnt.is_first,
             TaskIdentity.of(self.task),
             learnt.version,
-            run.keeping.run_id,
+            run.key.run_id,
             learnt.rollback,
         )
 
@@ -426,7 +424,7 @@ class Running:
 
     plan: Plan
     inputs: Mapping[str, Any]
-    keeping: Keeping
+    key: RunKey
     listener: Callable[[EnsembleEvent], None] | None = None
     beside: Callable[[Coroutine[Any, Any, None]], None] | None = None
     results: dict[Task, TaskResult] = field(default_factory=dict["Task", "TaskResult"])
@@ -440,9 +438,9 @@ class Running:
         self._ended = {task: asyncio.Event() for task in self.plan.graph.tasks}
         async with asyncio.TaskGroup() as group:
             for number, task in enumerate(self.plan.graph.tasks, 1):
-                group.create_task(self._follow(task, self.keeping.part(number), group))
+                group.create_task(self._follow(task, self.key.derived(f".{number}"), group))
         result = self._result(perf_counter() - started)
-        self._emit(EnsembleFinished(self.keeping.run_id, result))
+        self._emit(EnsembleFinished(self.key.run_id, result))
         if not self.errors:
             return result
         failed = "; ".join(
@@ -452,33 +450,33 @@ class Running:
         error.usage = result.usage
         raise error from next(iter(self.errors.values()))
 
-    async def _follow(self, task: Task, keeping: Keeping, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, task: Task, key: RunKey, group: asyncio.TaskGroup) -> None:
         """Carry out a task when those before it have ended, unless one that it needs has no output."""
         graph = self.plan.graph
         for before in graph.after[task]:
             await self._ended[before].wait()
         try:
             if all(needed in self.results for needed in graph.needs[task]):
-                await self._carry_out(task, keeping, group)
+                await self._carry_out(task, key, group)
         finally:
             self._ended[task].set()
 
-    async def _carry_out(self, task: Task, keeping: Keeping, group: asyncio.TaskGroup) -> None:
+    async def _carry_out(self, task: Task, key: RunKey, group: asyncio.TaskGroup) -> None:
         reflecting = self.plan.reflecting.get(task)
         choose_note = None
         if reflecting is not None:
             choose_note = partial(
-                given_note, task, reflecting.config, reflecting.notebook, self.inputs, keeping.run_id
+                given_note, task, reflecting.config, reflecting.notebook, self.inputs, key.run_id
             )
         run = TaskRun(
             self.plan.means[task],
             self.inputs,
             {needed: self.results[needed].output for needed in self.plan.graph.needs[task]},
-            keeping,
+            key,
             choose_note,
             self.listener,
         )
-        self._emit(TaskStarted(keeping.run_id, task))
+        self._emit(TaskStarted(key.run_id, task))
         try:
             result = await run.carry_out()
         except asyncio.CancelledError as cancelled:
@@ -490,7 +488,7 @@ class Running:
             self._failed(task, run, error)
             return
         self.results[task] = result if reflecting else replace(result, no_reflection="not asked for")
-        self._emit(TaskFinished(keeping.run_id, self.results[task]))
+        self._emit(TaskFinished(key.run_id, self.results[task]))
         if reflecting is None:
             return
         learning = self._learn(reflecting, run, result)
@@ -503,13 +501,13 @@ class Running:
     def _failed(self, task: Task, run: TaskRun, error: Exception) -> None:
         self.errors[task] = error
         self.lost += run.used
-        self._emit(TaskFailed(run.keeping.run_id, task, error))
+        self._emit(TaskFailed(run.key.run_id, task, error))
 
     async def _learn(self, reflecting: Reflecting, run: TaskRun, result: TaskResult) -> None:
         inner_step.set(direct)  # the step around the ensemble, if there is one, ends without this
         evaluation = result.result.history.best_version.evaluation
         judged = None if evaluation.overall_score is None else evaluation
-        accepted = Run(run.keeping, run.note, as_text(result.output), run.first_score, judged)
+        accepted = Run(run.key, run.note, as_text(result.output), run.first_score, judged)
         learnt, event = await reflecting.learn(accepted)
         if self.beside is not None:
             return
@@ -527,7 +525,7 @@ class Running:
         results = tuple(self.results[task] for task in tasks if task in self.results)
         return EnsembleResult(
             results,
-            self.keeping.run_id,
+            self.key.run_id,
             sum((one.usage for one in results), self.lost),
             seconds,
             dict(self.errors),
@@ -663,7 +661,7 @@ class Ensemble:
         return Running(
             self._plan,
             checked_inputs(self.tasks, inputs),
-            keeping_of(self._keep, run_id, self._name),
+            RunKey.of(self._keep, run_id, f"the ensemble {self._name}"),
             listener,
             None if wait else self._beside,
         )

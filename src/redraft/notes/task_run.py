@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft import _calls as adapt
 from redraft._calls import awaited, evaluation_of, render_feedback, render_issue
-from redraft._codec import from_record, to_record
-from redraft._steps import direct
 from redraft._texts import as_text, copy_of
 from redraft.errors import (
     ConfigError,
@@ -21,11 +18,10 @@ from redraft.errors import (
     RedraftError,
     ReflectionFailedError,
     RejectedOutputError,
-    StoreError,
 )
 from redraft.events import Event, Listener
 from redraft.loop.agent import performer_with
-from redraft.loop.journal import Journalled, journal_in
+from redraft.loop.keeper import RunKey, run_kept
 from redraft.loop.pattern import (
     ReflectionPattern,
     judges_of,
@@ -34,15 +30,13 @@ from redraft.loop.pattern import (
     reflecting,
     variant_of,
 )
-from redraft.loop.record import Origin, kept_step, new_run_id, run_kept
+from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Parts, last_result
 from redraft.models.names import model_of
 from redraft.notes.note import Arm, TaskReflectedEvent
 from redraft.notes.store import NO_NOTE, GivenNote
 from redraft.notes.task import Task, TaskContext, TaskReflection, fill
 from redraft.protocols import ChatModel, Evaluator
-from redraft.redact.log import logger
-from redraft.stores.base import Record, Store
 from redraft.text.replies import fenced
 from redraft.types import (
     NOTHING_USED,
@@ -60,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.loop.tool_agent import Performer  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
-    from redraft.protocols import RunContext, Step
+    from redraft.protocols import RunContext
     from redraft.settings import Settings
     from redraft.types import ConvergenceReason, ReflectionVersion
 
@@ -373,80 +367,6 @@ EnsembleEvent: TypeAlias = (
 )
 
 
-R = TypeVar("R")
-
-DONE = "ensemble_step"
-"""The kind of the records of what was done around the runs of an ensemble's tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """Keep one run of an ensemble, or one task of it, under a run id; without a `store`, nowhere.
-
-    `resumes` says that the id was given, so that something may be there already.
-    """
-
-    run_id: str
-    store: Store | None = None
-    resumes: bool = False
-
-    def part(self, number: int) -> Keeping:
-        """Return the keeping of the task with a number, from 1: its id follows from the ensemble's."""
-        return Keeping(f"{self.run_id}.{number}", self.store, self.resumes)
-
-    def again(self, attempt: int) -> Keeping:
-        """Return the keeping of another attempt at a task, from 2."""
-        return Keeping(f"{self.run_id}-{attempt}", self.store, self.resumes)
-
-    def step(self) -> Step:
-        """Return the step of the run that has this id."""
-        return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
-
-    async def once(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
-        """Return what `fn` came to under this id before, or call it and write that down.
-
-        What raises is not written down. Raises `StoreError` where an id was given and nothing can be read;
-        what can't be written costs nobody an answer.
-        """
-        if (done := await self.done(name, returns)) is not None:
-            return done
-        value = await fn()
-        await self.write(name, value)
-        return value
-
-    async def done(self, name: str, returns: type[R]) -> R | None:
-        """Return what was written down under this id before, None where nothing was."""
-        if self.store is None or not self.resumes:
-            return None
-        record = await self.store.get(DONE, f"{self.run_id}/{name}")
-        return None if record is None else from_record(returns, record.data["value"])
-
-    async def write(self, name: str, value: Any) -> None:
-        """Write down what something came to; where that can't be, a warning says so.
-
-        Under an id that nobody gave nobody asks for it, and the run's own record warns of the store.
-        """
-        if self.store is None:
-            return
-        record = Record(DONE, f"{self.run_id}/{name}", {"value": to_record(value)})
-        try:
-            await self.store.put_if_absent(record)
-        except StoreError as error:
-            level = logging.WARNING if self.resumes else logging.INFO
-            logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
-
-
-def keeping_of(keep: bool | Store, run_id: str | None, name: str) -> Keeping:
-    """Say how a run of an ensemble is kept, by the rules for every run.
-
-    Raises `ConfigError` for an id that can't be one, or without a store.
-    """
-    journal = journal_in(kept_step(keep, run_id, Asked(f"the ensemble {name}")))
-    if journal is None:
-        return Keeping(new_run_id())
-    return Keeping(journal.run_id, journal.store, journal.resumes)
-
-
 @dataclass(frozen=True, slots=True)
 class RefusedFirst:
     """Judge what a run starts from by why it was refused, and all else as always; an `Evaluator`."""
@@ -470,7 +390,7 @@ class TaskRun:
     means: Means
     inputs: Mapping[str, Any]
     given: Mapping[Task, Output]
-    keeping: Keeping
+    key: RunKey
     choose_note: Callable[[], Awaitable[GivenNote]] | None = None
     emit: Listener | None = None
     used: TokenUsage = NOTHING_USED
@@ -513,7 +433,7 @@ class TaskRun:
             task,
             result.best_output,
             result,
-            self.keeping.run_id,
+            self.key.run_id,
             attempt,
             self.note.version,
             self.note.arm,
@@ -527,11 +447,11 @@ class TaskRun:
         """
         if self.choose_note is None:
             return None
-        if (done := await self.keeping.done("note", GivenNote)) is not None:
+        if (done := await self.key.noted("note", GivenNote)) is not None:
             self.note = done
             return None
         self.note = await self.choose_note()
-        return asyncio.ensure_future(self.keeping.write("note", self.note))
+        return asyncio.ensure_future(self.key.note("note", self.note))
 
     async def _attempt(
         self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
@@ -542,14 +462,14 @@ class TaskRun:
         parts.advice = self.note.advice()
         if self.emit is not None:
             pattern = variant_of(pattern, on_event=_both(self.emit, pattern.on_event))
-        keeping = self.keeping
+        key = self.key
         if refused is not None:
             # What it starts from counts as a version, and is not to be spared its revision.
             pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
             parts = replace(parts, evaluate=RefusedFirst(refusal, parts.evaluate))
-            keeping = keeping.again(attempt)
+            key = key.derived(f"-{attempt}")
         try:
-            result = await run_kept(self._asked(), parts, pattern, keeping.step(), refused, means.origin)
+            result = await run_kept(self._asked(), parts, pattern, key.step(), refused, means.origin)
         except RedraftError as error:
             made = last_result.get() if isinstance(error, ReflectionFailedError) else None
             self.used += error.usage or (NOTHING_USED if made is None else made.token_usage)
@@ -579,7 +499,7 @@ class TaskRun:
             return ACCEPTED
         code = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         asking = partial(accept, task, output, self.means.pattern.quality_threshold)
-        return await self.keeping.once(f"acceptance {code}", ReflectionEvaluation, asking)
+        return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
 
     def _rejected(self, output: Output, attempts: int, said: str) -> RejectedOutputError:
         times = "once" if attempts == 1 else f"{attempts} times"

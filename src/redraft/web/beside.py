@@ -12,8 +12,8 @@ from redraft._codec import from_record
 from redraft.cycles.agents import PAGE
 from redraft.cycles.records import UNFINISHED
 from redraft.errors import ConfigError
+from redraft.loop.keeper import NOTED
 from redraft.notes.ensemble import Learnt
-from redraft.notes.task_run import DONE
 from redraft.web.agents_seen import KEPT_OPEN
 from redraft.web.chronicle import Chronicle
 
@@ -48,7 +48,7 @@ class Beside:
     def __init__(self, ledger: Ledger, agents: AgentsSeen) -> None:
         self._ledger = ledger
         self._agents = agents
-        self._notes = Chronicle(ledger.store, DONE, self._note)
+        self._notes = Chronicle(ledger.store, NOTED, self._note)
         self._cycles: dict[str, _Read] = {}
         self._lock = asyncio.Lock()
 

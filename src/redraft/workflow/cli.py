@@ -33,7 +33,8 @@ from redraft.errors import (
     WorkflowError,
 )
 from redraft.loop.cli import Progress
-from redraft.loop.record import Process, new_run_id
+from redraft.loop.keeper import new_run_id
+from redraft.loop.record import Process
 from redraft.loop.run_text import first_to_best, outcome, state_text, when
 from redraft.models.names import EXTRAS, model_of
 from redraft.protocols import Script

@@ -20,8 +20,9 @@ from redraft.errors import (
     WorkflowError,
 )
 from redraft.evaluate.ask import ask
+from redraft.loop.keeper import kept_step, run_kept
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.record import Origin, kept_step, run_kept
+from redraft.loop.record import Origin
 from redraft.loop.run import Parts
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import quality_met

@@ -6,18 +6,20 @@ import asyncio
 import json
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft._steps import offered
+from redraft._codec import to_json
 from redraft._sync import run_sync
 from redraft.errors import WorkflowError
 from redraft.loop.events import emitter
-from redraft.loop.record import check_keep
-from redraft.protocols import TimedStep
+from redraft.loop.journal import journal_in
+from redraft.loop.keeper import Keeper, check_keep, kept_step
+from redraft.types import Task
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check
-from redraft.workflow.history import keep_workflow
+from redraft.workflow.history import WorkflowRecord
 from redraft.workflow.run import Running, WorkflowFinished
 from redraft.workflow.scope import Bench, copy_of, plain_data
 from redraft.workflow.spec import Source, read
@@ -119,28 +121,46 @@ class Workflow:
         """
         given = plain_data(dict(state or {}), "The state that the workflow is given")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
-        env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
-
-        async def carry_out(step: Step) -> WorkflowResult:
-            timed = offered(step, TimedStep)
-            run = "" if timed is None else timed.run_id
-            return await Running(
-                self.spec,
-                self.source,
-                replace(self._bench, on_event=emit if on_event is not None else None),
-                step,
-                run,
-                copy_of(given),
-                {**self.spec.variables, **given},
-                env,
-                emit,
-            ).run()
-
-        result = await keep_workflow(
-            self.spec.name, self.source.file, given, self._bench.keep, run_id, carry_out
-        )
+        step = kept_step(self._bench.keep, run_id, Task(f"{self.spec.name} {to_json(given)}"))
+        result = await self._run(given, step, emit, bench=replace(self._bench, on_event=on_event and emit))
         emit(WorkflowFinished(result.run_id, result))
         return result
+
+    async def _run(
+        self, given: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], bench: Bench
+    ) -> WorkflowResult:
+        """Run the nodes; if the step has a journal, keep the workflow, or resume it.
+
+        One that has finished returns its result again. A new one that can't be kept runs all the same, with a
+        warning.
+        """
+        running = Running(
+            self.spec,
+            self.source,
+            bench,
+            step,
+            "",
+            copy_of(given),
+            {**self.spec.variables, **given},
+            {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None},
+            emit,
+        )
+        journal = journal_in(step)
+        if journal is None:
+            return await running.run()
+        record = WorkflowRecord(journal.run_id, self.spec.name, self.source.file, given, datetime.now(UTC))
+
+        async def work() -> WorkflowResult:
+            if not journal.is_closed:
+                running.run_id = journal.run_id
+            result = await running.run()
+            record.end(result)
+            return result
+
+        keeper = Keeper(journal, record)
+        if (finished := await keeper.begin()) is not None:
+            return finished.result()
+        return await keeper.follow(work())
 
     def run_sync(
         self,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from redraft import Task, TokenUsage
-from redraft.loop.record import Origin, _stored
+from redraft.loop.record import Origin
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web.contrast import Contrast, Sample
@@ -169,7 +169,7 @@ def test_what_is_not_judged_or_priced_is_counted_apart():
 
 
 def test_only_the_newest_of_a_group_and_the_first_groups_are_looked_at():
-    entry = entry_of(Record("run", "a", json.loads(json.dumps(_stored(run("a")).data))))
+    entry = entry_of(Record("run", "a", json.loads(json.dumps(run("a").stored().data))))
     entries = [replace(entry, run_id=f"{number:04}") for number in range(LATEST + 5)]
     (group,) = groups_of(entries, "agent")
     assert (group.runs, group.newest) == (LATEST + 5, entries[:LATEST])
@@ -195,7 +195,7 @@ def test_a_run_at_work_or_unknown_leads_to_none():
 
 
 def test_groups_are_remembered_until_there_are_other_runs():
-    entry = entry_of(Record("run", "a", json.loads(json.dumps(_stored(run("a")).data))))
+    entry = entry_of(Record("run", "a", json.loads(json.dumps(run("a").stored().data))))
     entries, grouped = (entry, replace(entry, run_id="b", name="other")), Grouped()
     found = grouped.groups(entries, "agent")
     assert grouped.groups(entries, "agent", of=("b",)) is found

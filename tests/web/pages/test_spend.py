@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from redraft import Task, TokenUsage
-from redraft.loop.record import RUN, Origin, _stored
+from redraft.loop.record import RUN, Origin
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.web.entry import entry_of, task_key
@@ -127,7 +127,7 @@ def test_what_has_no_room_is_added_up():
 
 
 def entry(run_id, **fields):
-    data = json.loads(json.dumps(_stored(run(run_id, **fields)).data))
+    data = json.loads(json.dumps(run(run_id, **fields).stored().data))
     return entry_of(Record(RUN, run_id, data, created_at=datetime(2026, 1, 31, 23, 30, tzinfo=UTC)))
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_record
 from redraft._texts import as_text
 from redraft.errors import ConfigError
+from redraft.loop.keeper import NOTED
 from redraft.loop.record import RUN
 from redraft.loop.runs import KeptRun, Runs, exchange, run_document, timeline
 from redraft.notes.ensemble import Learnt
-from redraft.notes.task_run import DONE
 from redraft.types import NOTHING_USED
 from redraft.web.beside import OF_A_NOTE
 from redraft.web.entry import AT_WORK, entry_of
@@ -47,7 +47,7 @@ async def _with_reflections(asked: Asked, kept: KeptRun) -> KeptRun:
     """Return a run with what was spent on learning from it, which came after what its record counts."""
     said = (exchange(one) for step in timeline(kept) if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
-    noted = await asked.project.store.get(DONE, f"{kept.record.run_id}{OF_A_NOTE}")
+    noted = await asked.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
     if noted is not None:
         roles["note"] = from_record(Learnt, noted.data["value"]).usage
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}

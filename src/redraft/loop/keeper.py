@@ -1,0 +1,306 @@
+"""Keep what runs: begin its record, follow it to its end, and resume it under its id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from os import urandom
+from pathlib import PurePath
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from redraft._codec import from_record, to_record
+from redraft._steps import direct
+from redraft.errors import ConfigError, StoreError
+from redraft.evaluate.panel import Panel
+from redraft.events import RunFinished, RunStarted, VersionEvaluated
+from redraft.loop.events import emitter
+from redraft.loop.journal import STEP, Journalled, journal_in, refusing_hidden_journal, step_within
+from redraft.loop.record import Origin, Process, RunRecord, options_of
+from redraft.loop.run import last_result, run_loop
+from redraft.redact.log import logger
+from redraft.stores.base import Record, Store
+from redraft.stores.location import project_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.record import Status
+    from redraft.loop.run import Parts
+    from redraft.protocols import Step
+    from redraft.types import Draft, ReflectionResult, Task
+
+R = TypeVar("R")
+
+
+async def run_kept(
+    task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None, origin: Origin
+) -> ReflectionResult:
+    """Run the loop as `run_loop` does; if the step has a journal, keep the run, or resume it.
+
+    A run that has finished returns its result again, without a call. One that was interrupted goes on after
+    its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
+    for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
+    given and the store can't be read. A new run that can't be kept runs all the same, with a warning.
+    """
+    journal = journal_in(step)
+    if journal is None:
+        return await run_loop(
+            task, parts, pattern, step if step is direct else refusing_hidden_journal(step), draft
+        )
+    criteria = parts.evaluate.criteria if isinstance(parts.evaluate, Panel) else ()
+    record = RunRecord(
+        journal.run_id,
+        task,
+        origin,
+        options_of(pattern, criteria, parts.signals.judge),
+        datetime.now(UTC),
+        Process.this(),
+        parent=journal.parent,
+        draft=None if draft is None else draft.output,
+        advice=parts.advice,
+    )
+
+    async def work() -> ReflectionResult:
+        try:
+            result = await run_loop(task, parts, pattern, step, draft)
+        except BaseException:
+            made = last_result.get()
+            if made is not None and made.run_id == journal.run_id:
+                record.end(made)
+            raise
+        record.end(result)
+        return result
+
+    keeper = Keeper(journal, record)
+    if (finished := await keeper.begin()) is not None:
+        return _told_again(finished, pattern)
+    result = await keeper.follow(work())
+    if keeper.trouble:
+        whole = "" if journal.is_closed else ", or not completely"
+        note = f"The run is not kept{whole}: {keeper.trouble}"
+        result.diagnostics = {**result.diagnostics, "not_kept": note}
+    elif not pattern.preserve_all_versions:
+        await _forget_other_versions(journal, {version.iteration for version in record.versions})
+    return result
+
+
+class KeptRecord(Protocol):
+    """The record of something that is kept while it runs: it begins as `running`, and says how it ended."""
+
+    noun: ClassVar[str]
+    run_id: str
+    status: Status
+    started_at: datetime
+    finished_at: datetime | None
+    error: str
+
+    def stored(self) -> Record:
+        """Return the record as a store has it."""
+        ...
+
+    def check_same(self, stored: Record, before: Self, /) -> None:
+        """Raise `ChangedRunError` if the stored record is of something else."""
+        ...
+
+
+K = TypeVar("K", bound=KeptRecord)
+
+
+class Keeper(Generic[K]):
+    """Keep one run, workflow or the like: claim its id in the store, and write down how it ended.
+
+    `trouble` says why the store does not have all of it; empty if it has.
+    """
+
+    def __init__(self, journal: Journalled, record: K) -> None:
+        self.trouble = ""
+        self._journal = journal
+        self._record = record
+
+    async def begin(self) -> K | None:
+        """Write the record, or take up the one under this id; return that one if it has finished.
+
+        Raises `ChangedRunError` if it is of something else, and `StoreError` if an id was given and the store
+        fails. For a new id that costs no more than a warning: the journal is closed, and nothing is kept.
+        """
+        record, journal = self._record, self._journal
+        journal.begin()
+        try:
+            stored, is_new = await journal.store.put_if_absent(record.stored())
+            if is_new:
+                return None
+            before = from_record(type(record), stored.data)
+            record.check_same(stored, before)
+            if before.status == "finished":
+                return before
+            record.started_at = before.started_at
+            await journal.reopen()
+            await journal.store.put(record.stored())
+        except StoreError as error:
+            if journal.resumes:
+                raise
+            logger.warning("The %s is not kept: %s", record.noun, error)
+            self.trouble = str(error)
+            journal.close()
+        return None
+
+    async def follow(self, work: Awaitable[R]) -> R:
+        """Await the work, which fills in the record when it ends, and write that down, however it ends."""
+        try:
+            result = await work
+        except BaseException as error:
+            record = self._record
+            if record.status == "running":
+                record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+                record.error = f"{type(error).__name__}: {error}"
+            await self._end()
+            raise
+        await self._end()
+        return result
+
+    async def _end(self) -> None:
+        record, journal = self._record, self._journal
+        if journal.is_closed:
+            return
+        record.finished_at = datetime.now(UTC)
+        try:
+            await journal.store.put(record.stored())
+        except StoreError as error:
+            logger.warning("The end of the %s %s is not kept: %s", record.noun, record.run_id, error)
+            self.trouble = str(error)
+        else:
+            self.trouble = journal.trouble
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """The id under which something is kept, and the store; without a store, nothing is kept.
+
+    `resumes` says that the id was given, so records may be there already.
+    """
+
+    run_id: str
+    store: Store | None = None
+    resumes: bool = False
+
+    @classmethod
+    def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
+        """Choose the store (one's own, the project's, or none) and, unless one was given, the id.
+
+        Inside a journalled step the id follows from that of the outer run and the description, so that a
+        resumed outer run finds it again. Raises `ConfigError` for an id without a store.
+        """
+        check_keep(keep)
+        inside = step_within()
+        if isinstance(keep, bool):
+            store = None if not keep else project_store() if inside is None else inside.outer.store
+        else:
+            store = keep
+        if store is None and run_id is not None:
+            why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"
+            raise ConfigError(f"The run {run_id!r} is not kept, so it can't be resumed: {why}.")
+        if run_id is not None:
+            return cls(run_id, store, resumes=True)
+        if store is None or inside is None:
+            return cls(new_run_id(), store)
+        place = f"{inside.place}/{inside.number('run ' + description)}"
+        return cls(f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
+
+    def step(self) -> Step:
+        """Return the step of the run: a new journal, or `direct` if nothing is kept."""
+        return direct if self.store is None else Journalled(self.store, self.run_id, resumes=self.resumes)
+
+    def derived(self, suffix: str) -> RunKey:
+        """Return the key of a part or another attempt, whose id is this one with a suffix."""
+        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes)
+
+    async def once(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
+        """Return what was noted by this name, or call `fn` and note what it returns; failures are not noted.
+
+        Raises `StoreError` if an id was given and the store can't be read; failing to write costs no result.
+        """
+        if (noted := await self.noted(name, returns)) is not None:
+            return noted
+        value = await fn()
+        await self.note(name, value)
+        return value
+
+    async def noted(self, name: str, returns: type[R]) -> R | None:
+        """Return what was noted by this name, if anything was."""
+        if self.store is None or not self.resumes:
+            return None
+        record = await self.store.get(NOTED, f"{self.run_id}/{name}")
+        return None if record is None else from_record(returns, record.data["value"])
+
+    async def note(self, name: str, value: Any) -> None:
+        """Note a value for when the run is resumed; if that fails, log it."""
+        if self.store is None:
+            return
+        try:
+            await self.store.put_if_absent(
+                Record(NOTED, f"{self.run_id}/{name}", {"value": to_record(value)})
+            )
+        except StoreError as error:
+            # Nobody resumes a run whose id nobody gave, and the run's own record warns of the store.
+            level = logging.WARNING if self.resumes else logging.INFO
+            logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
+
+
+NOTED = "ensemble_step"
+"""The kind of the records of what is noted beside the runs of an ensemble's tasks."""
+
+
+def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
+    """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all."""
+    if keep is False and run_id is None:
+        return direct
+    return RunKey.of(keep, run_id, task.description).step()
+
+
+def new_run_id() -> str:
+    """Return an id that no run has yet; later ones sort behind."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
+
+
+def check_keep(keep: Any) -> None:
+    """Require True, False or a store; raises `ConfigError`."""
+    if isinstance(keep, bool) or (isinstance(keep, Store) and not isinstance(keep, type)):
+        return
+    meant = f" Did you mean SqliteStore({keep!r})?" if isinstance(keep, str | PurePath) else ""
+    raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
+
+
+def _told_again(record: RunRecord, pattern: ReflectionPattern) -> ReflectionResult:
+    """Return the result of a run that has finished, and emit its events as if it happened now."""
+    result = record.result()
+    emit = emitter(pattern.on_event)
+    emit(RunStarted(record.run_id, record.task))
+    for version in record.versions:
+        emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
+    pattern.runs.end(monotonic(), result)
+    emit(RunFinished(record.run_id, result))
+    return result
+
+
+async def _forget_other_versions(journal: Journalled, kept: Collection[int]) -> None:
+    """Delete the records of the steps that made and judged other versions than these (1-based)."""
+    records = await journal.store.find(STEP, prefix=f"{journal.run_id}/")
+    made = 0
+    for record in records:
+        if record.key.count("/") > 1:
+            continue
+        name = record.data["name"]
+        makes_draft = name in ("generate", "revise")
+        version = made + 1 if makes_draft or made == 0 else made
+        # A run that starts from a given draft judges first.
+        if "result" in record.data and (makes_draft or (made == 0 and name == "evaluate")):
+            made += 1
+        if version not in kept:
+            for part in records:
+                if part.key == record.key or part.key.startswith(f"{record.key}/"):
+                    await journal.store.delete(STEP, part.key)
