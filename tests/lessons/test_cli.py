@@ -285,7 +285,7 @@ def test_doctor_names_what_is_broken_doubled_and_hidden(kept):
     (kept / "reviewer" / "rules.md").symlink_to("/etc/passwd")
     only = document(redraft("lessons", "doctor", "--agent", "reviewer", "--json"))["problems"]
     assert {one["id"].partition("/")[0] for one in only} == {"reviewer"}
-    assert any("It is a link" in one["why"] for one in only)
+    assert any("This is a link" in one["why"] for one in only)
     assert "1 broken: redraft lessons doctor" in redraft("lessons").stderr
 
 

@@ -1,17 +1,20 @@
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons import folder as files
-from redraft.lessons.folder import LessonFolder, agents_in, folder_name, locked, short_title, write_over
+from redraft.lessons.folder import LessonFolder, agents_in, folder_name, short_title
+from redraft.lessons.index import LessonIndex, Query
+from redraft.models.embed import ScriptedEmbedder
+from support.learning_agents import TASK
 from support.lessons import FAILURE, lesson
 
 
@@ -81,7 +84,7 @@ def test_what_is_no_file_is_named_and_costs_the_others_nothing(tmp_path):
     os.mkfifo(place / "2026-03-02-pipe.md")
     told = {entry.id.partition("/")[2]: entry for entry in folder.entries()}
     for name in ("2026-03-02-folder", "2026-03-02-pipe"):
-        with pytest.raises(LessonFileError, match=f"{name}: It is no file"):
+        with pytest.raises(LessonFileError, match=f"{name}: This is not a file"):
             folder.read_entry(told[name])
     assert folder.read(filed.id) == filed
 
@@ -127,7 +130,7 @@ def test_links_are_not_followed(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("../../etc/passwd", "not the id of a lesson; expected <agent>/<name"),
+        ("../../etc/passwd", "not the id of a lesson; expected <agent>/<file name"),
         ("other/2026-03-01-x", "lesson of 'other', not of 'researcher-agent'"),
         ("researcher-agent/../x", "not the id"),
         ("x", "'x': This is not the id"),
@@ -198,41 +201,69 @@ def test_eight_processes_add_at_once_and_one_is_killed(tmp_path):
     assert lessons[0].content == FAILURE
 
 
-def test_a_held_folder_is_refused_by_name_after_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LOCK_WAIT", 0.02)
-    refused = pytest.raises(StoreError, match="a: another process has held it")
-    with locked(tmp_path / "a"), locked(tmp_path / "b"), refused, locked(tmp_path / "a"):
-        pass
-    with locked(tmp_path / "a"):
-        assert list((tmp_path / "a").iterdir()) == []
+TESTS = str(Path(__file__).parents[1])
+FILE_MANY = """
+import asyncio, sys
+from dataclasses import replace
+sys.path.insert(0, {tests!r})
+from support.learning_agents import learning, TASK
+from support.lessons import FAILURE
+from redraft import SqliteStore
+from redraft.types import Task
+
+async def main(path, name):
+    async with learning(path, store=SqliteStore(path + "/store.db")) as lessons:
+        print("ready", flush=True)
+        for number in range({count}):
+            words = " ".join(f"{{name}}{{letter}}{{number}}" for letter in "abcdefghij")
+            content = replace(FAILURE, what_happened=words, why=words, do_differently=words)
+            lesson = await lessons.record(content, TASK, run_id=f"{{name}}-{{number}}")
+            print(lesson.id, flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2]))
+"""
 
 
-def test_threads_take_turns(tmp_path):
-    seen, inside = [], []
-
-    def work():
-        for _ in range(20):
-            with locked(tmp_path):
-                inside.append(1)
-                seen.append(len(inside))
-                inside.pop()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [1] * 80
+def started(script, *arguments, **values):
+    source = script.format(tests=TESTS, **values)
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *arguments], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
 
 
-def test_a_file_is_made_or_replaced(tmp_path):
-    path = tmp_path / "one.md"
-    write_over(path, b"a")
-    path.chmod(0o640)
-    write_over(path, b"b")
-    assert path.read_bytes() == b"b"
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert list(tmp_path.iterdir()) == [path]
+def test_eight_processes_file_at_once_and_one_is_killed(tmp_path):
+    processes = [started(FILE_MANY, str(tmp_path), name, count=3) for name in "wabcdxyz"]
+    filed = set()
+    killed = processes[0]
+    for line in killed.stdout:
+        if line.startswith("agent/"):
+            filed.add(line.strip())
+            killed.send_signal(signal.SIGKILL)
+            break
+    for process in processes:
+        rest = process.communicate(timeout=60)[0].split("\n")
+        filed |= {line for line in rest if line.startswith("agent/")}
+    assert [process.returncode for process in processes] == [-signal.SIGKILL, *[0] * 7]
+
+    folder = LessonFolder(tmp_path, "agent")
+    lessons = list(folder.lessons())
+    assert filed <= {lesson.id for lesson in lessons}
+    sources = [lesson.source for lesson in lessons]
+    assert len(sources) == len(set(sources))
+    assert len([one for one in sources if not one.startswith("w")]) == 21
+
+    async def main():
+        found = []
+        for rebuilt in (False, True):
+            index = LessonIndex(tmp_path, ScriptedEmbedder())
+            if rebuilt:
+                await index.rebuild()
+            query = Query(TASK.description, TASK.task_type, agent="agent", k=30)
+            found.append({one.lesson.id for one in await index.search(query)})
+            await index.aclose()
+        assert found[0] == found[1]
+
+    asyncio.run(main())
 
 
 def test_the_rules_and_playbooks_of_an_agent_are_no_lessons(tmp_path):

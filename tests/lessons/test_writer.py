@@ -7,7 +7,7 @@ from redraft._sync import run_sync
 from redraft.errors import ModelError, OutputError
 from redraft.lessons.lesson import CONFIDENCE, Decision, Failure, Partial, Procedure, headings_of
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.trust import LONGEST
+from redraft.lessons.safety import LONGEST
 from redraft.lessons.writer import (
     LOW_CONFIDENCE,
     Replay,

@@ -30,7 +30,7 @@ from redraft.cycles.memory import (
 from redraft.cycles.records import CycleMetrics
 from redraft.cycles.spec import CaptureMetrics, MetricsConfig, UpdateState, keys_read
 from redraft.errors import OutputError
-from redraft.lessons.trust import refused
+from redraft.lessons.safety import violation
 from redraft.text.characters import without_invisible
 from redraft.text.replies import json_of
 
@@ -442,7 +442,7 @@ class Patterns:
         if pattern is None:
             return
         # One who watches over HTTP learns about addresses; orders have no place in a memory.
-        if why := refused(_ADDRESS.sub(" ", "\n".join(_texts(pattern)))):
+        if why := violation(_ADDRESS.sub(" ", "\n".join(_texts(pattern)))):
             said = short_repr(pattern["description"])
             self.refusals.append(f"the pattern {said} was not taken: it holds {why}")
             return

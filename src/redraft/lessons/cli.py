@@ -28,20 +28,15 @@ from redraft._validation import check_choice, nearest
 from redraft.errors import ConfigError, LessonFileError, RedraftError, StoreError
 from redraft.lessons.duties import Duty, all_due
 from redraft.lessons.export import FILES, Export, Form, ManagedBlock, export, front_matter, standing_in
-from redraft.lessons.folder import (
-    LessonFolder,
-    agents_in,
-    folder_name,
-    naming,
-    write_over,
-)
+from redraft.lessons.files import replace_file, reporting
+from redraft.lessons.folder import LessonFolder, agents_in, folder_name
 from redraft.lessons.impact import Counters, Counting
 from redraft.lessons.index import LessonIndex, Refreshed, of_many_machines
 from redraft.lessons.lesson import KINDS, STATUSES, Content, Lesson, LessonKind, headings_of, lesson_document
 from redraft.lessons.lessons import Lessons, Problem, reflection_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.rules import Rules
-from redraft.lessons.trust import lesson_redactor
+from redraft.lessons.safety import lesson_redactor
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.location import project_store
@@ -74,7 +69,7 @@ def lessons_surface(*, debug: bool) -> Generator[None]:
         try:
             yield
         except RedraftError as error:
-            from redraft.lessons.trust import lesson_redactor
+            from redraft.lessons.safety import lesson_redactor
             from redraft.text.characters import visible
 
             error.args = (visible(lesson_redactor().redact(str(error)).text),)
@@ -924,7 +919,7 @@ class Exporting:
         text = block.with_body(self.export.body)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_over(target, text.encode("utf-8", "surrogateescape"))
+            replace_file(target, text.encode("utf-8", "surrogateescape"))
         except OSError as error:
             raise ConfigError(f"{self.shown!r} can't be written: {error.strerror}.") from error
 
@@ -1187,8 +1182,8 @@ def _option(name: str) -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    with naming(path):
-        write_over(path, text.encode("utf-8", "surrogatepass"))
+    with reporting(path):
+        replace_file(path, text.encode("utf-8", "surrogatepass"))
         os.chmod(path, 0o600)  # noqa: PTH101 (what was refused may hold a secret)
 
 

@@ -12,7 +12,7 @@ from redraft._texts import shortened
 from redraft.errors import ConfigError, ReflectionDueError
 from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.trust import Cleaner
+from redraft.lessons.safety import Cleaner
 from redraft.lessons.writer import MOST_SHOWN, MOST_TRANSCRIPT
 from redraft.stores.base import Record, intact
 from redraft.text.characters import without_middle

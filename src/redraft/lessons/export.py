@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Literal
 from redraft._texts import estimate_tokens
 from redraft._validation import check_count
 from redraft.errors import ConfigError
-from redraft.lessons.folder import NEARLY, RULES, overlap, words_in, words_of
-from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure, is_empty
+from redraft.lessons.folder import RULES
+from redraft.lessons.lesson import (
+    NEAR_DUPLICATE,
+    Content,
+    Decision,
+    Failure,
+    Partial,
+    Procedure,
+    is_empty,
+    overlap,
+    words_in,
+    words_of,
+)
 from redraft.lessons.markdown import one_line
-from redraft.lessons.trust import Cleaner, refusal_of, refused
+from redraft.lessons.safety import Cleaner, violation, violation_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -132,7 +143,7 @@ class _Piece:
     covers: str = ""
 
     def is_said_by(self, other: _Piece) -> bool:
-        return other.covers == self.id or overlap(self.words, other.words) >= NEARLY
+        return other.covers == self.id or overlap(self.words, other.words) >= NEAR_DUPLICATE
 
 
 def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner) -> Iterator[_Piece]:
@@ -142,7 +153,7 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner)
         for rule in its:
             covers = rule.source if form == "rules" else ""
             said = partial(_rule_item, rule.text, place, cleaner)
-            yield _Piece(place, words_in(rule.text), said, refused(rule.text), is_rule=True, covers=covers)
+            yield _Piece(place, words_in(rule.text), said, violation(rule.text), is_rule=True, covers=covers)
 
 
 def _lessons_in(
@@ -152,11 +163,11 @@ def _lessons_in(
     for lesson in sorted(lessons, key=lambda one: _rank(one, helped), reverse=True):
         if lesson.status == "active":
             said = partial(_item, lesson, form, cleaner)
-            yield _Piece(lesson.id, words_of(lesson.content), said, refusal_of(lesson))
+            yield _Piece(lesson.id, words_of(lesson.content), said, violation_in(lesson))
 
 
 def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:
-    return f"- {_sentence(_inert(one_line(cleaner.redacted(text))))} [{place}]\n"
+    return f"- {_sentence(_inert(one_line(cleaner.redact(text))))} [{place}]\n"
 
 
 def standing_in(body: str) -> dict[str, float]:
@@ -188,7 +199,7 @@ def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
     """Return a lesson as an item of a list, on one line; empty where it has nothing to say there."""
 
     def said(text: str) -> str:
-        return _inert(one_line(cleaner.redacted(text)))
+        return _inert(one_line(cleaner.redact(text)))
 
     parts = _rule_of(lesson.content) if form == "rules" else _parts_of(lesson.content)
     parts = {label: text for label, text in parts.items() if not is_empty(text)}

@@ -32,7 +32,7 @@ from redraft.errors import LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, folder_name
 from redraft.lessons.lesson import KINDS, Lesson, LessonKind
 from redraft.lessons.markdown import parse
-from redraft.lessons.trust import refusal_of
+from redraft.lessons.safety import violation_in
 from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -481,7 +481,7 @@ def row_of(lesson: Lesson, redactor: Redactor) -> IndexRow:
     tools, said = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
     searched = "\n".join(filter(None, texts))
     meaning = "\n".join(filter(None, [task or summary, error, *said]))[:MEANING]
-    is_barred = lesson.status == "active" and refusal_of(lesson)
+    is_barred = lesson.status == "active" and violation_in(lesson)
     return IndexRow(
         kind=lesson.kind,
         status=BARRED if is_barred else lesson.status,
@@ -589,7 +589,7 @@ class Scan:
         place = self._place(name)
         known = self._known(place)
         try:
-            seen = settled(folder.folders()[0])
+            seen = settled(folder.path)
             entries = list(_each_once(folder.entries()))
             problem = "" if folder.name == name else f"An agent of this name has the folder {folder.name!r}."
         except StoreError as error:

@@ -138,6 +138,26 @@ class Lesson:
         return self.content.kind
 
 
+_WORD = re.compile(r"\w+")
+NEAR_DUPLICATE = 0.8
+"""The `overlap` from which two lessons say the same."""
+
+
+def words_of(content: Content) -> frozenset[str]:
+    """Return the words of a reflection."""
+    return words_in(" ".join(str(getattr(content, one.name)) for one in fields(content)))
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the words of a text, regardless of case."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def overlap(words: frozenset[str], others: frozenset[str]) -> float:
+    """Return the share (0..1) of two texts' words that both have."""
+    return len(words & others) / len(words | others) if words or others else 1.0
+
+
 def lesson_document(lesson: Lesson) -> dict[str, Any]:
     """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
     known = to_json(lesson)

@@ -20,15 +20,16 @@ from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.advice import Known, advice_of
 from redraft.lessons.duties import Duties, Duty, due_error
-from redraft.lessons.folder import NEARLY, REFLECTIONS, RULES, Filing, locked, overlap, words_of
+from redraft.lessons.files import locked
+from redraft.lessons.folder import RULES, LessonFolder
 from redraft.lessons.impact import Counting, ScoredRun
 from redraft.lessons.index import Found, LessonIndex, Query, of_many_machines
-from redraft.lessons.lesson import Content, Failure, Lesson
+from redraft.lessons.lesson import NEAR_DUPLICATE, Content, Failure, Lesson, overlap, words_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
 from redraft.lessons.rules import Rules
-from redraft.lessons.trust import LONGEST, Cleaner, refusal_of
+from redraft.lessons.safety import LONGEST, Cleaner, violation_in
 from redraft.lessons.writer import Reflection, Replay, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
@@ -107,8 +108,8 @@ class Lessons:
         store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
         store = store or MemoryStore()
         self._path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
-        self._filing = Filing(self._path, self.agent)
-        self._folder = self._filing.folder.name
+        self._files = LessonFolder(self._path, self.agent)
+        self._folder = self._files.name
         self._rules = Rules(self._path, self.agent, now=self._today)
         self._playbooks = Playbooks(self._path, self.agent, now=self._today)
         self._index = LessonIndex(self._path, embedder, shared=of_many_machines(store))
@@ -276,13 +277,13 @@ class Lessons:
 
     async def get(self, lesson_id: str) -> Lesson:
         """Return a lesson as its file has it now; raises `LessonFileError` if there is none."""
-        return await asyncio.to_thread(self._filing_of(lesson_id).folder.read, lesson_id)
+        return await asyncio.to_thread(self._folder_of(lesson_id).read, lesson_id)
 
     async def find(
         self, *, status: Status | None = None, kind: LessonKind | None = None, archived: bool = False
     ) -> list[Lesson]:
         """Return the agent's lessons, oldest first; broken files are left out (see `problems`)."""
-        lessons = await asyncio.to_thread(lambda: list(self._filing.lessons(archived=archived)))
+        lessons = await asyncio.to_thread(lambda: list(self._files.lessons(archived=archived)))
         found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
         return sorted(found, key=lambda one: (one.day, one.id))
 
@@ -342,12 +343,12 @@ class Lessons:
         Raises `LessonFileError` with the line for a text that is no lesson, and `ConfigError` for what no
         lesson may say, or if the file has changed meanwhile.
         """
-        folder = self._filing_of(lesson_id).folder
+        folder = self._folder_of(lesson_id)
 
         def write() -> Lesson:
             entry = folder.entry_of(lesson_id)
             lesson = _cleaned(parse(text, lesson_id, folder.agent, entry.day))
-            with locked(self._path / REFLECTIONS / folder.name):
+            with locked(folder.path):
                 if folder.text_of(entry) != before:
                     raise ConfigError(f"{lesson_id}: the file was changed meanwhile.")
                 return folder.write(lesson)
@@ -397,7 +398,7 @@ class Lessons:
     async def _file(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool = False) -> Lesson:
         """File the lesson of an outcome: active if a person wrote it or the outcome is trusted."""
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
-        filed = await asyncio.to_thread(self._filing.file, lesson, by_hand=by_hand)
+        filed = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
         lesson = filed.lesson
         if filed.is_new and lesson.status == "active":
             await self._add_rule_and_playbook(lesson, reflection.principle, reflection.replay)
@@ -415,17 +416,17 @@ class Lessons:
 
     def _lesson(self, outcome: Outcome, reflection: Reflection, *, by_hand: bool) -> Lesson:
         cleaner, task = Cleaner(), outcome.task
-        description = cleaner.redacted(task.description)
+        description = cleaner.redact(task.description)
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
         return Lesson(
             reflection.content,
             self.agent,
             self._today(),
-            shortened(cleaner.kept(summary), LONGEST_SUMMARY) if summary else "untitled",
+            shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
             task=without_middle(description, LONGEST_EXCERPT),
-            task_type=cleaner.redacted(task.task_type),
-            tools=tuple(map(cleaner.redacted, outcome.tools or task.tools)),
-            error=without_middle(cleaner.redacted(outcome.error), LONGEST_EXCERPT),
+            task_type=cleaner.redact(task.task_type),
+            tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
+            error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
             confidence=reflection.confidence,
             status="active" if by_hand or outcome.trusted else "quarantined",
             source=outcome.run_id,
@@ -543,7 +544,7 @@ class Lessons:
         found: dict[str, Lesson] = {}
         for advice in result.advice:
             with suppress(LessonFileError):  # another advisor's, or deleted
-                found[advice.source] = self._filing_of(advice.source).folder.read(advice.source)
+                found[advice.source] = self._folder_of(advice.source).read(advice.source)
         return list(found.values())
 
     async def _quarantined_of(self, task: Task, k: int) -> list[Found]:
@@ -556,7 +557,7 @@ class Lessons:
                 continue
             if lesson.status != "quarantined":  # a person edited the file
                 await self._follow_status(lesson)
-            elif len(found) < k and not refusal_of(lesson):
+            elif len(found) < k and not violation_in(lesson):
                 reason = "learnt in an earlier attempt at this very task, and not approved yet"
                 found.append(Found(lesson, 1.0, reason))
         return found
@@ -574,7 +575,7 @@ class Lessons:
         return lesson
 
     async def _change(self, lesson_id: str, **changed: Any) -> Lesson:
-        return await asyncio.to_thread(lambda: self._filing_of(lesson_id).change(lesson_id, **changed))
+        return await asyncio.to_thread(lambda: self._folder_of(lesson_id).change(lesson_id, **changed))
 
     async def _follow_status(self, lesson: Lesson) -> None:
         """Use the rule and the playbook of a lesson exactly as long as the lesson is used."""
@@ -598,7 +599,7 @@ class Lessons:
         await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
 
     def _problems(self) -> list[Problem]:
-        folder = self._filing.folder
+        folder = self._files
         lessons: list[Lesson] = []
         broken: list[Problem] = []
         for entry in folder.entries():
@@ -612,10 +613,10 @@ class Lessons:
 
     # --- helpers -------------------------------------------------------------------------------------------
 
-    def _filing_of(self, lesson_id: str) -> Filing:
+    def _folder_of(self, lesson_id: str) -> LessonFolder:
         """Return the files of the agent that a lesson belongs to: `semantic` recalls those of all agents."""
         folder = lesson_id.partition("/")[0]
-        return self._filing if folder == self._folder else Filing(self._path, folder)
+        return self._files if folder == self._folder else LessonFolder(self._path, folder)
 
     def _today(self) -> date:
         return self.clock().date()
@@ -658,7 +659,7 @@ def reflection_of(content: Content) -> Reflection:
     cleaner = Cleaner()
     texts: dict[str, Any] = {}
     for one in fields(content):
-        texts[one.name] = cleaner.redacted(getattr(content, one.name))
+        texts[one.name] = cleaner.redact(getattr(content, one.name))
         if why := cleaner.refusal(texts[one.name]):
             raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
     clean = replace(content, **texts)
@@ -669,10 +670,10 @@ def _cleaned(lesson: Lesson) -> Lesson:
     """Return a lesson that a person wrote, its secrets withheld; raises what `reflection_of` raises."""
     cleaner = Cleaner()
     names = ("summary", "task", "task_type", "error", "why")
-    texts: dict[str, Any] = {name: cleaner.redacted(getattr(lesson, name)) for name in names}
+    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
     if why := cleaner.refusal(texts["summary"]):
         raise ConfigError(f"The title can't be kept in a lesson: {why}.")
-    tools = tuple(map(cleaner.redacted, lesson.tools))
+    tools = tuple(map(cleaner.redact, lesson.tools))
     return replace(lesson, content=reflection_of(lesson.content).content, tools=tools, **texts)
 
 
@@ -710,12 +711,12 @@ def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
             why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
             yield Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
     for lesson in active:
-        if what := refusal_of(lesson):
+        if what := violation_in(lesson):
             yield Problem(lesson.id, "hidden", f"it holds {what}")
     words = [words_of(lesson.content) for lesson in active]
     for number, lesson in enumerate(active):
         for other, others in zip(active[:number], words, strict=False):
-            if lesson.kind == other.kind and overlap(words[number], others) >= NEARLY:
+            if lesson.kind == other.kind and overlap(words[number], others) >= NEAR_DUPLICATE:
                 yield Problem(lesson.id, "duplicate", f"It says nearly what {other.id} says.", other.id)
                 break
 

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.folder import (
-    ARCHIVE,
-    ENDING,
-    MOST_BYTES,
-    REFLECTIONS,
-    add_file,
-    folder_name,
-    locked,
-    naming,
-    short_title,
-)
+from redraft.lessons.files import ENDING, add_file, locked, read_text, reporting
+from redraft.lessons.folder import ARCHIVE, agent_path, folder_name, short_title
 from redraft.lessons.markdown import (
     front_of,
     lines_of,
@@ -32,7 +23,7 @@ from redraft.lessons.markdown import (
     with_front,
     wrong_tools,
 )
-from redraft.lessons.trust import Cleaner
+from redraft.lessons.safety import Cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +169,7 @@ class Playbooks:
     def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
         self.agent = agent
         self.name = folder_name(agent)
-        self._folder = Path(path) / REFLECTIONS / self.name / PLAYBOOKS
+        self._folder = agent_path(path, agent) / PLAYBOOKS
         self._now = now
         self._known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
 
@@ -196,7 +187,7 @@ class Playbooks:
             for known in self._active():
                 if _is_same(known, clean):
                     return known
-            with naming(self._folder):
+            with reporting(self._folder):
                 data = render_playbook(clean).encode()
                 name = add_file(self._folder, stem, data, is_taken=lambda one: self._archived(one).exists())
             self._archive()
@@ -248,7 +239,7 @@ class Playbooks:
         for one in playbooks:
             stem = one.id.rpartition("/")[2]
             goal = self._archived(stem)
-            with naming(goal), suppress(FileNotFoundError):  # a person took it away meanwhile
+            with reporting(goal), suppress(FileNotFoundError):  # a person took it away meanwhile
                 goal.parent.mkdir(parents=True, exist_ok=True)
                 (self._folder / f"{stem}{ENDING}").rename(goal)
         return [one.id for one in playbooks]
@@ -259,14 +250,14 @@ class Playbooks:
     def _files(self) -> list[Playbook | LessonFileError]:
         """Read the files that changed since they were last read; return all, the newest first."""
         known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
-        with naming(self._folder):
+        with reporting(self._folder):
             for entry in self._entries():
                 try:
                     found = entry.stat(follow_symlinks=False)
                     mark = (found.st_mtime_ns, found.st_size)
                     old = self._known.get(entry.name)
                     if old is None or old[0] != mark:
-                        old = (mark, self._read(Path(entry.path), found.st_size))
+                        old = (mark, self._read(Path(entry.path)))
                     known[entry.name] = old
                 except FileNotFoundError:  # moved to the archive meanwhile
                     continue
@@ -277,8 +268,8 @@ class Playbooks:
     def _problem(self) -> str:
         """Say what is wrong with the folder, if anything is; one that is not there is made when needed."""
         if self._folder.is_symlink():  # it may lead anywhere
-            return "It is a link, which is not followed."
-        return "It is no folder." if self._folder.exists() and not self._folder.is_dir() else ""
+            return "This is a link, and links are not followed."
+        return "This is not a folder." if self._folder.exists() and not self._folder.is_dir() else ""
 
     def _entries(self) -> list[os.DirEntry[str]]:
         if self._problem() or not self._folder.is_dir():
@@ -286,18 +277,10 @@ class Playbooks:
         with os.scandir(self._folder) as entries:
             return [one for one in entries if one.name.endswith(ENDING) and not one.name.startswith(".")]
 
-    def _read(self, path: Path, size: int) -> Playbook | LessonFileError:
+    def _read(self, path: Path) -> Playbook | LessonFileError:
         file = self._id(path.stem)
-        if path.is_symlink():  # it may lead anywhere
-            return LessonFileError("It is a link, which is not followed.", file=file)
-        if not path.is_file():  # a pipe would be read for ever
-            return LessonFileError("It is no file.", file=file)
-        if size > MOST_BYTES:
-            return LessonFileError(f"{size:,} bytes are no playbook.", file=file)
         try:
-            return parse_playbook(path.read_bytes().decode(), file, self.agent)
-        except UnicodeDecodeError as error:
-            return LessonFileError(f"It is not UTF-8: {error.reason}.", file=file)
+            return parse_playbook(read_text(path, file, of="a playbook"), file, self.agent)
         except LessonFileError as error:
             return error
 
@@ -317,9 +300,9 @@ def _cleaned(playbook: Playbook) -> Playbook:
     cleaner = Cleaner()
     clean = replace(
         playbook,
-        title=cleaner.redacted(playbook.title),
-        steps=tuple(one_line(cleaner.redacted(step)) for step in playbook.steps),
-        strategy=cleaner.redacted(playbook.strategy),
+        title=cleaner.redact(playbook.title),
+        steps=tuple(one_line(cleaner.redact(step)) for step in playbook.steps),
+        strategy=cleaner.redact(playbook.strategy),
     )
     parts = {"title": clean.title, "strategy": clean.strategy}
     parts |= {f"step {number}": step for number, step in enumerate(clean.steps, 1)}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from redraft._validation import nearest
 from redraft.errors import LessonFileError
-from redraft.lessons.folder import MOST_BYTES, REFLECTIONS, RULES, folder_name, locked, naming, write_over
+from redraft.lessons.files import locked, read_text, replace_file, reporting
+from redraft.lessons.folder import RULES, agent_path
 from redraft.lessons.markdown import lines_of, one_line
-from redraft.lessons.trust import Cleaner, refused
+from redraft.lessons.safety import Cleaner, violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
 
 Standing = Literal["tactical", "proposed", "permanent"]
 
@@ -101,7 +103,7 @@ def refusal(text: str) -> str:
     found = _matched(line)
     if found is None:
         return "it does not have the form IF ... THEN ..."
-    if why := refused(line):
+    if why := violation(line):
         return f"it holds {why}"
     if len(line) > LONGEST_RULE or _TWO_SENTENCES.search(line):
         return f"it is more than one sentence of at most {LONGEST_RULE} characters"
@@ -334,7 +336,7 @@ class Rules:
 
     def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
         self.agent = agent
-        self._folder = Path(path) / REFLECTIONS / folder_name(agent)
+        self._folder = agent_path(path, agent)
         self._path = self._folder / RULES
         self._now = now
 
@@ -368,7 +370,7 @@ class Rules:
         make room is proposed as permanent if it `is_needed`.
         """
         cleaner = Cleaner()
-        clean = cleaner.redacted(text)
+        clean = cleaner.redact(text)
         if why := refusal(clean) or cleaner.refusal(clean):
             return Added(None, why=why)
         rule = Rule(rule_text(clean), self._today(), source)
@@ -419,19 +421,8 @@ class Rules:
         return rule.day is not None and self._today() >= rule.day + RULE_LIFE
 
     def _read(self) -> RulesFile:
-        file = f"{self._folder.name}/{RULES}"
-        if self._path.is_symlink():  # it may lead anywhere
-            raise LessonFileError("It is a link, which is not followed.", file=file)
-        if self._path.exists() and not self._path.is_file():  # a pipe would be read for ever
-            raise LessonFileError("It is no file.", file=file)
-        try:
-            with naming(self._path):
-                data = self._path.read_bytes() if self._path.exists() else b""
-            if len(data) > MOST_BYTES:
-                raise LessonFileError(f"{len(data):,} bytes are no rules.", file=file)
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise LessonFileError(f"It is not UTF-8: {error.reason}.", file=file) from error
+        is_there = os.path.lexists(self._path)
+        text = read_text(self._path, f"{self._folder.name}/{RULES}", of="rules") if is_there else ""
         return RulesFile(text, self.agent, self._today())
 
     @contextmanager
@@ -442,8 +433,8 @@ class Rules:
             before = file.text
             yield file
             if file.text != before:
-                with naming(self._path):
-                    write_over(self._path, file.text.encode())
+                with reporting(self._path):
+                    replace_file(self._path, file.text.encode())
 
 
 def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> bool:

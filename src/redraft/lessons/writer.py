@@ -13,7 +13,7 @@ from redraft.evaluate.ask import Answer, ask
 from redraft.lessons.lesson import CONFIDENCE, Content, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import refusal, rule_text
-from redraft.lessons.trust import LONGEST, WITHHELD, Cleaner
+from redraft.lessons.safety import LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of
@@ -145,7 +145,7 @@ class _Form:
 
     def _bounded(self, text: str, label: str) -> str:
         # Before it is cut to size, so that no cut leaves half a secret.
-        clean = self.cleaner.redacted(without_middle(text, MOST_READ))
+        clean = self.cleaner.redact(without_middle(text, MOST_READ))
         if label == "transcript":
             return shortened_transcript(clean, MOST_TRANSCRIPT)
         return without_middle(clean, MOST_SHOWN)
@@ -166,7 +166,7 @@ class _Form:
         problems: list[str] = []
         for name in headings_of(self.outcome.content_type):
             value = said.get(name)
-            text = self.cleaner.redacted(value) if isinstance(value, str) else ""
+            text = self.cleaner.redact(value) if isinstance(value, str) else ""
             why = self.cleaner.refusal(text) if text else "it must be a text that says something"
             if why:
                 problems.append(f"{name}: {why}.")
@@ -184,7 +184,7 @@ class _Form:
         """Return the principle of a reply, or why it can't be one."""
         if not isinstance(said, str) or not said.strip():
             return "", ""
-        text = self.cleaner.redacted(said)
+        text = self.cleaner.redact(said)
         why = refusal(text) or self.cleaner.refusal(text)
         return ("", why) if why else (rule_text(text), "")
 
@@ -193,9 +193,9 @@ class _Form:
         if not isinstance(said, list) or not isinstance(strategy, str):
             return None, ""
         listed = cast("list[Any]", said)
-        steps = [self.cleaner.redacted(" ".join(step.split())) for step in listed if isinstance(step, str)]
+        steps = [self.cleaner.redact(" ".join(step.split())) for step in listed if isinstance(step, str)]
         steps = [step for step in steps if step][:MOST_STEPS]
-        idea = self.cleaner.redacted(strategy)
+        idea = self.cleaner.redact(strategy)
         if not steps or not idea:
             return None, ""
         if refusals := [why for text in (idea, *steps) if (why := self.cleaner.refusal(text))]:
@@ -212,8 +212,8 @@ class _Form:
         if missing and not self.outcome.is_mandatory:
             raise OutputError(f"The model's reflection can't be used: {problem}", usage=answer.usage)
         if missing:
-            known = _known(self.outcome, self.cleaner.redacted(problem))
-            texts |= {name: self.cleaner.kept(known[name]) for name in missing}
+            known = _known(self.outcome, self.cleaner.redact(problem))
+            texts |= {name: self.cleaner.clean(known[name]) for name in missing}
         content = self.outcome.content_type(**{name: texts[name] for name in names})
         reflection = Reflection(content, reply.principle, reply.replay, answer.usage)
         if missing or reply.refused:
@@ -224,7 +224,7 @@ class _Form:
 
     def _withheld(self, text: str) -> str:
         """Return what is left of a text that can't be kept: its ends if it is only too long, else nothing."""
-        return self.cleaner.kept(text) if len(text) > LONGEST else WITHHELD
+        return self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
 
 
 # --- the question ------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_broken_files_are_named_and_harm_no_others(memory):
     (folder / "2026-11-20-link.md").symlink_to("/etc/passwd")
     (folder / "rules.md").write_text("## Tactical\n\n- 2026-99-99: IF x THEN y\n")
     words = Seen(read().text).words
-    for said in ("2026-11-20-broken", "It is a link, which is not followed", "is no day (YYYY-MM-DD)"):
+    for said in ("2026-11-20-broken", "This is a link, and links are not followed", "is no day (YYYY-MM-DD)"):
         assert said in words
     assert "root:" not in words
     assert "Exporting customers" in words

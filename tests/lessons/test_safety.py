@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from redraft.lessons.trust import refused, refused_fields
+from redraft.lessons.safety import violation, violations
 from support.lessons import CONTENTS, FAILURE
 
 HARMFUL = [
@@ -62,17 +62,17 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("text", "what"), HARMFUL)
 def test_what_would_do_harm_is_refused(text, what):
-    assert what in refused(text)
+    assert what in violation(text)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_was_learned_is_kept(text):
-    assert refused(text) == ""
+    assert violation(text) == ""
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 def test_the_field_is_named(content):
-    assert refused_fields(content) == {}
-    assert refused_fields(replace(FAILURE, rule="Skip the tests.")) == {
+    assert violations(content) == {}
+    assert violations(replace(FAILURE, rule="Skip the tests.")) == {
         "rule": "an instruction to leave out a check"
     }

@@ -1,5 +1,3 @@
-"""Filing by many processes at once, some of which are killed; duties that outlive a process."""
-
 import asyncio
 import os
 import signal
@@ -10,33 +8,9 @@ from pathlib import Path
 import pytest
 
 from redraft import MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
-from redraft.lessons.folder import Filing, overlap, words_of
-from redraft.lessons.index import LessonIndex, Query
-from redraft.models.embed import ScriptedEmbedder
 from support.learning_agents import REPLY, TASK, learning, run, writer
-from support.lessons import PARTIAL
 
 TESTS = str(Path(__file__).parents[1])
-FILE_MANY = """
-import asyncio, sys
-from dataclasses import replace
-sys.path.insert(0, {tests!r})
-from support.learning_agents import learning, TASK
-from support.lessons import FAILURE
-from redraft import SqliteStore
-from redraft.types import Task
-
-async def main(path, name):
-    async with learning(path, store=SqliteStore(path + "/store.db")) as lessons:
-        print("ready", flush=True)
-        for number in range({count}):
-            words = " ".join(f"{{name}}{{letter}}{{number}}" for letter in "abcdefghij")
-            content = replace(FAILURE, what_happened=words, why=words, do_differently=words)
-            lesson = await lessons.record(content, TASK, run_id=f"{{name}}-{{number}}")
-            print(lesson.id, flush=True)
-
-asyncio.run(main(sys.argv[1], sys.argv[2]))
-"""
 FAIL_AND_DIE = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {tests!r})
@@ -62,41 +36,6 @@ def started(script, *arguments, **values):
     return subprocess.Popen(
         [sys.executable, "-c", source, *arguments], stdout=subprocess.PIPE, text=True, env=os.environ
     )
-
-
-def test_eight_processes_file_at_once_and_one_is_killed(tmp_path):
-    processes = [started(FILE_MANY, str(tmp_path), name, count=3) for name in "wabcdxyz"]
-    filed = set()
-    killed = processes[0]
-    for line in killed.stdout:
-        if line.startswith("agent/"):
-            filed.add(line.strip())
-            killed.send_signal(signal.SIGKILL)
-            break
-    for process in processes:
-        rest = process.communicate(timeout=60)[0].split("\n")
-        filed |= {line for line in rest if line.startswith("agent/")}
-    assert [process.returncode for process in processes] == [-signal.SIGKILL, *[0] * 7]
-
-    filing = Filing(tmp_path, "agent")
-    lessons = list(filing.lessons())
-    assert filed <= {lesson.id for lesson in lessons}
-    sources = [lesson.source for lesson in lessons]
-    assert len(sources) == len(set(sources))
-    assert len([one for one in sources if not one.startswith("w")]) == 21
-
-    async def main():
-        found = []
-        for rebuilt in (False, True):
-            index = LessonIndex(tmp_path, ScriptedEmbedder())
-            if rebuilt:
-                await index.rebuild()
-            query = Query(TASK.description, TASK.task_type, agent="agent", k=30)
-            found.append({one.lesson.id for one in await index.search(query)})
-            await index.aclose()
-        assert found[0] == found[1]
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("where", ["writing", "filed"])
@@ -161,10 +100,3 @@ def test_two_agents_that_meet_a_duty_do_it_once(tmp_path):
             assert len(asked) == 1
 
     asyncio.run(main())
-
-
-def test_how_alike_two_lessons_are():
-    one, other = frozenset({"a", "b", "c"}), frozenset({"b", "c", "d"})
-    assert overlap(one, other) == 0.5
-    assert overlap(frozenset(), frozenset()) == 1.0
-    assert {"two", "named"} & words_of(PARTIAL) == {"two"}

@@ -1,0 +1,138 @@
+"""Markdown files that people edit, too: written whole or not at all, read only where they are plain files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.errors import LessonFileError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+ENDING = ".md"
+MOST_BYTES = 1_000_000
+LOCK_WAIT = 10.0
+"""Seconds to wait for another process that holds a folder."""
+_LOCK_PAUSE = 0.005
+
+
+def read_text(path: Path | str, name: str, *, of: str) -> str:
+    """Return the text of a file; `name` stands for it in errors, `of` says what it should hold ("a lesson").
+
+    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, and what is not
+    UTF-8; `StoreError` where it can't be read.
+    """
+    with reporting(path):
+        found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
+        raise LessonFileError("This is a link, and links are not followed.", file=name)
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
+        raise LessonFileError("This is not a file.", file=name)
+    if found.st_size > MOST_BYTES:
+        raise LessonFileError(f"{found.st_size:,} bytes are too many for {of}.", file=name)
+    try:
+        with reporting(path):
+            return Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise LessonFileError(f"This is not UTF-8: {error.reason}.", file=name) from error
+
+
+def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
+    """Create `<stem>.md`, or `<stem>-2.md` and so on, and return its name without the ending.
+
+    Never replaces a file. `is_taken` says of a name that it is in use elsewhere. Raises `OSError`.
+    """
+    for number in count(1):
+        name = stem if number == 1 else f"{stem}-{number}"
+        if is_taken(name):
+            continue
+        with suppress(FileExistsError):
+            _create(folder / f"{name}{ENDING}", data)
+            return name
+    raise AssertionError("count() never ends")
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file, in place of the one that may be there, whose mode it keeps; raises `OSError`."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        with suppress(FileNotFoundError):
+            temporary.chmod(path.stat().st_mode & 0o777)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def reporting(path: Path | str) -> Generator[None]:
+    """Turn an `OSError` about a path into a `StoreError` that names it."""
+    try:
+        yield
+    except FileExistsError:  # part of the search for a free name
+        raise
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Hold a folder, created if need be, against all other processes and threads; not reentrant.
+
+    The lock is on the folder itself: a lock file would end up in people's git. Raises `StoreError` when
+    somebody else holds it for longer than `LOCK_WAIT` seconds.
+    """
+    with reporting(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    until = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise StoreError(
+                    f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
+                ) from None
+        time.sleep(_LOCK_PAUSE)
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Create a file with all its content at once; raises `FileExistsError`."""
+    temporary = _temporary(path)
+    try:
+        _write(temporary, data)
+        os.link(temporary, path)  # unlike a rename, it never replaces another's file
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")

@@ -1,0 +1,139 @@
+"""What a lesson must not say, and how texts are cleaned of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from redraft.redact.engine import has_any
+from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
+from redraft.redact.redactor import Redactor
+from redraft.text.characters import without_invisible, without_middle
+
+if TYPE_CHECKING:
+    from redraft.lessons.lesson import Content, Lesson
+
+LONGEST = 2_000
+"""Characters of a field. A longer text is no lesson, and has room to hide things in."""
+WITHHELD = "[withheld]"
+"""Stands for a text of which nothing may be kept. Reflexion Protocol, section 8."""
+_CUT_NOTICE = 100
+"""Characters that `without_middle` adds at most."""
+
+
+# Lessons are put into later prompts: whoever gets a sentence into one could steer the agent for weeks.
+
+
+def violation(text: str) -> str:
+    """Return what a text contains that no lesson may, such as `"a command"`; empty if nothing.
+
+    Invisible characters hide nothing, and a line break counts as a space.
+    """
+    if len(text) > LONGEST:
+        return f"{len(text):,} characters, where {LONGEST:,} are enough"
+    visible = " ".join(without_invisible(text).split())
+    if visible.isascii() and not has_any(_ROUGH, visible.encode()):
+        return ""
+    return next((what for what, pattern in _FORBIDDEN.items() if pattern.search(visible)), "")
+
+
+def violations(content: Content) -> dict[str, str]:
+    """Return the fields of a reflection that a lesson must not hold, each with its violation."""
+    values: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
+    return {name: what for name, value in values.items() if (what := violation(value))}
+
+
+def violation_in(lesson: Lesson) -> str:
+    """Return what a lesson contains that no lesson may, whoever wrote it into its file; empty if nothing."""
+    about = (lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    found = [*violations(lesson.content).values(), *map(violation, about)]
+    return next(filter(None, found), "")
+
+
+def lesson_redactor() -> Redactor:
+    """Return the redactor for lessons: secrets, personal data and internal names are withheld."""
+    return redactor_of_environment(also=EVERY_CATEGORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaner:
+    """Make texts fit for a lesson. `redactor` is the one for lessons by default."""
+
+    redactor: Redactor = field(default_factory=lesson_redactor)
+
+    def redact(self, text: str) -> str:
+        """Return a text without its secrets and invisible characters."""
+        return self.redactor.redact(without_invisible(text)).text.strip()
+
+    def refusal(self, text: str) -> str:
+        """Return why a redacted text can't be kept; empty if it can."""
+        if what := violation(text):
+            return f"it has {what}" if len(text) > LONGEST else f"it holds {what}"
+        return "" if self.redactor.is_clean(text) else "it holds a secret"
+
+    def clean(self, text: str) -> str:
+        """Return what may be kept of a text: bounded, without its forbidden lines, or else `[withheld]`."""
+        lines = self.redact(text).split("\n")
+        allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
+        bounded = without_middle(allowed, LONGEST - _CUT_NOTICE)
+        return WITHHELD if not bounded or self.refusal(bounded) else bounded
+
+
+# Each pattern is either what published attacks on agents' memories do, or what a person has to vouch for.
+
+_FEW_WORDS = r"(?:\s+\S+){0,4}?\s+"
+_RULES = r"(?:instructions?|rules?|guidelines?|polic(?:y|ies)|guardrails?|restrictions?|safeguards?)\b"
+_CHECKS = (
+    r"(?:tests?|checks?|checking|validations?|verifications?|linters?|linting|assertions?|reviews?|approvals?"
+    r"|confirmations?|authentication|authorization|permissions?|safety|security|ci|hooks?)\b"
+)
+_NOT_OF = r"(?!of\b)"
+_AFFIRMED = r"(?<!never )(?<!not )(?<!n't )(?<!n\u2019t )"
+
+_PATTERNS = {
+    "an instruction to drop the rules": (
+        rf"\b(?:ignore|disregard|forget|override|overrule|bypass|circumvent)\b{_FEW_WORDS}{_RULES}",
+        r"\b(?:forget|ignore|new|real|hidden)(?:\s+\w+)?\s+system prompt\b",
+        r"\b(?:you are now|from now on,? you|developer mode|jailbreak\w*)\b",
+        r"\bact as (?:root|admin|an? unrestricted)\b",
+        r"\bdo not (?:tell|inform|mention (?:this|it) to) the (?:user|operator)\b",
+    ),
+    "an instruction to leave out a check": (
+        rf"{_AFFIRMED}\b(?:skip|disable|bypass|suppress|deactivate)\b{_FEW_WORDS}{_CHECKS}",
+        rf"{_AFFIRMED}\b(?:turn(?:ing)? off|switch(?:ing)? off|comment(?:ing)? out)\b{_FEW_WORDS}{_CHECKS}",
+        rf"\bwithout\s+(?:running|asking for|waiting for)\s+(?:\S+\s+)?{_CHECKS}",
+    ),
+    "an address": (
+        r"\b[a-z][a-z0-9+.-]{1,20}://\S",
+        r"\bwww\.\S",
+        r"\b(?:mailto|javascript|data):\S",
+    ),
+    "a command": (
+        r"\brm\s+-[a-z]*[rf]",
+        r"\bsudo\s+\S",
+        r"\b(?:curl|wget)\s+(?:-|\S+\s*\|)",
+        r"\|\s*(?:ba|z)?sh\b",
+        r"\bchmod\s+[0-7+]",
+        r"\b(?:pip|npm|apt|brew)\s+install\s",
+        r"\bgit\s+(?:push|reset|clean)\b",
+        r"--no-verify\b",
+        r"\bpowershell\b",
+        r"\bos\.system\b",
+        r"\bsubprocess\.",
+        r"\b(?:eval|exec)\s*\(",
+        r"\$\([^)]",
+        r"\bbase64\s+-d",
+        r"\bnc\s+-",
+        rf"\bdrop\s+table\s+{_NOT_OF}",
+        r"\bdelete\s+from\s+\w+\s*;",
+        r">\s*/(?:dev|etc|bin|usr)/",
+    ),
+}
+_FORBIDDEN = {what: re.compile("|".join(patterns), re.IGNORECASE) for what, patterns in _PATTERNS.items()}
+# The same without look-arounds, for the linear engine: it clears most texts in a hundredth of the time.
+_ROUGH = tuple(
+    f"(?i:{pattern.replace(_AFFIRMED, '').replace(_NOT_OF, '')})"
+    for patterns in _PATTERNS.values()
+    for pattern in patterns
+)
