@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from redraft._locks import FileLock
+from redraft._locks import FileLock, flock
 
 
 @pytest.fixture
@@ -81,3 +81,15 @@ def test_a_child_does_not_hold_the_lock_of_its_parent(path):
         assert os.waitpid(child, 0)[1] == 0
     for file in (child_hears, parent_hears, child_says):
         os.close(file)
+
+
+@pytest.mark.parametrize("wait", [0, 0.05])
+def test_an_open_folder_is_locked_until_it_is_closed(tmp_path, wait):
+    one, other, third = (os.open(tmp_path, os.O_RDONLY) for _ in range(3))
+    flock(one)
+    with pytest.raises(TimeoutError):
+        flock(other, wait)
+    os.close(other)
+    os.close(one)
+    flock(third, 5)
+    os.close(third)

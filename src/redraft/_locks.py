@@ -1,4 +1,4 @@
-"""File locks and owner-only files."""
+"""File locks between processes, and files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -12,47 +12,27 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-_IGNORE_ALL = "# What Redraft keeps is not for git.\n*\n"
 
+def flock(file: int, wait: float | None = None) -> None:
+    """Lock an open file or folder against other processes, until it is closed.
 
-def make_folder(folder: Path) -> None:
-    """Make a folder of mode 0700 that ignores itself in git, unless it is there."""
-    if folder.exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(0o700)
-        folder.chmod(0o700)
-        try:
-            (folder / ".gitignore").write_text(_IGNORE_ALL, "utf-8")
-        except OSError:  # a full disk: never leave a folder that git would take
-            (folder / ".gitignore").unlink(missing_ok=True)
-            folder.rmdir()
-            raise
-
-
-def make_file(path: Path) -> None:
-    """Make an empty file of mode 0600, unless it is there.
-
-    A file that is there is not so much as opened: to close it would end the locks that SQLite holds on it.
+    Waits for as long as it takes, or at most `wait` seconds (0: not at all) in a fair queue. Raises
+    `TimeoutError` after that: close the file then, since the place in the queue is kept until it is granted.
     """
-    with suppress(FileExistsError):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(file, 0o600)
-        finally:
-            os.close(file)
-
-
-_files: set[int] = set()
-"""The open files of all locks. A forked child lets go of them, or it would hold its dead parent's locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if wait is None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        elif wait == 0 or not _Waiter(file).is_granted(wait):
+            raise TimeoutError from None
 
 
 class FileLock:
-    """Hold an exclusive `flock` on a file of its own, which the kernel grants to those who wait by turns.
+    """An exclusive lock on a file of its own, between processes and between threads with a lock each.
 
-    For one thread at a time. The file is made with mode 0600 when it is first needed, and stays. `wait` is
-    how many seconds to wait for other processes.
+    The file is made with mode 0600 when it is first needed, and stays. The kernel serves those who wait in
+    turn; `wait` is how many seconds to wait for others. One thread may hold it several times over.
     """
 
     def __init__(self, path: Path, wait: float) -> None:
@@ -62,7 +42,7 @@ class FileLock:
         self._file: int | None = None
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold the lock; within itself at once. Raises `TimeoutError`, and `OSError` of the lock's file."""
+        """Hold the lock. Raises `TimeoutError`, and `OSError` if its file can't be used."""
         return self
 
     def __enter__(self) -> None:
@@ -76,7 +56,7 @@ class FileLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the file, and of the lock with it."""
+        """Close the file, which gives the lock back."""
         if self._file is not None:
             _close(self._file)
             self._file = None
@@ -87,36 +67,41 @@ class FileLock:
             self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             _files.add(self._file)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not _Queueing(self._file).granted(self._wait):
-                self._file = None  # the thread still waits with it, and will close it
-                raise TimeoutError from None
+            flock(self._file, self._wait)
+        except TimeoutError:
+            self.close()
+            raise
 
 
-class _Queueing:
-    """A thread that waits for a lock: `flock` knows no end of waiting, and who keeps trying has no turn."""
+class _Waiter:
+    """A thread that waits for a lock: `flock` has no timeout, and polling never gets a turn."""
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self._file = os.dup(file)  # of its own, since the caller closes the other when it gives up
+        _files.add(self._file)
         self._deciding = Lock()
         self._granted = Event()
-        self._given_up = False
+        self._has_given_up = False
         Thread(target=self._queue, name="redraft-lock", daemon=True).start()
 
-    def granted(self, within: float) -> bool:
-        """Say if the lock was granted in time; if not, it is given back as soon as it is."""
+    def is_granted(self, within: float) -> bool:
+        """Return whether the lock was granted in time; otherwise it is given back as soon as it is."""
         self._granted.wait(within)
         with self._deciding:
-            self._given_up = not self._granted.is_set()
-        return not self._given_up
+            self._has_given_up = not self._granted.is_set()
+        return not self._has_given_up
 
     def _queue(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         with self._deciding:
-            if self._given_up:
-                _close(self._file)
+            if self._has_given_up:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             self._granted.set()
+        _close(self._file)
+
+
+_files: set[int] = set()
+"""The open files of all locks. A forked child closes them, or it would hold the locks of a dead parent."""
 
 
 def _close(file: int) -> None:
@@ -130,3 +115,32 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of mode 0700 that git ignores, unless it exists."""
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+        folder.chmod(0o700)
+        try:
+            (folder / ".gitignore").write_text("# What Redraft keeps is not for git.\n*\n", "utf-8")
+        except OSError:  # a full disk: never leave a folder that git would take
+            (folder / ".gitignore").unlink(missing_ok=True)
+            folder.rmdir()
+            raise
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file of mode 0600, unless it exists.
+
+    An existing file is not even opened: closing it would end the locks that SQLite holds on it.
+    """
+    with suppress(FileExistsError):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+        finally:
+            os.close(file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from redraft._locks import flock
 from redraft.cycles.mail import FEEDBACK, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
@@ -593,7 +593,7 @@ class Spool:
             try:
                 self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
                 self._file = _locked(self.path)
-            except BlockingIOError as error:
+            except TimeoutError as error:
                 raise LeaseError(
                     f"Another process on this machine runs the agent of the spool {self.path}: wait until it "
                     "ends, or end it."
@@ -614,11 +614,11 @@ class Spool:
 
 
 def _locked(path: Path) -> int:
-    """Open a file of this process alone; raises `BlockingIOError` where it is another's."""
+    """Open a file of this process alone; raises `TimeoutError` where it is another's."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(file, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(file, wait=0)
     except OSError:
         os.close(file)
         raise

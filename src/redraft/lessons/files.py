@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-import time
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft._locks import flock
 from redraft.errors import LessonFileError, StoreError
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ ENDING = ".md"
 MOST_BYTES = 1_000_000
 LOCK_WAIT = 10.0
 """Seconds to wait for another process that holds a folder."""
-_LOCK_PAUSE = 0.005
 
 
 def read_text(path: Path | str, name: str, *, of: str) -> str:
@@ -93,23 +91,15 @@ def locked(folder: Path) -> Generator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(descriptor, folder)
+        try:
+            flock(descriptor, LOCK_WAIT)
+        except TimeoutError:
+            raise StoreError(
+                f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
+            ) from None
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    until = time.monotonic() + LOCK_WAIT
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise StoreError(
-                    f"{folder}: another process has held it for {LOCK_WAIT:g} s; is it stopped?"
-                ) from None
-        time.sleep(_LOCK_PAUSE)
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import platform
 import secrets
@@ -19,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from redraft._locks import flock
 from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.reply import alternatives_of, parsed_of
@@ -200,7 +200,7 @@ def _has_size(path: Path, size: int) -> bool:
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        flock(file.fileno())
         yield
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import inspect
 import json
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import from_json, to_json
+from redraft._locks import flock
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, ModelError
 from redraft.models.reply import parsed_of
@@ -198,7 +198,7 @@ def _append(path: Path, request: dict[str, Any], reply: dict[str, Any]) -> None:
     line = json.dumps(call).encode() + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as file:  # noqa: PTH123 (the mode of a new file is given to os.open)
-        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        flock(file.fileno())
         end = file.seek(0, os.SEEK_END)
         if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
             line = b"\n" + line

@@ -227,13 +227,13 @@ def _scratch_folder() -> Generator[str]:
 
 
 def _locked_folder(place: str) -> tuple[str, int]:
-    import fcntl  # noqa: PLC0415 (there is none on Windows, where the jail is refused before)
+    from redraft._locks import flock  # noqa: PLC0415 (there is none on Windows, where the jail is refused before)
 
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # a file system without locks: then nobody sweeps in it either
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            flock(lock)
         if os.path.exists(folder):  # noqa: PTH110 (a plain text stays one)
             return folder, lock
         os.close(lock)  # somebody swept it away before it was locked
@@ -241,7 +241,7 @@ def _locked_folder(place: str) -> tuple[str, int]:
 
 def _sweep(place: str) -> None:
     """Remove the folders of this user's whose process was killed: nobody holds their lock any more."""
-    import fcntl  # noqa: PLC0415 (likewise)
+    from redraft._locks import flock  # noqa: PLC0415 (likewise)
 
     with os.scandir(place) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
@@ -250,7 +250,7 @@ def _sweep(place: str) -> None:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             stack.callback(os.close, lock)
             if os.fstat(lock).st_uid == os.geteuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock(lock, wait=0)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
