@@ -46,7 +46,7 @@ def test_the_printed_address_lets_in_once(project):
     ("words", "told"),
     [
         (("--token", "short"), "must have at least 16"),
-        (("--host", "no.such.host.invalid"), "Nothing can listen on 'no.such.host.invalid'"),
+        (("--host", "no.such.host.invalid"), "Can't listen on 'no.such.host.invalid'"),
         (("--port", "70000"), "less than or equal to 65535"),
     ],
 )
@@ -59,13 +59,13 @@ def test_a_port_that_is_taken_is_told(project):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = redraft("ui", "--no-open", "--port", taken.getsockname()[1])
     assert result.exit_code == 2
-    assert "Give another with --port" in result.stderr
+    assert "Choose another port with --port" in result.stderr
 
 
 def test_a_project_that_keeps_nothing_has_no_dashboard(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("ui", "--no-open")
-    assert (result.exit_code, "nothing is kept here" in result.stderr) == (2, True)
+    assert (result.exit_code, "nothing is stored" in result.stderr) == (2, True)
 
 
 def test_without_the_extra_it_says_what_to_install(project, monkeypatch):
@@ -75,6 +75,6 @@ def test_without_the_extra_it_says_what_to_install(project, monkeypatch):
 
 
 def test_who_opens_it_to_others_is_warned(project, monkeypatch):
-    monkeypatch.setattr("redraft.web.server.serve", lambda _project, _keys, door, began: began(door))
+    monkeypatch.setattr("redraft.web.server.serve", lambda *words: words[-1](words[-2]))
     assert "WARNING" in redraft("ui", "--no-open", "--host", "0.0.0.0").stderr  # noqa: S104 (nothing listens)
     assert "WARNING" not in redraft("ui", "--no-open").stderr

@@ -48,58 +48,6 @@ def schema(
         emit(json.dumps(made(), indent=2))
 
 
-def ui(
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where to listen; anything but loopback is seen by others.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")
-    ] = 8765,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REDRAFT_UI_TOKEN",
-            show_envvar=True,
-            metavar="TOKEN",
-            help="A token that is good any number of times; the printed address is good once.",
-        ),
-    ] = None,
-    debug: options.Debug = False,
-) -> None:
-    """Look at what is kept here, in a browser. Runs, what they cost, why they stopped, what was learnt."""
-    with surface(debug=debug):
-        import webbrowser
-        from importlib.util import find_spec
-
-        from redraft.errors import MissingExtraError
-        from redraft.terminal.console import CalmConsole
-
-        if find_spec("starlette") is None or find_spec("uvicorn") is None:
-            raise MissingExtraError("The dashboard", "ui")
-        from redraft.web.guard import Door
-        from redraft.web.keys import Keys
-        from redraft.web.project import Project
-        from redraft.web.server import address, serve
-
-        keys, console = Keys(token), CalmConsole(stderr=True)
-
-        def began(door: Door) -> None:
-            console.say(f"The dashboard of {project.place} is at")
-            console.say(f"  {address(keys, door)}")
-            console.say("  (good for one browser, once). Ctrl-C ends it.")
-            if not door.is_local:
-                console.say(
-                    "WARNING: it can be reached from elsewhere, and what goes to and fro is not encrypted. "
-                    "Who has an address or the token can read all that is kept here, and change it."
-                )
-            if not no_open:
-                webbrowser.open(address(keys, door))
-
-        project = Project.here()
-        serve(project, keys, Door(host, port), began)
-
-
 EPILOG = (
     "Exit codes: 0 the criteria are met, 1 they are not, 2 something given was wrong, 3 a budget ran out, "
     "4 the model failed, 70 a defect in Redraft, 130 interrupted."
@@ -116,7 +64,7 @@ COMMANDS = {
     "diff": ("redraft.history.cli", "Compare two versions of a run."),
     "resume": ("redraft.history.cli", "Go on with a run after its last finished step."),
     "export": ("redraft.history.cli", "Export a kept run."),
-    "ui": ("redraft.main", "Look at what is kept here, in a browser."),
+    "ui": ("redraft.dashboard", "Look at what is kept here, in a browser."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     "doctor": ("redraft.doctor", "Say what works here."),
     "settings": ("redraft.doctor", "Print the settings that apply in this folder."),

@@ -15,11 +15,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from redraft import Advice, Issue, Task, TokenUsage
+from redraft.dashboard import dashboard
 from redraft.loop.record import Origin
 from redraft.types import Reflection
-from redraft.web.app import dashboard, pages_of
-from redraft.web.guard import Door
-from redraft.web.keys import Keys
+from redraft.web.guard import Door, Guard, Keys
 from redraft.web.project import Project
 from support.kept_runs import CALL, START, record
 from support.versions import gained, version
@@ -86,13 +85,13 @@ def project_of(store, place="a store"):
 
 def pages(store):
     """A client of the pages alone."""
-    return TestClient(pages_of(project_of(store)), raise_server_exceptions=False, follow_redirects=False)
+    return TestClient(dashboard(project_of(store)), raise_server_exceptions=False, follow_redirects=False)
 
 
 def guarded(store, host="127.0.0.1", port=8765):
     """A client of the whole dashboard, and its keys."""
     keys = Keys(TOKEN)
-    app = dashboard(project_of(store), keys, Door(host, port))
+    app = Guard(dashboard(project_of(store)), keys, Door(host, port))
     client = TestClient(
         app, base_url=f"http://127.0.0.1:{port}", raise_server_exceptions=False, follow_redirects=False
     )

@@ -12,7 +12,7 @@ import pytest
 
 from redraft.cycles import storage as places
 from redraft.cycles.state import CycleWaiting
-from redraft.web.app import pages_of
+from redraft.dashboard import dashboard
 from redraft.web.project import Project
 from support.monitor import MONITOR, World, monitor
 
@@ -80,7 +80,7 @@ async def waiting(name="controlled", world=None):
 async def visited():
     """Yield a client of the project's pages for the event loop that agents run in."""
     project = Project.here()
-    transport = httpx.ASGITransport(app=pages_of(project), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app=dashboard(project), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://pages") as client:
         yield client
     await project.store.aclose()

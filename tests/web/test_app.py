@@ -8,10 +8,9 @@ from redraft.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
-from redraft.web.app import pause
-from redraft.web.change import Change
-from redraft.web.page import NotFoundError
-from redraft.web.shown import LONGEST
+from redraft.web.app import interval
+from redraft.web.page import Change, NotFoundError, Slice
+from redraft.web.rendering import LONGEST
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from support.kept_runs import record
 from support.redact_corpus import Maker, person
@@ -34,7 +33,8 @@ async def approve(wanted):
 @pytest.fixture
 def changes(monkeypatch):
     """A dashboard with a change, and what posts to it."""
-    monkeypatch.setattr("redraft.web.app.CHANGES", (Change("/lessons/{what}/approve", approve),))
+    own = Slice((), (Change("/lessons/{what}/approve", approve),))
+    monkeypatch.setattr("redraft.dashboard.slices", lambda: [own])
     client, _ = guarded(MemoryStore())
 
     def post(what, content, **headers):
@@ -50,13 +50,13 @@ def changes(monkeypatch):
 @pytest.mark.parametrize(
     ("what", "content", "status", "told"),
     [
-        ("it", "{}", 200, {"happened": "it was approved at once."}),
-        ("it", '{"how": "by hand"}', 200, {"happened": "it was approved by hand."}),
+        ("it", "{}", 200, {"message": "it was approved at once."}),
+        ("it", '{"how": "by hand"}', 200, {"message": "it was approved by hand."}),
         ("it", '{"how": 3}', 400, {"error": "The field 'how' must be a text, got 3."}),
         ("none", "{}", 404, {"error": "There is no lesson 'none'."}),
         ("away", "{}", 503, {"error": "The disk is full."}),
         ("wrong", "{}", 400, {"error": "It is approved already."}),
-        ("it", "[]", 400, {"error": "The body must be a JSON object with the fields of the change."}),
+        ("it", "[]", 400, {"error": "The body must be a JSON object with the fields of the form."}),
         ("it", "{", 400, None),
         ("it", "[" * 100_000, 400, None),
         ("it", b"\xff\xfe", 400, None),
@@ -172,8 +172,8 @@ def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
         ("/runs/unknown.json", 404, '{"error":"There is no run'),
         ("/runs/it/versions/9.txt", 404, "has no version"),
         ("/runs/it/versions/x.txt", 404, "A version is a number"),
-        ("/runs?status=odd", 400, "status &#39;odd&#39; is none"),
-        ("/runs?reason=odd", 400, "reason &#39;odd&#39; is none"),
+        ("/runs?status=odd", 400, "Unknown status &#39;odd&#39;"),
+        ("/runs?reason=odd", 400, "Unknown reason &#39;odd&#39;"),
         ("/runs?name=a&before=unknown", 404, "before which"),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_defect_is_told_as_one(monkeypatch):
 
     store = MemoryStore()
     put(store, described("it"))
-    monkeypatch.setattr("redraft.web.pages.run.Runs", broken)
+    monkeypatch.setattr("redraft.history.pages.run.Runs", broken)
     answer = pages(store).get("/runs/it")
     assert (answer.status_code, "ValueError: surprise" in answer.text) == (500, True)
 
@@ -230,4 +230,4 @@ def test_the_navigation_says_where_one_is(path):
 
 @pytest.mark.parametrize(("took", "seconds"), [(0.0, 1.0), (0.05, 1.0), (0.4, 4.0), (60.0, 10.0)])
 def test_a_page_that_is_slow_to_make_is_looked_at_less_often(took, seconds):
-    assert pause(took) == seconds
+    assert interval(took) == seconds

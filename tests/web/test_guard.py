@@ -5,8 +5,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
-from redraft.web.guard import HEADERS, LARGEST_BODY, Door, Guard
-from redraft.web.keys import SHORTEST, Keys
+from redraft.web.guard import HEADERS, LARGEST_BODY, SHORTEST, Door, Guard, Keys
 from support.dashboards import TOKEN, guarded
 
 HOST = "127.0.0.1:8765"

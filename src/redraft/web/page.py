@@ -1,8 +1,8 @@
-"""Page: one page of the dashboard: what it shows, as a view for its template and as data."""
+"""What a feature adds to the dashboard: pages, changes that a person can make there, and plain texts."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,50 +12,106 @@ from redraft.errors import ConfigError
 from redraft.web.project import Project
 
 
+class NotFoundError(LookupError):
+    """Say what was asked for and does not exist: the dashboard answers 404."""
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Hold what a browser asked for: the parameters of the path, and the last of each name in the query."""
+class PageRequest:
+    """Hold what a browser asks a page for: path parameters, and the last value of each query parameter.
+
+    `full` is set where long texts are wanted uncut: for data, not for a page.
+    """
 
     project: Project
     path: Mapping[str, str]
     query: Mapping[str, str]
-    whole: bool = False
-    """Whether long texts are wanted uncut: as data, not for a page."""
+    full: bool = False
 
-    def one_of(self, name: str, known: Collection[str]) -> str:
-        """Return a name of the query that must be one of some, or empty; raises `ConfigError` for another."""
-        given = self.query.get(name, "")
-        if given and given not in known:
-            raise ConfigError(f"{name} {given!r} is none; {nearest(given, known)}")
-        return given
+    def one_of(self, name: str, choices: Collection[str]) -> str:
+        """Return a query parameter that must be one of `choices`, or empty; else raise `ConfigError`."""
+        value = self.query.get(name, "")
+        if value and value not in choices:
+            raise ConfigError(f"Unknown {name} {value!r}; {nearest(value, choices)}")
+        return value
 
 
-def _as_it_is(view: Any) -> Any:
+def _unchanged(view: Any) -> Any:
     return view
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Describe a page: at `path` as HTML, at `path` and `.json` as data, both made of the same view.
+    """Describe a page: HTML at `path`, the same view as JSON at `path` with `.json` behind it.
 
-    `view` is what `template` gets as `page`; all that it holds went through `Project.shown`. It raises
-    `NotFoundError` for what is not there, `ConfigError` for what can't be asked. `document` makes the view
-    plain data. `nav` is its word in the navigation, if it stands there; else `within` may be the path of the
-    page there that leads to it, where its own path does not say. A page with a `mark` is live: when
-    that text changes, an open page reads itself again and exchanges its parts marked `data-live`; an empty
-    mark says that nothing will change any more. Each open page asks for it each second: it must be cheap.
-    `arrange` works out of the view what the template gets, where that takes long: it runs in a thread.
+    `read` gets the view. All of it must have gone through `Project.redacted` before anything is computed from
+    its texts. It raises `NotFoundError` for what does not exist, and `ConfigError` for a bad request.
+    `present` turns the view into what `template` knows as `page`; it runs in a thread, so long work belongs
+    there. `document` turns the view into plain data. `section` is the path in the navigation that this page
+    belongs under, where its own path does not begin with it.
+
+    A page with a `fingerprint` is live: each open copy asks for that text every second, so it must be cheap,
+    and when the text changes, fetches the page again and replaces the elements with `data-live`. An empty
+    fingerprint says that nothing will change any more.
     """
 
     path: str
     template: str
-    view: Callable[[Asked], Awaitable[Any]]
+    read: Callable[[PageRequest], Awaitable[Any]]
     document: Callable[[Any], Any] = to_json
-    nav: str = ""
-    within: str = ""
-    mark: Callable[[Asked], Awaitable[str]] | None = None
-    arrange: Callable[[Any], Any] = _as_it_is
+    present: Callable[[Any], Any] = _unchanged
+    fingerprint: Callable[[PageRequest], Awaitable[str]] | None = None
+    section: str = ""
 
 
-class NotFoundError(LookupError):
-    """Say what is not there."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Hold what a person submits: the parameters of the path, and the fields of the form."""
+
+    project: Project
+    path: Mapping[str, str]
+    fields: Mapping[str, Any]
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a text field; raise `ConfigError` if it is missing, or not a text."""
+        value = self.fields.get(name, default)
+        if not isinstance(value, str):
+            raise ConfigError(f"The field {name!r} must be a text, got {value!r}.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Describe a change: a POST of JSON to `path` makes it, and answers `{"message": ...}`.
+
+    `make` returns that message: a sentence on what has happened. If it raises `ConfigError` (400),
+    `NotFoundError` (404) or `StoreError` (503), nothing has changed, and the answer is `{"error": ...}`. In a
+    template, a form with `data-change` posts its fields to its action, and the page shows the answer.
+    """
+
+    path: str
+    make: Callable[[Form], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """Describe a text that a page shows only the beginning of: `read` returns all of it, served at `path`.
+
+    Secrets in it are withheld. `read` raises `NotFoundError` for what does not exist.
+    """
+
+    path: str
+    read: Callable[[PageRequest], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Collect what one feature adds.
+
+    `warm_up` reads ahead, while the dashboard serves, what its pages would otherwise wait for.
+    """
+
+    pages: Sequence[Page]
+    changes: Sequence[Change] = ()
+    texts: Sequence[PlainText] = ()
+    warm_up: Callable[[Project], Awaitable[None]] | None = None

@@ -3,108 +3,101 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft.errors import ConfigError
-from redraft.loop.record import Process
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.objects import walk_object
 from redraft.redact.redactor import Redactor
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
 from redraft.stores.location import project_place
-from redraft.web.agents_seen import AgentsSeen
-from redraft.web.beside import Beside
-from redraft.web.groups import Grouped
-from redraft.web.ledger import Ledger
-from redraft.web.lesson_files import LessonFiles
-from redraft.web.lesson_uses import LessonUses
-from redraft.web.moving import Moving
-from redraft.web.note_uses import NoteUses
-from redraft.web.shown import LONGEST, clipped, cut_note
+from redraft.web.rendering import LONGEST, clipped, cut_note
 
 if TYPE_CHECKING:
-    from typing import Any
-
+    from pathlib import Path
 
 T = TypeVar("T")
 
 OVERLAP = 4_096
-"""Characters beyond the cut that are looked at, too: a secret that the cut goes through is still known."""
+"""Characters redacted beyond the cut, so that a secret that straddles it is still recognised."""
 SHORT = 2_000
 REMEMBERED = 20_000
-"""How many short texts are remembered as they are shown: lists say the same ones again and again."""
+"""How many short texts are remembered in redacted form: lists show the same ones again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
     """Hold the store of a project, where it is (for people), and the redactor of this process.
 
-    What a page shows goes through `shown` before anything is made of it: what is taken apart first, word by
-    word, hides a secret from the redactor, and no template can bring it back.
+    What a page shows goes through `redacted` before anything is computed from it: a text taken apart first,
+    word by word, would hide its secrets from the redactor.
     """
 
     store: Store
     place: str
     redactor: Redactor = field(default_factory=redactor_of_environment)
-    ledger: Ledger = field(init=False)
-    beside: Beside = field(init=False)
-    grouped: Grouped = field(default_factory=Grouped)
-    moving: Moving = field(init=False)
-    note_uses: NoteUses = field(init=False)
-    lesson_uses: LessonUses = field(init=False)
-    lessons: LessonFiles = field(init=False)
-    agents: AgentsSeen = field(default_factory=AgentsSeen)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the dashboard ends, so that what streams ends, too."""
-    _short: Callable[[str], str] = field(init=False)
+    """Set when the dashboard shuts down, so that streams end."""
+    _shared: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    _redact_short: Callable[[str], str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ledger", Ledger(self.store))
-        object.__setattr__(self, "beside", Beside(self.ledger, self.agents))
-        object.__setattr__(self, "moving", Moving(self.store))
-        object.__setattr__(self, "note_uses", NoteUses(self.store))
-        object.__setattr__(self, "lesson_uses", LessonUses(self.store))
-        object.__setattr__(self, "lessons", LessonFiles(project_folder() / load_settings().memory))
-
-        def redacted(text: str) -> str:
+        def redact(text: str) -> str:
             return self.redactor.redact(text).text
 
-        object.__setattr__(self, "_short", lru_cache(REMEMBERED)(redacted))
+        object.__setattr__(self, "_redact_short", lru_cache(REMEMBERED)(redact))
 
     @classmethod
     def here(cls) -> Project:
-        """Return the project that this process works in; raises `ConfigError` where it keeps nothing."""
+        """Return the project of the working directory; raise `ConfigError` if nothing is stored."""
         place = project_place()
         if place is None:
-            raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so nothing is kept here to show.")
+            raise ConfigError(
+                "The setting `home` (REDRAFT_HOME) is empty, so nothing is stored that could be shown. "
+                "Set it to a folder."
+            )
         return cls(place.open(), str(place))
 
-    async def shown(self, value: T, *, whole: bool = False) -> T:
-        """Return a value as it may be shown: secrets withheld and, unless `whole`, long texts cut.
+    def shared(self, make: Callable[[Project], T]) -> T:
+        """Return what `make` made of this project when it was first asked for.
 
-        Done in a thread: a text of a megabyte takes a quarter of a second, in which others want answers.
+        It is what the pages of a feature remember from one request to the next.
         """
-        text = self._whole if whole else self._cut
-        # Whether a run was killed is known by its process, of which no page shows more than its number.
-        return await asyncio.to_thread(walk_object, value, text, (Process,))
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return cast("T", self._shared[make])
 
-    async def text(self, text: str) -> str:
-        """Return one text whole, with its secrets withheld."""
-        return await asyncio.to_thread(self._whole, text)
+    @property
+    def memory(self) -> Path:
+        """The folder of the lessons of all agents (the setting `memory`)."""
+        return project_folder() / load_settings().memory
 
-    def withheld(self, document: Any) -> Any:
-        """Return plain JSON data with the secrets in it withheld."""
-        return self.redactor.redact_json(document)
+    async def stored_runs(self, run_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of these runs that are stored, and so have a page to link to."""
+        return frozenset([one for one in run_ids if one and await self.store.get("run", one) is not None])
 
-    def _whole(self, text: str) -> str:
-        return self._short(text) if len(text) <= SHORT else self.redactor.redact(text).text
+    async def redacted(self, value: T, *, full: bool = False, spared: tuple[type, ...] = ()) -> T:
+        """Return a value as it may be shown: secrets withheld and, unless `full`, long texts cut.
 
-    def _cut(self, text: str) -> str:
+        Values of a `spared` class stay as they are. It takes a quarter of a second for a megabyte, so it is
+        done in a thread.
+        """
+        text = self._redact if full else self._redact_and_cut
+        return await asyncio.to_thread(walk_object, value, text, spared)
+
+    async def redacted_text(self, text: str) -> str:
+        """Return a text, uncut, with the secrets in it withheld."""
+        return await asyncio.to_thread(self._redact, text)
+
+    def _redact(self, text: str) -> str:
+        return self._redact_short(text) if len(text) <= SHORT else self.redactor.redact(text).text
+
+    def _redact_and_cut(self, text: str) -> str:
         if len(text) <= LONGEST + OVERLAP:
-            return clipped(self._whole(text))
-        kept = self._whole(text[: LONGEST + OVERLAP])[:LONGEST]
+            return clipped(self._redact(text))
+        kept = self._redact(text[: LONGEST + OVERLAP])[:LONGEST]
         return f"{kept}{cut_note(len(text) - LONGEST)}"

@@ -1,10 +1,12 @@
-"""Rendering: the templates, what they may ask of a value, and the one style sheet and script."""
+"""Rendering: templates and their filters, static files, long and hostile texts, and texts side by side."""
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
@@ -12,55 +14,39 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from redraft._texts import unasked
+from redraft.text.characters import visible
+from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.types import render_usage
-from redraft.web.shown import shown
 
 PROGRAM = f"Redraft {version('redraft')}"
 STATIC = {"redraft.css": "text/css", "redraft.js": "text/javascript", "redraft.svg": "image/svg+xml"}
 MINUTE, HOUR, DAY = 60, 3600, 86400
+LONGEST = 100_000
+"""Characters shown of one text: a page with many versions of a megabyte each would be of no use."""
+CUT = "\n\n[cut here: "
+_CUT = re.compile(re.escape(CUT) + r"[\d,]+ more characters\]\Z")
 
 
 def render(template: str, **context: Any) -> str:
-    """Return a page by its template."""
-    return _templates().get_template(template).render(program=PROGRAM, **context)
+    """Return a page; a template is named by its path in the package, such as `web/templates/base.html`."""
+    return _environment().get_template(template).render(program=PROGRAM, **context)
 
 
 @cache
-def static_text(name: str) -> str:
-    """Return one of the files in `static/`."""
-    return (files("redraft.web") / "static" / name).read_text("utf-8")
-
-
-@cache
-def static_path(name: str) -> str:
-    """Return where the dashboard serves one of the files in `static/`: it changes when the file does."""
-    return f"/static/{name}?{digest(static_text(name))[:12]}"
-
-
-def digest(text: str) -> str:
-    """Return the hash of a text in hexadecimal."""
-    return sha256(text.encode()).hexdigest()
-
-
-def policy_hash(text: str) -> str:
-    """Return how a content security policy names an inline text."""
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-@cache
-def _templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("redraft.web"),
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("redraft", ""),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=shown,
+        finalize=inert,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {
+    environment.filters |= {
         "ago": ago,
         "cost": cost,
         "count": count,
@@ -70,29 +56,51 @@ def _templates() -> Environment:
         "used": render_usage,
         "utc": utc,
     }
-    templates.globals.update({"static": static_path, "unasked": unasked})  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
-    return templates
+    environment.globals.update({"static": static_path, "unasked": unasked})  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
+    return environment
+
+
+@cache
+def static_text(name: str) -> str:
+    """Return the content of a file in `static/`."""
+    return (files("redraft.web") / "static" / name).read_text("utf-8")
+
+
+@cache
+def static_path(name: str) -> str:
+    """Return the address of a file in `static/`, which changes when the file does."""
+    return f"/static/{name}?{digest(static_text(name))[:12]}"
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal."""
+    return sha256(text.encode()).hexdigest()
+
+
+def policy_hash(text: str) -> str:
+    """Return the source expression by which a content security policy allows an inline text."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def score(value: float | None) -> str:
-    """Render a score with two digits; one that is not known as a question mark."""
+    """Render a score with two digits, an unknown one as a question mark."""
     return "?" if value is None else f"{value:.2f}"
 
 
 def cost(value: float | None) -> str:
-    """Render US dollars; what is not known is said to be so."""
-    return "not known" if value is None else f"${value:.4f}"
+    """Render US dollars."""
+    return "unknown" if value is None else f"${value:.4f}"
 
 
 def count(value: int | None) -> str:
     """Render a whole number."""
-    return "not known" if value is None else f"{value:,}"
+    return "unknown" if value is None else f"{value:,}"
 
 
 def seconds(value: float | None) -> str:
-    """Render a time with the digits that matter."""
+    """Render a duration with the digits that matter."""
     if value is None:
-        return "not known"
+        return "unknown"
     if value < MINUTE:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), MINUTE)
@@ -103,12 +111,12 @@ def seconds(value: float | None) -> str:
 
 
 def utc(at: datetime) -> str:
-    """Render a time of day."""
+    """Render a date and time in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def ago(at: datetime, now: datetime | None = None) -> str:
-    """Say how long ago something was; a time more than a week away by its date."""
+    """Say how long ago something was; after a week, its date."""
     passed = ((now or datetime.now(UTC)) - at).total_seconds()
     if passed < MINUTE:
         return "just now"
@@ -119,5 +127,70 @@ def ago(at: datetime, now: datetime | None = None) -> str:
 
 
 def url(text: str) -> str:
-    """Return a text as one part of an address."""
+    """Quote a text as one segment of an address."""
     return quote(text, safe="", errors="surrogatepass")
+
+
+def inert(value: Any) -> Any:
+    """Return what a template prints for a value: control and bidirectional characters made visible."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return visible(value)
+
+
+def clipped(text: str) -> str:
+    """Return a text that is not too long to show: its beginning, and how much was cut."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}{cut_note(len(text) - LONGEST)}"
+
+
+def cut_note(characters: int) -> str:
+    """Return what stands at the end of a text that was cut."""
+    return f"{CUT}{characters:,} more characters]"
+
+
+def is_cut(text: str) -> bool:
+    """Say whether a text ends with a note that it was cut."""
+    return _CUT.search(text, max(0, len(text) - len(CUT) - 40)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TextChange:
+    """Hold how two texts differ: as `hunks` of lines, or as both texts where they have little in common.
+
+    A number among the hunks counts unchanged lines that are left out.
+    """
+
+    is_same: bool = False
+    hunks: tuple[list[Line] | int, ...] = ()
+    sides: tuple[str, str] | None = None
+
+
+CONTEXT = 2
+"""Unchanged lines shown around each change."""
+ALIKE = 0.4
+"""The similarity below which two texts stand side by side: a diff would only mix up their words."""
+LARGEST = 200_000
+"""Characters of both texts together beyond which they are not compared word by word."""
+
+
+SHORT = 20_000
+"""Characters of both texts together up to which the result is remembered."""
+REMEMBERED = 500
+"""Pairs of texts remembered: a live page compares the same ones again and again."""
+
+
+def text_change(before: str, after: str) -> TextChange:
+    """Compare two texts."""
+    if before == after:
+        return TextChange(is_same=True)
+    is_short = len(before) + len(after) <= SHORT
+    return (_remembered_change if is_short else _change)(before, after)
+
+
+def _change(before: str, after: str) -> TextChange:
+    if len(before) + len(after) > LARGEST or similarity(before, after) < ALIKE:
+        return TextChange(sides=(clipped(before), clipped(after)))
+    return TextChange(hunks=tuple(hunks(word_diff(before, after), CONTEXT)))
+
+
+_remembered_change = lru_cache(REMEMBERED)(_change)

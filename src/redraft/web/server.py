@@ -1,4 +1,4 @@
-"""Server: a dashboard that listens, until a person ends it."""
+"""Server: a dashboard that listens until it is interrupted."""
 
 from __future__ import annotations
 
@@ -10,37 +10,44 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from redraft.errors import ConfigError, StoreError
-from redraft.web.app import dashboard
-from redraft.web.guard import TOKEN, Door
+from redraft.web.guard import TOKEN, Door, Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from redraft.web.keys import Keys
+    from starlette.types import ASGIApp
+
+    from redraft.web.guard import Keys
+    from redraft.web.page import Slice
     from redraft.web.project import Project
 
-PAUSE = 0.1
-"""Seconds between two portions of what is read ahead, in which pages are served."""
 GRACE = 2
-"""Seconds that answers under way have when the dashboard ends."""
+"""Seconds that answers under way have when the dashboard shuts down."""
 
 
-def serve(project: Project, keys: Keys, door: Door, began: Callable[[Door], None]) -> None:
-    """Serve the dashboard until it is interrupted; `began` is told the door with the port that it has.
+def serve(
+    app: ASGIApp,
+    project: Project,
+    slices: Sequence[Slice],
+    keys: Keys,
+    door: Door,
+    began: Callable[[Door], None],
+) -> None:
+    """Serve a guarded app until it is interrupted; `began` is called with the door, its port filled in.
 
-    A port of 0 takes a free one. Raises `ConfigError` where nothing can listen there.
+    Port 0 takes a free one. Raises `ConfigError` if it can't listen there.
     """
     with _listening(door) as listener:
         door = Door(door.host, listener.getsockname()[1])
         began(door)
-        # What uvicorn was interrupted by it raises again when all is closed: here that is how one ends it.
+        # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(project, keys, door, listener))
+            asyncio.run(_serve(Guard(app, keys, door), project, slices, listener))
 
 
-async def _serve(project: Project, keys: Keys, door: Door, listener: socket.socket) -> None:
+async def _serve(app: ASGIApp, project: Project, slices: Sequence[Slice], listener: socket.socket) -> None:
     config = uvicorn.Config(
-        dashboard(project, keys, door),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -49,28 +56,23 @@ async def _serve(project: Project, keys: Keys, door: Door, listener: socket.sock
         ws="none",
         timeout_graceful_shutdown=GRACE,
     )
-    reading = asyncio.create_task(_read_ahead(project))
+    warming = asyncio.create_task(_warm_up(project, slices))
     try:
         await _Server(config, project).serve(sockets=[listener])
     finally:
-        reading.cancel()
+        warming.cancel()
         await project.store.aclose()
 
 
-async def _read_ahead(project: Project) -> None:
-    """Read what questions about all runs need before one is asked."""
-    with suppress(StoreError):  # the pages tell of a store that can't be read
-        while not project.ledger.is_whole:
-            await project.ledger.entries()
-            await asyncio.sleep(PAUSE)
-        for uses in (project.note_uses, project.lesson_uses):
-            while not uses.chronicle.is_whole:
-                await uses.chronicle.read()
-                await asyncio.sleep(PAUSE)
+async def _warm_up(project: Project, slices: Sequence[Slice]) -> None:
+    with suppress(StoreError):  # a page that needs the store shows what is wrong with it
+        for one in slices:
+            if one.warm_up is not None:
+                await one.warm_up(project)
 
 
 class _Server(uvicorn.Server):
-    """A server that ends what streams before it waits for answers under way."""
+    """End what streams before waiting for answers under way."""
 
     def __init__(self, config: uvicorn.Config, project: Project) -> None:
         super().__init__(config)
@@ -92,8 +94,8 @@ def _listening(door: Door) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"Nothing can listen on {door.host!r}, port {door.port}: {error.strerror or error}. "
-            "Give another with --port (0 takes any that is free)."
+            f"Can't listen on {door.host!r}, port {door.port}: {error.strerror or error}. "
+            "Choose another port with --port (0 takes any that is free)."
         ) from error
     return listener
 

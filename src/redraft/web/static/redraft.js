@@ -45,7 +45,7 @@
         method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(fields),
       });
       const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
-      say(told.happened || told.error, !answer.ok);
+      say(told.message || told.error, !answer.ok);
       if (answer.ok) form.reset();
       if (answer.ok) await refresh();
     } catch {
@@ -101,7 +101,7 @@
 
   // A page that is not looked at listens to nothing: browsers allow few connections to one server.
   function follow() {
-    let { events, mark } = document.body.dataset;
+    let { events, fingerprint } = document.body.dataset;
     let source = null;
     let refreshing = Promise.resolve();
     const state = document.getElementById("connection");
@@ -113,11 +113,11 @@
 
     function listen() {
       if (source || document.hidden || !events) return;
-      source = new EventSource(`${events}${events.includes("?") ? "&" : "?"}since=${encodeURIComponent(mark)}`);
+      source = new EventSource(`${events}${events.includes("?") ? "&" : "?"}since=${encodeURIComponent(fingerprint)}`);
       source.addEventListener("open", () => { state.textContent = "live"; });
       source.addEventListener("error", () => { state.textContent = "not connected"; });
       source.addEventListener("change", (event) => {
-        mark = JSON.parse(event.data);
+        fingerprint = JSON.parse(event.data);
         refreshing = refreshing.then(refresh).then((hasEnded) => {
           if (!hasEnded) return;
           events = "";

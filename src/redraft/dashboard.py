@@ -1,0 +1,91 @@
+"""The dashboard, `redraft ui`: the pages of every feature, mounted on one guarded app."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redraft.terminal import options
+from redraft.terminal.exits import surface
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from redraft.web.page import Slice
+    from redraft.web.project import Project
+
+FEATURES = ("history", "workflow", "notes", "lessons", "cycles")
+"""The features with pages: each has a module `web` with a `SLICE`."""
+NAVIGATION = {
+    "Runs": "/runs",
+    "Tasks": "/tasks",
+    "Lessons": "/lessons",
+    "Agents": "/agents",
+    "Compare": "/compare",
+    "Spend": "/spend",
+}
+
+
+def slices() -> list[Slice]:
+    """Return what the features add to the dashboard; their pages are loaded by this call."""
+    return [import_module(f"redraft.{feature}.web").SLICE for feature in FEATURES]
+
+
+def dashboard(project: Project) -> Starlette:
+    """Return the pages of all features without the guard: for a test, or for an app that has its own."""
+    from redraft.web.app import app
+
+    return app(project, slices(), NAVIGATION)
+
+
+def ui(
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where to listen; anything but loopback is seen by others.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")
+    ] = 8765,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REDRAFT_UI_TOKEN",
+            show_envvar=True,
+            metavar="TOKEN",
+            help="A token that is good any number of times; the printed address is good once.",
+        ),
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Look at what is kept here, in a browser. Runs, what they cost, why they stopped, what was learnt."""
+    with surface(debug=debug):
+        import webbrowser
+        from importlib.util import find_spec
+
+        from redraft.errors import MissingExtraError
+        from redraft.terminal.console import CalmConsole
+
+        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+            raise MissingExtraError("The dashboard", "ui")
+        from redraft.web.guard import Door, Keys
+        from redraft.web.project import Project
+        from redraft.web.server import address, serve
+
+        keys, console = Keys(token), CalmConsole(stderr=True)
+
+        def began(door: Door) -> None:
+            console.say(f"The dashboard of {project.place} is at")
+            console.say(f"  {address(keys, door)}")
+            console.say("  (good for one browser, once). Ctrl-C ends it.")
+            if not door.is_local:
+                console.say(
+                    "WARNING: it can be reached from elsewhere, and what goes to and fro is not encrypted. "
+                    "Who has an address or the token can read all that is kept here, and change it."
+                )
+            if not no_open:
+                webbrowser.open(address(keys, door))
+
+        project = Project.here()
+        serve(dashboard(project), project, slices(), keys, Door(host, port), began)

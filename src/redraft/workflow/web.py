@@ -1,0 +1,114 @@
+"""Workflow: the nodes of one workflow in their order, what each came to, and the runs of its loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from redraft._texts import as_text
+from redraft.errors import ConfigError
+from redraft.loop.progress import Progress
+from redraft.loop.record import RUN, Process, RunRecord
+from redraft.web.page import NotFoundError, Page, PageRequest, Slice
+from redraft.web.rendering import clipped
+from redraft.workflow.history import (
+    KeptWorkflow,
+    NodeRun,
+    WorkflowHistory,
+    WorkflowRow,
+    found_workflow,
+    workflow_history,
+)
+from redraft.workflow.run import NodeOutcome
+
+if TYPE_CHECKING:
+    from redraft.stores.base import Record
+
+AT_WORK = ("running", "unknown")
+"""The states of what may go on: where this machine can't tell, it is watched all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """Hold one visit of a node; `value` is what it gave, as text."""
+
+    run: NodeRun
+    outcome: NodeOutcome
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowView:
+    """Hold a workflow and its nodes; `given` and `state` are the values it began with and ended with."""
+
+    row: WorkflowRow
+    given: str
+    nodes: tuple[NodeView, ...]
+    state: str
+
+
+async def workflow(request: PageRequest) -> WorkflowHistory:
+    """Read a workflow with its nodes; of its loops' runs no more than a row of each says."""
+    history = await workflow_history(request.project.store, await _kept(request))
+    nodes = tuple(replace(node, runs=tuple(map(_without_texts, node.runs))) for node in history.nodes)
+    return await request.project.redacted(replace(history, nodes=nodes), full=request.full, spared=(Process,))
+
+
+def _without_texts(run: RunRecord) -> RunRecord:
+    """Return a run without what its versions say: to search megabytes for secrets would take long."""
+    versions = tuple(replace(version, output="", conversation=None) for version in run.versions)
+    return replace(run, versions=versions, draft=None)
+
+
+async def _kept(request: PageRequest) -> KeptWorkflow:
+    run_id = request.path["run_id"]
+    try:
+        kept = await found_workflow(request.project.store, run_id)
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    if kept is None:
+        raise NotFoundError(f"There is no workflow {run_id!r} here; the page of runs lists those there are.")
+    return kept
+
+
+def _view(history: WorkflowHistory) -> WorkflowView:
+    record = history.kept.record
+    nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
+    return WorkflowView(history.row, _text(record.given), nodes, _text(record.state))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value == {} else clipped(as_text(value))
+
+
+async def _fingerprint(request: PageRequest) -> str:
+    """Return what tells one state of a workflow from another: its last node, and how far its loops are."""
+    kept, project = await _kept(request), request.project
+    run_id = kept.record.run_id
+    if kept.state not in AT_WORK:
+        return ""
+    loops = await project.store.find(RUN, prefix=f"{run_id}.")
+    at_work = [loop.key for loop in loops if _is_at_work(loop)]
+    told = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
+    return "; ".join([*told, f"{len(loops)} loops"])
+
+
+def _is_at_work(loop: Record) -> bool:
+    if loop.damage or loop.data.get("status", "running") != "running":
+        return False
+    return Process(**loop.data["process"]).state_of_run in AT_WORK
+
+
+SLICE = Slice(
+    (
+        Page(
+            "/workflows/{run_id}",
+            "workflow/templates/workflow.html",
+            workflow,
+            WorkflowHistory.document,
+            section="/runs",
+            fingerprint=_fingerprint,
+            present=_view,
+        ),
+    )
+)

@@ -1,0 +1,235 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from redraft import Task, TokenUsage
+from redraft.history.contrast import Contrast, Sample
+from redraft.history.entry import entry_of, task_key
+from redraft.history.groups import BY, LATEST, REMEMBERED, Grouped, groups_of
+from redraft.history.intervals import intervals
+from redraft.history.pages.compare import MOST
+from redraft.loop.record import Origin
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_runs import CALL
+from support.versions import version
+
+LOW, HIGH = Origin("agent", "low", "any:model"), Origin("agent", "high", "any:model")
+
+
+def run(run_id, best=0.8, first=0.4, **fields):
+    """A run of two versions, the second the best one, judged by two criteria."""
+    versions = tuple(
+        version(number, score, criteria_scores={"facts": score, "tone": 0.5}, satisfactory=score > 0.7)
+        for number, score in enumerate((first, best), 1)
+    )
+    known = {"best": 2, "final": 2, "revisions": 1, "usage_by_role": {"generation": CALL}}
+    return described(run_id, versions=versions, **known | fields)
+
+
+def some(name, origin, count, best, **fields):
+    """Runs whose best versions score a little differently around `best`."""
+    return [
+        run(f"{name}-{number:02}", best + 0.01 * (number % 5), origin=origin, **fields)
+        for number in range(count)
+    ]
+
+
+def client(*runs):
+    store = MemoryStore()
+    put(store, *runs)
+    return pages(store)
+
+
+def read(*runs, query=""):
+    answer = client(*runs).get(f"/compare.json{query}")
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def test_groups_stand_beside_the_largest_with_an_interval():
+    told = read(*some("a", LOW, 14, 0.5), *some("b", HIGH, 12, 0.8))
+    assert (told["baseline"], [row["name"] for row in told["groups"]]) == ("low", ["low", "high"])
+    high = told["groups"][1]
+    assert (high["runs"], high["judged"], high["satisfactory"], high["versions"]) == (12, 12, 1.0, 2.0)
+    assert (high["first_score"], high["cost_usd"]) == (pytest.approx(0.4), pytest.approx(0.01))
+    contrast = high["against_baseline"]
+    assert contrast["verdict"] == "higher"
+    assert 0.28 < contrast["interval"][0] < contrast["difference"] < contrast["interval"][1] < 0.32
+    assert told["groups"][0]["against_baseline"] is None
+
+
+def test_each_criterion_of_the_first_and_best_version_is_compared():
+    detail = read(*some("a", LOW, 14, 0.8), *some("b", HIGH, 12, 0.5))["detail"]
+    verdicts = {part: {one["name"]: one["verdict"] for one in detail[part]} for part in
+                ("first_version", "best_version", "effort")}  # fmt: skip
+    assert verdicts == {
+        "first_version": {"all criteria": "none", "facts": "none", "tone": "none"},
+        "best_version": {"all criteria": "lower", "facts": "lower", "tone": "none"},
+        "effort": {"versions": "none", "cost": "none", "time": "none"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ([0.5] * 9, [0.9] * 50, "few"),
+        ([0.5], [0.9], "few"),
+        ([], [0.9] * 20, "unknown"),
+        ([None] * 20, [0.9] * 20, "unknown"),
+        ([0.9] * 10, [0.5] * 10, "higher"),
+        ([0.1 + 0.2] * 10, [0.3] * 10, "none"),
+        ([0.4, 0.6] * 5, [0.5, 0.52] * 5, "none"),
+    ],
+)
+def test_nothing_is_claimed_of_too_few_runs_or_of_chance(ours, theirs, verdict):
+    contrast = Contrast.of("x", "score", Sample.of(theirs), Sample.of(ours))
+    assert contrast.verdict == verdict
+    assert (contrast.effect is None) == (verdict in ("few", "unknown"))
+
+
+def test_a_scale_holds_all_intervals():
+    wide = Contrast.of("x", "score", Sample.of([0.2] * 10), Sample.of([0.9] * 10))
+    few = Contrast.of("x", "score", Sample.of([0.5]), Sample.of([0.4]))
+    none = Contrast.of("x", "score", Sample.of([]), Sample.of([0.4]))
+    scale = intervals([wide, few, none, None])
+    assert scale.extent == 0.7
+    assert scale.span(wide).mean == pytest.approx(scale.width - 6)
+    assert (scale.span(few).low, scale.span(none), scale.span(None)) == (None, None, None)
+    assert scale.span(few).mean < scale.zero
+
+
+@pytest.mark.parametrize("by", BY)
+def test_runs_are_told_apart_by_each_of_what_is_offered(by):
+    page = client(run("a"), run("b", advice=())).get(f"/compare?by={by}")
+    assert page.status_code == 200
+    assert len(read(run("a"), run("b", advice=()), query=f"?by={by}")["groups"]) == (
+        2 if by in ("advice", "run") else 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "baseline", "group"),
+    [
+        ("?by=advice", "without", "with notes or lessons"),
+        ("?baseline=high", "high", "low"),
+        ("?baseline=high&with=high", "high", "low"),
+        ("?with=third", "low", "third"),
+        ("?of=third,high", "third", "high"),
+        ("?by=run&of=b-00,a-00", "b-00", "a-00"),
+        (f"?by=run&task={task_key('Another.')}", "c-00", "c-01"),
+        ("?name=high&by=run", "b-00", "b-01"),
+        ("?by=run&like=c-01", "c-01", "c-00"),
+        ("?by=run&like=a-02&of=a-01,a-00", "a-01", "a-00"),
+    ],
+)
+def test_what_is_compared_with_what(query, baseline, group):
+    third = Origin("agent", "third", "any:model")
+    runs = [*some("a", LOW, 4, 0.5), *some("b", HIGH, 2, 0.8, advice=()),
+            *some("c", third, 2, 0.6, task=Task("Another."))]  # fmt: skip
+    detail = read(*runs, query=query)["detail"]
+    assert (detail["baseline"], detail["group"]) == (baseline, group)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "told"),
+    [
+        ("", 200, "There is one group only"),
+        ("?by=colour", 400, "by 'colour' is none"),
+        ("?baseline=nobody", 404, "There are no runs of 'nobody' here to compare."),
+        ("?name=nobody", 200, "No run that has ended is like that."),
+        ("?by=run", 200, "too few runs"),
+        ("?by=run&of=b", 200, "one group only"),
+    ],
+)
+def test_what_can_be_asked(query, status, told):
+    page = client(run("a"), run("b")).get(f"/compare{query}")
+    assert page.status_code == status
+    assert told in Seen(page.text).words
+
+
+def test_an_empty_store_says_what_to_run():
+    assert "try redraft demo" in Seen(client().get("/compare").text).words
+    assert "try redraft demo" in Seen(client(run("a", reason=None)).get("/compare").text).words
+
+
+def test_other_tasks_are_a_caveat():
+    runs = [run("a", origin=LOW), run("b", origin=HIGH, task=Task("Another."))]
+    assert "0 of 2 are common to both" in Seen(client(*runs).get("/compare").text).words
+
+
+def test_what_is_not_judged_or_priced_is_counted_apart():
+    unjudged = replace(run("b"), versions=(version(1, None),), best=1, final=1, revisions=0)
+    unpriced = run("c", usage_by_role={"generation": TokenUsage(cost_usd=None)})
+    (row,) = read(run("a"), unjudged, unpriced)["groups"]
+    assert (row["runs"], row["judged"], row["cost_known"]) == (3, 2, 2)
+    assert "1 not judged" in Seen(client(run("a"), unjudged).get("/compare").text).words
+
+
+def test_only_the_newest_of_a_group_and_the_first_groups_are_looked_at():
+    entry = entry_of(Record("run", "a", json.loads(json.dumps(run("a").stored().data))))
+    entries = [replace(entry, run_id=f"{number:04}") for number in range(LATEST + 5)]
+    (group,) = groups_of(entries, "agent")
+    assert (group.runs, group.newest) == (LATEST + 5, entries[:LATEST])
+    told = read(*(run(f"r{number:02}") for number in range(MOST + 3)), query="?by=run")
+    assert (len(told["groups"]), told["others"]) == (MOST, 3)
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs/a"])
+def test_runs_lead_to_their_comparison(path):
+    site = client(
+        run("a"), run("b"), run("c", task=Task("Another.")), run("d", reason=None, status="running")
+    )
+    (link,) = [one for one in Seen(site.get(path).text).links if one.startswith("/compare?")]
+    told = site.get(link.replace("/compare?", "/compare.json?")).json()
+    names = [row["name"] for row in told["groups"]]
+    assert (told["baseline"], names) == ("a", ["c", "b", "a"] if path == "/runs" else ["b", "a"])
+
+
+def test_a_run_at_work_or_unknown_leads_to_none():
+    site = client(run("d", reason=None, status="running"))
+    assert "/compare?" not in site.get("/runs/d").text + site.get("/runs").text
+    assert site.get("/compare.json?by=run&like=unknown").status_code == 404
+
+
+def test_groups_are_remembered_until_there_are_other_runs():
+    entry = entry_of(Record("run", "a", json.loads(json.dumps(run("a").stored().data))))
+    entries, grouped = (entry, replace(entry, run_id="b", name="other")), Grouped()
+    found = grouped.groups(entries, "agent")
+    assert grouped.groups(entries, "agent", of=("b",)) is found
+    assert [group.key for group in grouped.groups(entries, "agent", name="other")] == ["other"]
+    assert [group.key for group in grouped.groups(entries, "run", of=("b",))] == ["b"]
+    assert [group.key for group in grouped.groups(entries, "run")] == ["a", "b"]
+    for number in range(REMEMBERED):
+        grouped.groups(entries, "agent", name=f"{number}")
+    assert grouped.groups(entries, "agent") == found
+    assert len(grouped.groups((*entries, replace(entry, run_id="c", name="third")), "agent")) == 3
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("by", ["agent", "task"])
+def test_hostile_words_are_shown_harmlessly(text, by):
+    other = run("b", task=Task("Another."), origin=HIGH)
+    hostile = run("a", task=Task(text), origin=Origin("agent", text, text))
+    for one in hostile.versions:
+        one.evaluation = replace(one.evaluation, criteria_scores={text: 0.5})
+    page = client(hostile, other).get("/compare", params={"by": by, "of": "", "name": ""})
+    seen = Seen(page.text)
+    assert page.status_code == 200
+    assert "img" not in seen.tags
+    assert not any(name.startswith("on") for name, _ in seen.attributes)
+    assert not any(character in page.text for character in "\x1b\x00\x9b\u202e\u2066")
+
+
+def test_secrets_are_withheld(monkeypatch):
+    secret = "zeppelin-" + "mountain-42"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    origin = Origin("agent", f"agent {secret}", secret)
+    runs = [run("a", origin=origin, task=Task("x" * 190 + secret)), run("b")]
+    for by in ("agent", "model", "task"):
+        for path in ("/compare", "/compare.json"):
+            assert "zeppelin" not in client(*runs).get(f"{path}?by={by}").text
+    # What is withheld can be chosen all the same.
+    assert client(*runs).get(f"/compare?baseline={task_key(origin.name)}").status_code == 200

@@ -1,0 +1,114 @@
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from time import perf_counter
+
+import pytest
+
+from redraft import Advice, Issue, Task, TokenUsage
+from redraft.history.export import run_page
+from redraft.loop.record import Origin
+from redraft.text.characters import visible
+from redraft.types import Reflection
+from redraft.web.rendering import LONGEST
+from support.dashboards import HOSTILE, VOID, Seen
+from support.kept_runs import GONE, kept, ran
+from support.versions import history, version
+
+OURS = VOID | {
+    *("html", "head", "title", "style", "body", "header", "h1", "h2", "h3", "h4", "p", "time", "span"),
+    *("details", "summary", "nav", "a", "main", "code", "strong", "ul", "li", "dl", "div", "dt", "dd"),
+    *("figure", "svg", "text", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "caption"),
+    *("section", "small", "article", "del", "ins", "footer"),
+}
+
+
+def hostile(text):
+    """A kept run with a text in every place that one can have."""
+    issue = Issue(text, text, text, 3)
+    versions = history(0.2, 0.6, 0.4)
+    for each in versions:
+        each.output, each.strategy, each.base = f"{text} {each.iteration} of some words", text, 1
+        each.evaluation = replace(
+            each.evaluation, issues=(issue,), suggestions=(text,), criteria_scores={text: 0.5, "other": None}
+        )
+    versions[2].output = {text: [text]}
+    run = kept(
+        versions, "plateau", run_id=text, task=Task(text, text, context=text), error=text, parent=text,
+        origin=Origin("agent", text, text), diagnostics={text: text}, advice=(Advice(text, text, text, 3),),
+        reflections=(Reflection("error", text, 2, 1), Reflection("manual", "", 2, problem=text)),
+        usage_by_role={text: TokenUsage(1, 2)},
+    )  # fmt: skip
+    return replace(run, steps=ran((text, 0.1), OSError(text)).steps)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_a_run_holds_stays_text(text):
+    page = run_page(hostile(text))
+    page.encode("utf-8")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page)
+    seen = Seen(page)
+    assert seen.tags <= OURS
+    assert " ".join(visible(text).split()) in seen.words
+    assert not [name for name, _ in seen.attributes if name.startswith("on") or name in ("style", "src")]
+    assert all(link.startswith("#") for link in seen.links)
+
+
+def test_nothing_is_loaded_and_no_script_runs():
+    page = run_page(ran(("a b c d", 0.1), ("a b c e", 1.0)))
+    policy = next(value for _, value in Seen(page).attributes if value.startswith("default-src"))
+    style = re.search(r"<style>(.*)</style>", page, re.DOTALL)[1]
+    allowed = b64encode(sha256(style.encode()).digest()).decode()
+    expected = f"default-src 'none'; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'"
+    assert policy == expected
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"https?:", page)
+
+
+def test_its_links_lead_somewhere_and_every_id_is_one_of_a_kind():
+    seen = Seen(run_page(hostile("x")))
+    assert len(set(seen.ids)) == len(seen.ids)
+    assert {link.removeprefix("#") for link in seen.links} <= set(seen.ids)
+
+
+def test_it_tells_the_run():
+    words = Seen(run_page(ran(("one two three", 0.1), ("one two four", 0.9), quality_threshold=0.8))).words
+    for said in (
+        "Why it stopped: quality_met",
+        "Version 2 scored 0.90 >= 0.80",
+        "✓ Version 2 meets the criteria.",
+        "From version 1 to version 2.",
+        "$0.0200",
+        "generation",
+        "evaluate",
+    ):
+        assert said in words
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (kept([]), "How it stands: running"),
+        (kept([], process=GONE), "How it stands: interrupted"),
+        (kept([version(1, None)], "unjudged"), "not judged"),
+        (kept(history(0.5, 0.4), "plateau"), "The first version is the best one; no revision beat it."),
+        (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),
+        (kept([version(1, 0.5, spread=0.2), version(2, 0.5, repeats=1)], "plateau"), "scores lay apart"),
+        (kept([version(1, 0.5, {"a": 1}), version(2, 0.9, {"a": 2})], "plateau"), "/a"),
+        (kept(history(0.5), "plateau", usage_by_role={"a": TokenUsage(cost_usd=None)}), "not known"),
+        (kept(history(0.5), "plateau", revisions=3), "not all versions are kept"),
+    ],
+)
+def test_every_kind_of_run_has_a_page(run, said):
+    assert said in Seen(run_page(run)).words
+
+
+def test_outputs_of_a_megabyte_are_cut_and_cost_no_minute():
+    big = "".join(f"word{number} <b>\n" for number in range(80_000))
+    started = perf_counter()
+    page = run_page(kept([version(1, 0.2, big), version(2, 0.5, big.upper())], "plateau"))
+    assert perf_counter() - started < 60
+    assert len(page) < 12 * LONGEST
+    assert "more characters]" in page

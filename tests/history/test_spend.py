@@ -1,0 +1,243 @@
+import asyncio
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime
+
+import pytest
+
+from redraft import Task, TokenUsage
+from redraft.history.entry import entry_of, task_key
+from redraft.history.ledger import Ledger
+from redraft.history.pages.spend import MOST, _days
+from redraft.history.spending import Spending
+from redraft.history.tally import Tally
+from redraft.loop.record import RUN, Origin
+from redraft.stores.base import Record
+from redraft.stores.memory import MemoryStore
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_runs import CALL, GONE
+from support.versions import history
+
+FREE = TokenUsage(50, 5, requests=1, cost_usd=0.0)
+UNPRICED = TokenUsage(70, 7, requests=2, failed_requests=1, cost_usd=None)
+
+ANOTHER, FUNCTION = Task("Another."), Origin("function", "reflect", "")
+
+
+def run(run_id, *scores, judge="", **fields):
+    """A run whose versions used a call each."""
+    known = {"usage_by_role": {"generation": CALL}, "reason": "plateau"}
+    made = described(run_id, versions=history(*scores or (0.5,), token_usage=CALL), **known | fields)
+    return replace(made, options={**made.options, "judge": judge})
+
+
+def read(*runs, query="", kind="json"):
+    store = MemoryStore()
+    put(store, *runs)
+    answer = pages(store).get(f"/spend{'.json' if kind == 'json' else ''}{query}")
+    assert answer.status_code == 200
+    return answer.json() if kind == "json" else answer.text
+
+
+def rows(table):
+    return {row["name"]: (row["cost_usd"], row["unknown"]) for row in table["rows"]}
+
+
+def test_it_is_added_up_by_role_model_agent_and_task():
+    told = read(
+        run("a", usage_by_role={"generation": CALL, "evaluation": FREE}),
+        run("b", judge="big:judge", usage_by_role={"generation": CALL, "evaluation": CALL}),
+        run("c", judge="Judge('mine')", usage_by_role={"evaluation": CALL}),
+        run("d", task=ANOTHER, origin=FUNCTION, usage_by_role={"generation": UNPRICED}),
+    )
+    assert (told["total"]["runs"], told["total"]["cost_usd"], told["total"]["unknown"]) == (
+        4,
+        pytest.approx(0.04),
+        1,
+    )
+    assert (told["total"]["failed_requests"], told["total"]["requests"]) == (1, 7)
+    assert rows(told["roles"]) == {
+        "generation": (pytest.approx(0.02), 1),
+        "evaluation": (pytest.approx(0.02), 0),
+    }
+    assert rows(told["models"]) == {
+        "any:model": (pytest.approx(0.03), 0),
+        "big:judge": (0.01, 0),
+        "": (0.0, 1),
+    }
+    assert rows(told["agents"]) == {"guide writer": (pytest.approx(0.04), 0), "reflect": (0.0, 1)}
+    assert list(rows(told["tasks"])) == ["Describe the bridge in one sentence, for a guide book.", "Another."]
+
+
+def test_what_came_after_the_best_version_is_told():
+    told = read(run("a", 0.2, 0.9, 0.4, 0.3), run("b", 0.2, 0.9))
+    assert (told["total"]["later_usd"], told["total"]["later_tokens"]) == (0.02, 240)
+    dropped = run("c", 0.2, 0.9, 0.4)
+    told = read(replace(dropped, versions=dropped.versions[:2]))
+    assert (told["total"]["later_usd"], told["total"]["later_unknown"]) == (0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ([run("a", usage_by_role={"generation": CALL})], "cost$0.0100"),
+        (
+            [run("a", usage_by_role={"generation": CALL}), run("b", usage_by_role={"x": UNPRICED})],
+            "costat least $0.0100",
+        ),
+        ([run("a", usage_by_role={"generation": UNPRICED})], "costnot known"),
+        ([run("a", usage_by_role={}, status="failed")], "costnot known"),
+        ([run("a"), run("b", reason=None)], "Not counted yet: 1 at work."),
+        ([run("a"), run("b", reason=None, process=GONE)], "Not counted yet: 1 interrupted."),
+        ([run("a"), run("b", parent="x")], "1 inside others"),
+        ([run("a", reason=None)], "No run of this time has ended."),
+        ([], "No run that has ended is kept here yet."),
+    ],
+)
+def test_what_is_not_known_is_said(runs, told):
+    runs = [replace(one, versions=()) if one.status == "failed" else one for one in runs]
+    assert told in Seen(read(*runs, kind="html")).words
+
+
+@pytest.mark.parametrize(
+    ("query", "runs"), [("?days=all", 2), ("?days=7&inner=0", 1), ("?inner=1", 2), ("?days=90", 2)]
+)
+def test_what_can_be_left_out(query, runs):
+    assert read(run("a"), run("b", parent="a"), query=query)["total"]["runs"] == runs
+
+
+def test_where_nothing_was_spent_the_page_says_what_to_run():
+    for query in ("", "?days=7", "?days=all"):
+        assert "redraft demo" in Seen(pages(MemoryStore()).get(f"/spend{query}").text).words
+
+
+def test_an_unknown_period_is_named():
+    answer = pages(MemoryStore()).get("/spend?days=8")
+    assert (answer.status_code, "days must be one of 7, 30, 90, all" in answer.text) == (400, True)
+
+
+def test_what_has_no_room_is_added_up():
+    runs = [run(f"r{number:02}", task=Task(f"Task {number}")) for number in range(MOST + 5)]
+    tasks = read(*runs)["tasks"]
+    assert (len(tasks["rows"]), tasks["others"]["count"], tasks["others"]["runs"]) == (MOST, 5, 5)
+    assert "5 other tasks" in Seen(read(*runs, kind="html")).words
+
+
+def entry(run_id, **fields):
+    data = json.loads(json.dumps(run(run_id, **fields).stored().data))
+    return entry_of(Record(RUN, run_id, data, created_at=datetime(2026, 1, 31, 23, 30, tzinfo=UTC)))
+
+
+def test_a_run_is_counted_once_whatever_becomes_of_it():
+    spending = Spending()
+    at_work, ended = entry("a", reason=None), entry("a")
+    spending.add(at_work)
+    assert (list(spending.unended), spending.days) == (["a"], {})
+    spending.remove(at_work)
+    spending.add(ended)
+    (sums,) = spending.days.values()
+    assert (list(spending.days), spending.unended) == ([(date(2026, 1, 31), False)], {})
+    assert (sums.whole.runs, sums.tasks[ended.task].cost_usd) == (1, 0.01)
+    spending.remove(ended)
+    assert (sums.whole.runs, sums.whole.cost_usd, sums.whole.requests) == (0, 0.0, 0)
+    assert (spending.total().whole.runs, spending.total().tasks) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("since", "inner", "runs"),
+    [
+        (date.min, True, 3),
+        (date.min, False, 2),
+        (date(2026, 1, 30), True, 3),
+        (date(2026, 1, 31), True, 2),
+        (date(2026, 1, 31), False, 1),
+        (date(2026, 2, 1), True, 0),
+    ],
+)
+def test_a_total_is_of_the_days_that_are_asked_for(since, inner, runs):
+    spending = Spending()
+    spending.add(replace(entry("a"), created_at=datetime(2026, 1, 30, 9, tzinfo=UTC)))
+    spending.add(entry("b"))
+    spending.add(replace(entry("c"), is_inner=True))
+    total = spending.total(since, inner=inner)
+    assert (total.whole.runs, sum(used.runs for used in total.tasks.values())) == (runs, runs)
+
+
+def test_a_total_is_right_whatever_came_and_went_between():
+    rng = random.Random(8)  # noqa: S311 (no secrets here)
+    known, spending = [], Spending()
+    made = entry("a")
+    for number in range(400):
+        if known and rng.random() < 0.3:
+            spending.remove(known.pop(rng.randrange(len(known))))
+        else:
+            day = datetime(2026, 1, rng.choice((1, 2, 3, rng.randint(1, 28))), tzinfo=UTC)
+            known.append(
+                replace(
+                    made,
+                    run_id=f"{number}",
+                    created_at=day,
+                    task=f"task {rng.randrange(5)}",
+                    is_inner=rng.random() < 0.3,
+                )
+            )
+            spending.add(known[-1])
+        since, inner = date(2026, 1, rng.randint(1, 28)), rng.random() < 0.5
+        total, asked = spending.total(since, inner=inner), Counter()
+        for one in known:
+            if one.created_at.date() >= since and (inner or not one.is_inner):
+                asked[one.task] += 1
+        assert (total.whole.runs, {key: used.runs for key, used in total.tasks.items()}) == (
+            asked.total(),
+            asked,
+        )
+
+
+def test_the_ledger_keeps_the_sums_as_runs_end_and_go():
+    store, at_work = MemoryStore(), run("a", reason=None)
+    put(store, at_work, run("b"))
+    ledger = Ledger(store)
+
+    def total():
+        ledger._read_at = ledger._unended_at = float("-inf")
+        asyncio.run(ledger.entries())
+        return sum(sums.whole.runs for sums in ledger.spending.days.values()), len(ledger.spending.unended)
+
+    assert total() == (1, 1)
+    assert total() == (1, 1)
+    put(store, run("a"), run("c", reason=None))
+    assert total() == (2, 1)
+    asyncio.run(store.delete(RUN, "c"))
+    assert total() == (2, 0)
+
+
+def test_many_days_are_shown_by_month():
+    days = {date(2026, 1, 31): Tally(1), date(2026, 1, 1): Tally(2), date(2025, 6, 1): Tally(4)}
+    assert [(row.name, row.used.runs) for row in _days(days, by_month=True)] == [
+        ("2026-01", 3),
+        ("2025-06", 4),
+    ]
+    assert [row.name for row in _days(days, by_month=False)] == ["2026-01-31", "2026-01-01", "2025-06-01"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_words_are_shown_harmlessly(text):
+    page = read(run("a", task=Task(text), origin=Origin("agent", text, text)), kind="html")
+    seen = Seen(page)
+    assert "img" not in seen.tags
+    assert not any(name.startswith("on") for name, _ in seen.attributes)
+    assert all(link.startswith(("/", "#")) for link in seen.links)
+    assert not any(character in page for character in "\x1b\x00\x9b\u202e\u2066")
+
+
+def test_secrets_are_withheld_also_where_a_description_is_cut(monkeypatch):
+    secret = "zeppelin-" + "mountain-42"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    task, name = Task("x" * 190 + secret), f"agent {secret}"
+    made = run("a", task=task, origin=Origin("agent", name, secret))
+    for kind in ("html", "json"):
+        told = str(read(made, kind=kind))
+        assert "zeppelin" not in told
+        assert task_key(task.description) in told or kind == "json"

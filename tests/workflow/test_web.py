@@ -1,0 +1,192 @@
+"""Workflows among the runs, and the page of one: its nodes, its loops' runs, what it came to."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from redraft import MemoryStore
+from redraft._codec import to_record
+from redraft.history.pages import runs
+from redraft.loop.record import Process
+from redraft.stores.base import Record
+from redraft.stores.sqlite import SqliteStore
+from redraft.web.page import PageRequest
+from redraft.web.project import Project
+from redraft.workflow.history import BEGAN, Began
+from redraft.workflow.web import SLICE
+from support.dashboards import HOSTILE, Seen, described, pages, put
+from support.kept_workflows import kept
+
+
+def test_a_workflow_is_a_row_above_its_loops():
+    client = pages(kept("w"))
+    seen = Seen(client.get("/runs").text)
+    assert "Workflow two nodes" in seen.words
+    assert "3 nodes" in seen.words
+    assert "/workflows/w" in seen.links
+    loop, flow = client.get("/runs.json").json()["runs"]
+    assert (flow["kind"], flow["name"], flow["status"], flow["nodes"]) == (
+        "workflow",
+        "two nodes",
+        "finished",
+        3,
+    )
+    assert (loop["kind"], loop["parent"]) == ("run", "w")
+
+
+@pytest.mark.parametrize(
+    ("query", "kinds"),
+    [
+        ("", {"run", "workflow"}),
+        ("?status=finished", {"run", "workflow"}),
+        ("?status=failed", set()),
+        ("?name=two+nodes", {"run", "workflow"}),
+        ("?name=another", set()),
+        ("?reason=quality_met", {"run"}),
+    ],
+)
+def test_filters_choose_among_workflows_too(query, kinds):
+    found = pages(kept("w")).get(f"/runs.json{query}").json()["runs"]
+    assert {row["kind"] for row in found} == kinds
+
+
+@pytest.mark.parametrize("query", ["?inner=1", "?name=two+nodes", "?status=finished"])
+def test_a_page_after_a_page_shows_each_once(tmp_path, monkeypatch, query):
+    monkeypatch.setattr("redraft.history.pages.runs.MOST", 3)
+    store = kept(*(f"w{number}" for number in range(4)), store=SqliteStore(tmp_path / "r.db"))
+    client, seen, older = pages(store), [], ""
+    while older is not None:
+        answer = client.get(f"/runs.json{query}&before={older}").json()
+        seen += [row["run_id"] for row in answer["runs"]]
+        older = answer["older"]
+    assert len(seen) == 8
+    assert [one for one in seen if "." not in one] == ["w3", "w2", "w1", "w0"]
+    assert [one.partition(".")[0] for one in seen] == [f"w{number}" for number in (3, 3, 2, 2, 1, 1, 0, 0)]
+    asyncio.run(store.aclose())
+
+
+def test_the_page_shows_nodes_loops_and_values():
+    client = pages(kept("w", given={"who": "Ada"}))
+    page = client.get("/workflows/w").text
+    seen = Seen(page)
+    for words in ("Workflow two nodes", "✓ valid", "after 2 attempts", "✗ RuntimeError: the disk is full"):
+        assert words in seen.words
+    for words in ('"who": "Ada"', "it worked", '"last": "it worked"', "quality_met"):
+        assert words in seen.words
+    (loop,) = [row["run_id"] for row in client.get("/runs.json?reason=quality_met").json()["runs"]]
+    assert f"/runs/{loop}" in seen.links
+    assert '<a href="/runs" aria-current="page">Runs</a>' in page
+    assert "/workflows/w" in Seen(client.get(f"/runs/{loop}").text).links
+
+
+def test_the_document_is_what_the_command_prints():
+    document = pages(kept("w", given={"who": "Ada"})).get("/workflows/w.json").json()
+    assert (document["kind"], document["given"], document["status"]) == (
+        "workflow",
+        {"who": "Ada"},
+        "finished",
+    )
+    assert [node["node"] for node in document["nodes"]] == ["draft", "shaky", "use"]
+    assert [node["error"] for node in document["nodes"]] == ["", "RuntimeError: the disk is full", ""]
+    assert [len(node["runs"]) for node in document["nodes"]] == [1, 0, 0]
+
+
+def test_one_that_failed_says_with_what():
+    words = Seen(pages(kept("w", failing=2)).get("/workflows/w").text).words
+    assert "RuntimeError: the disk is full" in words
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/workflows/unknown", 404, "There is no workflow &#39;unknown&#39; here"),
+        ("/workflows/a-run", 404, "There is no workflow"),
+        ("/workflows/unknown.json", 404, "There is no workflow"),
+        ("/runs?before=unknown", 404, "before which"),
+    ],
+)
+def test_what_is_not_there_is_told(path, status, told):
+    store = MemoryStore()
+    put(store, described("a-run"))
+    answer = pages(store).get(path)
+    assert (answer.status_code, told in answer.text) == (status, True), answer.text
+
+
+def test_a_damaged_workflow_is_the_stores_fault():
+    store = kept("w")
+    asyncio.run(store.put(Record("workflow", "w", {"name": 3})))
+    for path in ("/runs", "/workflows/w"):
+        assert pages(store).get(path).status_code == 503
+
+
+async def say(store, text):
+    """Put a text wherever a kept workflow may have one."""
+    flow = await store.get("workflow", "w")
+    told = {"name": text, "file": text, "given": {text: text}, "state": {text: text}, "error": text}
+    await store.put(replace(flow, data={**flow.data, **told}))
+    for step in await store.find("step", prefix="w/"):
+        if "/" not in step.key.removeprefix("w/"):
+            error = {"type": text, "message": text} if step.data.get("error") else None
+            result = None if error else {"value": {"valid": text, text: text}}
+            said = {"name": f"node {text}", "result": result, "error": error}
+            await store.put(replace(step, data={**step.data, **said}))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_comes_from_a_workflow_is_inert(text):
+    store = kept("w")
+    asyncio.run(say(store, text))
+    client = pages(store)
+    for path in ("/runs", "/workflows/w"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        seen = Seen(answer.text)
+        assert {"script", "style", "iframe", "img"} & seen.tags <= {"script"}
+        assert answer.text.count("<script") == 1  # ours
+        assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
+        assert not any(ord(one) < 32 and one not in "\n\t" for one in answer.text)
+        assert client.get(f"{path}.json").json()
+
+
+def test_a_secret_in_it_is_withheld(monkeypatch):
+    secret = "zeppelin-" + "mountain-42"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    client = pages(kept("w", given={"x": f"say {secret}"}, gave=f"{secret} it was"))
+    for path in ("/workflows/w", "/workflows/w.json"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "zeppelin" not in answer.text
+
+
+def test_one_at_work_moves_until_its_process_is_gone():
+    async def main():
+        store = MemoryStore()
+        project = Project(store, "a store")
+        record = {
+            "run_id": "w",
+            "name": "slow",
+            "file": "slow.yaml",
+            "given": {},
+            "started_at": "2026-11-22T03:45:00+00:00",
+            "status": "running",
+        }
+        await store.put(Record("workflow", "w", record))
+        await store.put(Record(BEGAN, "w", to_record(Began(("run",), "/", Process.this()))))
+        page, table = PageRequest(project, {"run_id": "w"}, {}), PageRequest(project, {}, {})
+
+        async def marks():
+            return await SLICE.pages[0].fingerprint(page), await runs.PAGE.fingerprint(table)
+
+        seen = [await marks()]
+        step = {"name": "node one", "began": 0.0, "elapsed": 1.0, "at": "2026-11-22T03:45:01+00:00"}
+        await store.put(Record("step", "w/00001", step))
+        seen.append(await marks())
+        assert len({one for one, _ in seen}) == len({one for _, one in seen}) == 2
+        gone = Process(Process.this().host, 2**22 + 1, "0")
+        await store.put(Record(BEGAN, "w", to_record(Began(("run",), "/", gone))))
+        seen.append(await marks())
+        assert seen[-1][0] == ""
+        assert len({one for _, one in seen}) == 3
+
+    asyncio.run(main())
