@@ -44,7 +44,7 @@ def offered(step: Step, protocol: type[R]) -> R | None:
     A step offers itself and what it names as its `journal`; what it wraps is its `__wrapped__`.
     """
     wrapping: object = step
-    while wrapping is not None:
+    while wrapping is not None and wrapping is not direct:
         for offer in (wrapping, getattr(wrapping, "journal", None)):
             if isinstance(offer, protocol):
                 return offer

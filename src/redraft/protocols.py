@@ -71,6 +71,22 @@ class AgentPattern(Protocol):
         ...
 
 
+@runtime_checkable
+class AgentLike(Protocol):
+    """What a `ReflectionPattern` needs of an agent; an `Agent` has it."""
+
+    @property
+    def model(self) -> ChatModel | None: ...
+
+    @property
+    def system_prompt(self) -> str: ...
+
+    @property
+    def pattern(self) -> AgentPattern: ...
+
+    async def run(self, query: str | Task, *, pattern: Any = None) -> ReflectionResult: ...
+
+
 class ChatModel(Protocol):
     """Answer one request. Raises `ModelError` when the provider failed."""
 

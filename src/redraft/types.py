@@ -359,12 +359,17 @@ class ReflectionEvaluation:
         return self.overall_score is not None and None not in self.criteria_scores.values()
 
     @property
+    def is_conclusive(self) -> bool:
+        """Whether what is missing could not change the verdict: nothing is, or a gate failed."""
+        return self.is_fully_judged or self.gates_passed is False
+
+    @property
     def comparable_score(self) -> float | None:
         """The overall score where other runs' scores can be compared with it, else None.
 
         It is there for what was fully judged, and for what failed a gate, which spares the judge.
         """
-        return self.overall_score if self.is_fully_judged or self.gates_passed is False else None
+        return self.overall_score if self.is_conclusive else None
 
     def outranks(self, other: ReflectionEvaluation) -> bool:
         """Say whether this judgement is surely a better one than `other`.

@@ -23,7 +23,6 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft._sync import run_sync
 from redraft.errors import SandboxForbiddenError
 from redraft.models.provider import ProviderModel
 from redraft.protocols import CommandOutcome
@@ -252,18 +251,6 @@ def test_a_model_that_can_not_be_hashed_will_do():
             return ChatReply(self.reply)
 
     assert Agent(Mutable("tea"), pattern=ReflectionPattern(quality_criteria=[TEA])).run_sync("Write.").success
-
-
-def test_a_pattern_is_let_go_with_its_panel():
-    import gc
-    import weakref
-
-    pattern = ReflectionPattern(quality_criteria=[TEA])
-    assert run_sync(pattern.reflect("tea")).satisfactory
-    alive = weakref.ref(pattern)
-    del pattern
-    gc.collect()
-    assert alive() is None
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from redraft import (
 )
 from redraft._sync import run_sync
 from redraft.loop.functions import Reflected
-from redraft.loop.run import last_result
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 
@@ -578,7 +577,6 @@ def test_the_history_after_a_stream_is_that_of_the_stream():
     agent = Agent(ScriptedModel(lambda request: "tea"), pattern=ReflectionPattern(quality_criteria=[TEA]))
 
     async def main():
-        last_result.set(None)
         async for event in agent.stream("W."):
             if isinstance(event, RunFinished):
                 break

@@ -748,9 +748,6 @@ def test_a_finished_run_leaves_nothing_for_the_collector():
         alive = weakref.ref(output)
         asyncio.run(reflect("W.", generate=lambda p, kept=output: kept, evaluate=lambda o: True))
         del output
-        from redraft.loop.run import last_result
-
-        last_result.set(None)
         assert alive() is None
     finally:
         gc.enable()

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from redraft import ConvergenceReason, Draft, ReflectionPattern, Retry, Task, TokenUsage, reflect
 from redraft._codec import to_json
 from redraft.loop.journal import Journalled
-from redraft.loop.record import SHOWN_OPTIONS, Origin, Process, RunRecord
+from redraft.loop.pattern import RECORDED
+from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.runs import KeptRun, Runs
 from redraft.loop.select import select
 from redraft.stores.memory import MemoryStore
@@ -19,7 +20,7 @@ GONE = Process(Process.this().host, 4_000_000, "1")
 
 def record(versions, reason=None, **fields):
     """A record of these versions; fields that are choices of a pattern go into its options."""
-    choices = {name: fields.pop(name) for name in SHOWN_OPTIONS if name in fields}
+    choices = {name: fields.pop(name) for name in RECORDED if name in fields}
     short = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "x"})
     pattern = ReflectionPattern(quality_criteria=[short], **choices)
     for each in versions:
@@ -29,7 +30,7 @@ def record(versions, reason=None, **fields):
         "task": Task("Say it."),
         "origin": Origin("command", "redraft revise", "any:model"),
         "options": {
-            **{name: getattr(pattern, name) for name in SHOWN_OPTIONS},
+            **{name: getattr(pattern, name) for name in RECORDED},
             "criteria": to_json(pattern.quality_criteria),
         },
         "started_at": START,

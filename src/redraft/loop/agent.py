@@ -10,17 +10,16 @@ from redraft._validation import check_list, check_name
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.keeper import check_keep, kept_step, run_kept
 from redraft.loop.pattern import (
-    chosen_pattern,
-    given_draft,
+    check_advisor,
     judges_of,
     live_run,
-    parts_of_model,
-    reflecting,
+    model_verbs,
+    pattern_or_default,
+    starting_draft,
     task_of,
-    variant_of,
+    with_reflections,
 )
 from redraft.loop.record import Origin
-from redraft.loop.run import check_advisor
 from redraft.loop.stream import RunStream
 from redraft.models.names import model_of
 from redraft.protocols import Learner
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from redraft.events import Listener
     from redraft.loop.live import LiveRun
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.run import Judges, Parts
+    from redraft.loop.run import Judges, Verbs
     from redraft.loop.tool_agent import Performer
     from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
@@ -94,7 +93,7 @@ class Agent:
         if isinstance(lessons, Learner) and self._model is not None:
             lessons = lessons.with_model(self._model)
         self._lessons = lessons
-        self._pattern = chosen_pattern(pattern)
+        self._pattern = pattern_or_default(pattern)
         self._judges = judges_of(self._pattern, self._model)
         self._live(self._pattern)  # what is wrong with its triggers shows here
 
@@ -179,14 +178,13 @@ class Agent:
         run_id: str | None,
         performer: Performer | None = None,
     ) -> RunStream:
-        pattern = chosen_pattern(given, self._pattern)
+        pattern = pattern_or_default(given, self._pattern)
         live = self._live(pattern)
 
         def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
-            watched = variant_of(pattern, on_event=listener)
-            return self._run(query, watched, draft, run_id, performer=performer, live=live)
+            return self._run(query, pattern, draft, run_id, performer=performer, live=live, on_event=listener)
 
-        return RunStream(start, live, pattern)
+        return RunStream(start, live, pattern.run_options)
 
     async def _run(
         self,
@@ -198,8 +196,9 @@ class Agent:
         *,
         performer: Performer | None = None,
         live: LiveRun | None = None,
+        on_event: Listener | None = None,
     ) -> ReflectionResult:
-        pattern = chosen_pattern(given, self._pattern)
+        pattern = pattern_or_default(given, self._pattern)
         performer = performer or self._performer
         task = task_of(query, pattern)
         if performer is not None and not task.tools:
@@ -207,14 +206,17 @@ class Agent:
         judges = self._judges
         if pattern is not self._pattern or task.task_type not in ("", pattern.task_type):
             judges = judges_of(pattern, self._model, task.task_type)
-        parts = self._parts(pattern, judges, performer, live or self._live(pattern))
+        verbs = self._verbs(pattern, judges, performer, live or self._live(pattern))
         if step is None:
             step = kept_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
+        options = pattern.run_options
         if self._lessons is not None:
-            pattern = variant_of(pattern, advisors=(*pattern.advisors, self._lessons))
-        return await run_kept(task, parts, pattern, step, given_draft(draft), self._origin)
+            options = replace(options, advisors=(*options.advisors, self._lessons))
+        if on_event is not None:
+            options = replace(options, on_event=on_event)
+        return await run_kept(task, verbs, options, step, starting_draft(draft), self._origin)
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:
         if self._performer is None:
@@ -222,16 +224,16 @@ class Agent:
         self._performer.check(pattern.triggers)
         return live_run(pattern, self._model)
 
-    def _parts(
+    def _verbs(
         self, pattern: ReflectionPattern, judges: Judges, performer: Performer | None, live: LiveRun
-    ) -> Parts:
+    ) -> Verbs:
         if performer is not None:
-            from redraft.loop.tools import acting_parts  # noqa: PLC0415 (only who acts pays for it)
+            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only who acts pays for it)
 
-            return reflecting(acting_parts(performer, judges, live), live)
+            return with_reflections(acting_verbs(performer, judges, live), live)
         if self._model is None:
             raise AssertionError("an agent that does not act has a model")
-        return parts_of_model(pattern, self._model, self._system_prompt, judges, live)
+        return model_verbs(pattern, self._model, self._system_prompt, judges, live)
 
 
 def performer_with(

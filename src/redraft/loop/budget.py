@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from redraft._steps import allowance
 from redraft._validation import check_bound
 from redraft.errors import ModelError, OutputError, RedraftError, UnfinishedError
-from redraft.loop.events import ROLES
 from redraft.types import NOTHING_USED, ConvergenceReason, TokenUsage
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
+"""What the model calls inside a step of the loop are for."""
 LONGEST_REPLY = 16_384
 """Output tokens reserved for a call without a limit of its own, until a reply of its role is known."""
 SHORTEST_RESERVED = 2_048

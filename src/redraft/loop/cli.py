@@ -27,7 +27,7 @@ from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, V
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.events import EventLog
 from redraft.loop.keeper import kept_step, run_kept
-from redraft.loop.pattern import given_draft, judges_of, live_run, parts_of_functions, parts_of_model
+from redraft.loop.pattern import function_verbs, judges_of, live_run, model_verbs, starting_draft
 from redraft.loop.record import Origin, RunRecord
 from redraft.loop.run_text import SHOWN_ISSUES, error_line, issue_lines, run_document, version_row
 from redraft.models.names import model_of
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from redraft.events import Event, Listener
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.revise import RevisionStrategy
-    from redraft.loop.run import Parts
+    from redraft.loop.run import RunOptions, Verbs
     from redraft.protocols import ChatModel
     from redraft.terminal.console import CalmConsole
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult
@@ -329,16 +329,16 @@ class Keeping:
     ) -> ReflectionResult:
         """Let a model answer the task, or redraft a draft."""
         judges = judges_of(pattern, model, task.task_type)
-        parts = parts_of_model(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
-        return await self._run(task, parts, pattern, draft)
+        verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
+        return await self._run(task, verbs, pattern.run_options, draft)
 
     async def judged(self, task: Task, pattern: ReflectionPattern, draft: str) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
-        parts = parts_of_functions(pattern, task.task_type, None, None, _nothing, has_draft=True)
-        return await self._run(task, parts, pattern, draft)
+        verbs = function_verbs(pattern, task.task_type, None, None, _nothing, has_draft=True)
+        return await self._run(task, verbs, pattern.run_options, draft)
 
     async def _run(
-        self, task: Task, parts: Parts, pattern: ReflectionPattern, draft: str | None
+        self, task: Task, verbs: Verbs, options: RunOptions, draft: str | None
     ) -> ReflectionResult:
         again = resumed.get()
         origin = again.record.origin if again else self._origin()
@@ -346,7 +346,7 @@ class Keeping:
             kept_step(again.store, again.record.run_id, task) if again else kept_step(self.wanted, None, task)
         )
         try:
-            return await run_kept(task, parts, pattern, step, given_draft(draft), origin)
+            return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
         finally:
             if store := project_store():
                 await store.aclose()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self, TextIO, TypeVar
 
 from redraft._codec import to_json
 from redraft.errors import ConfigError
-from redraft.events import StepFailed
 from redraft.redact.environment import redactor_of_environment
 from redraft.redact.log import logger
 
@@ -18,14 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from redraft.events import Event, Listener
-    from redraft.loop.budget import Tally
-    from redraft.protocols import ModelRole
+    from redraft.events import Event
     from redraft.redact.redactor import Redactor
 
 E = TypeVar("E")
-
-ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 
 
 def nobody(_event: object) -> None:
@@ -44,22 +39,6 @@ def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
             logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
 
     return emit
-
-
-def failure_handler(
-    run_id: str, tally: Tally, emit: Listener
-) -> Callable[[str, Exception, float | None], float | None]:
-    """Return what `retried` asks about a failure: it is counted, and waited for if the budget allows."""
-
-    def failed(name: str, error: Exception, wait: float | None) -> float | None:
-        tally.add_failure(ROLES.get(name), error)
-        if wait is None or not tally.allows_waiting(wait):
-            return None
-        logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
-        emit(StepFailed(run_id, name, error, wait))
-        return wait
-
-    return failed
 
 
 class EventLog:

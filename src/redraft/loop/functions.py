@@ -15,7 +15,7 @@ from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.loop.keeper import check_keep, kept_step, run_kept
-from redraft.loop.pattern import chosen_pattern, parts_of_functions
+from redraft.loop.pattern import function_verbs, pattern_or_default
 from redraft.loop.record import Origin
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Task, advice_text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.run import Parts
+    from redraft.loop.run import Verbs
     from redraft.protocols import ChatModel, RunContext
     from redraft.stores.base import Store
     from redraft.types import Draft, QualityCriterion, ReflectionResult
@@ -62,7 +62,7 @@ class Reflected(Generic[P, R]):
         self.pattern = pattern
         self._evaluate = evaluate
         self._keep: bool | Store = keep
-        self._parts(fn_that_is_never_called)  # what is wrong with the pattern shows here
+        self._verbs(fn_that_is_never_called)  # what is wrong with the pattern shows here
 
     def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
         """Bind a method to its object, as functions do."""
@@ -110,7 +110,7 @@ class Reflected(Generic[P, R]):
         task = Task(self._describe(given), task_type=self.pattern.task_type)
         step = kept_step(self._keep, run_id, task)
         origin = Origin("reflected", self._name)
-        return await run_kept(task, self._parts(generate), self.pattern, step, None, origin)
+        return await run_kept(task, self._verbs(generate), self.pattern.run_options, step, None, origin)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name; what is filled for the caller may be missing."""
@@ -132,8 +132,8 @@ class Reflected(Generic[P, R]):
         """Do what `run` does, from code that is not async; also inside a running event loop."""
         return run_sync(self.run(*args, **kwargs))
 
-    def _parts(self, generate: Callable[..., Any]) -> Parts:
-        return parts_of_functions(
+    def _verbs(self, generate: Callable[..., Any]) -> Verbs:
+        return function_verbs(
             self.pattern,
             self.pattern.task_type,
             generate,
@@ -186,7 +186,7 @@ def reflected(
     """
     if callable(criteria):
         raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
-    base = chosen_pattern(pattern)
+    base = pattern_or_default(pattern)
     chosen = replace(
         base,
         quality_criteria=base.quality_criteria if criteria is None else criteria,

@@ -12,15 +12,14 @@ from pathlib import PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from redraft._codec import from_record, to_record
+from redraft._codec import from_record, to_json, to_record
 from redraft._steps import direct
 from redraft.errors import ConfigError, StoreError
-from redraft.evaluate.panel import Panel
 from redraft.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.loop.events import emitter
 from redraft.loop.journal import STEP, Journalled, journal_in, refusing_hidden_journal, step_within
-from redraft.loop.record import Origin, Process, RunRecord, options_of
-from redraft.loop.run import last_result, run_loop
+from redraft.loop.record import Origin, Process, RunRecord
+from redraft.loop.run import Run
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
 from redraft.stores.location import project_store
@@ -28,9 +27,8 @@ from redraft.stores.location import project_store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import Status
-    from redraft.loop.run import Parts
+    from redraft.loop.run import RunOptions, Verbs
     from redraft.protocols import Step
     from redraft.types import Draft, ReflectionResult, Task
 
@@ -38,9 +36,9 @@ R = TypeVar("R")
 
 
 async def run_kept(
-    task: Task, parts: Parts, pattern: ReflectionPattern, step: Step, draft: Draft | None, origin: Origin
+    task: Task, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
 ) -> ReflectionResult:
-    """Run the loop as `run_loop` does; if the step has a journal, keep the run, or resume it.
+    """Run the loop as `Run.to_end` does; if the step has a journal, keep the run, or resume it.
 
     A run that has finished returns its result again, without a call. One that was interrupted goes on after
     its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
@@ -49,42 +47,38 @@ async def run_kept(
     """
     journal = journal_in(step)
     if journal is None:
-        return await run_loop(
-            task, parts, pattern, step if step is direct else refusing_hidden_journal(step), draft
-        )
-    criteria = parts.evaluate.criteria if isinstance(parts.evaluate, Panel) else ()
+        step = step if step is direct else refusing_hidden_journal(step)
+        return await Run(task, verbs, options, step).to_end(draft)
+    judges = verbs.judges
     record = RunRecord(
         journal.run_id,
         task,
         origin,
-        options_of(pattern, criteria, parts.signals.judge),
+        {**options.choices, "criteria": to_json(judges.criteria), "judge": judges.signals.judge},
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,
         draft=None if draft is None else draft.output,
-        advice=parts.advice,
+        advice=options.advice,
     )
 
     async def work() -> ReflectionResult:
+        run = Run(task, verbs, options, step)
         try:
-            result = await run_loop(task, parts, pattern, step, draft)
-        except BaseException:
-            made = last_result.get()
-            if made is not None and made.run_id == journal.run_id:
-                record.end(made)
-            raise
-        record.end(result)
-        return result
+            return await run.to_end(draft)
+        finally:
+            if run.result is not None:
+                record.end(run.result)
 
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
-        return _told_again(finished, pattern)
+        return _told_again(finished, options)
     result = await keeper.follow(work())
     if keeper.trouble:
         whole = "" if journal.is_closed else ", or not completely"
         note = f"The run is not kept{whole}: {keeper.trouble}"
         result.diagnostics = {**result.diagnostics, "not_kept": note}
-    elif not pattern.preserve_all_versions:
+    elif not options.preserve_all_versions:
         await _forget_other_versions(journal, {version.iteration for version in record.versions})
     return result
 
@@ -275,14 +269,14 @@ def check_keep(keep: Any) -> None:
     raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
 
 
-def _told_again(record: RunRecord, pattern: ReflectionPattern) -> ReflectionResult:
+def _told_again(record: RunRecord, options: RunOptions) -> ReflectionResult:
     """Return the result of a run that has finished, and emit its events as if it happened now."""
     result = record.result()
-    emit = emitter(pattern.on_event)
+    emit = emitter(options.on_event)
     emit(RunStarted(record.run_id, record.task))
     for version in record.versions:
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
-    pattern.runs.end(monotonic(), result)
+    options.last_run.set(monotonic(), result)
     emit(RunFinished(record.run_id, result))
     return result
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal
 
 from redraft import _calls as adapt
-from redraft._steps import Retry, direct
+from redraft._steps import Retry
 from redraft._validation import (
     check_choice,
     check_count,
     check_flag,
     check_function,
+    check_list,
     check_model,
     check_share,
 )
@@ -22,10 +22,11 @@ from redraft.errors import ConfigError, OutputError, SandboxError
 from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
 from redraft.evaluate.judge import Judging
-from redraft.evaluate.panel import panel
+from redraft.evaluate.panel import Panel
+from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
-from redraft.loop.diagnose import NO_JUDGE, Signals
+from redraft.loop.diagnose import Signals
 from redraft.loop.live import (
     MOST_REFLECTIONS,
     NO_TRIGGERS,
@@ -36,7 +37,7 @@ from redraft.loop.live import (
     triggers_of,
 )
 from redraft.loop.revise import STRATEGIES, Memory, ModelGenerator, ModelReviser, RevisionStrategy
-from redraft.loop.run import Judges, Parts, PatternRuns, check_guests, run_loop
+from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, Selection
 from redraft.loop.stop import (
     diminishing,
@@ -52,6 +53,7 @@ from redraft.loop.stop import (
 from redraft.models.names import model_of
 from redraft.protocols import (
     Advisor,
+    AgentLike,
     AgentPattern,
     Attempt,
     ChatModel,
@@ -60,16 +62,10 @@ from redraft.protocols import (
     Stopper,
 )
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, QualityCriterion, Task, maker
+from redraft.types import NOTHING_USED, QualityCriterion, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-    from types import CodeType
-
-    from redraft.evaluate.panel import Panel
-    from redraft.loop.agent import Agent
-    from redraft.protocols import CommandRunner, Evaluator, Generator, Reviser, Step
-    from redraft.settings import Settings
+    from redraft.protocols import CommandRunner, Generator, Step
     from redraft.types import (
         Draft,
         Output,
@@ -79,9 +75,23 @@ if TYPE_CHECKING:
         ReflectionVersion,
     )
 
+RECORDED = (
+    "max_iterations",
+    "quality_threshold",
+    "revision_strategy",
+    "best_version_selection",
+    "plateau_iterations",
+    "improvement_threshold",
+    "max_revision_tokens",
+    "budget_tokens",
+    "budget_usd",
+    "budget_seconds",
+)
+"""The options that a reader of a kept run needs."""
+
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReflectionPattern(AgentPattern):
     """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
@@ -149,11 +159,10 @@ class ReflectionPattern(AgentPattern):
     callbacks: ReflectionCallbacks | None = None
     advisors: Sequence[Advisor] = ()
     on_event: Listener | None = None
-    stop: Stopper = field(init=False, repr=False)
-    limit: Stopper = field(init=False, repr=False)
-    budget: Budget = field(init=False, repr=False)
+    judging: Judging = field(init=False, repr=False)
+    panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
     triggers: Triggers = field(init=False, repr=False)
-    runs: PatternRuns = field(init=False, repr=False)
+    run_options: RunOptions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("max_iterations", self.max_iterations, 0)
@@ -173,15 +182,22 @@ class ReflectionPattern(AgentPattern):
         check_flag("diversify", self.diversify)
         check_flag("detect_oscillation", self.detect_oscillation)
         check_flag("preserve_all_versions", self.preserve_all_versions)
-        check_guests(self.callbacks, self.advisors)
+        check_callbacks(self.callbacks)
+        check_list("advisors", self.advisors)
+        for advisor in self.advisors:
+            check_advisor("advisors", advisor)
         if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
-        object.__setattr__(self, "stop", self.until or self._rules())
-        object.__setattr__(self, "limit", max_iterations(self.max_iterations))
-        budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
-        object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
-        object.__setattr__(self, "triggers", self._triggers())
-        object.__setattr__(self, "runs", PatternRuns())
+        object.__setattr__(self, "run_options", self._run_options())
+        triggers = triggers_of(
+            self.reflection_triggers,
+            self.reflection_interval,
+            self.reflect_on_error,
+            self.reflect_on_tools,
+            self.quality_drop_threshold,
+            self.max_reflections,
+        )
+        object.__setattr__(self, "triggers", triggers)
         # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
         if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
@@ -189,16 +205,24 @@ class ReflectionPattern(AgentPattern):
         if self.quality_criteria is None:
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))
-        judging_of(self)
+        object.__setattr__(self, "judging", self._judging())
 
-    def _triggers(self) -> Triggers:
-        return triggers_of(
-            self.reflection_triggers,
-            self.reflection_interval,
-            self.reflect_on_error,
-            self.reflect_on_tools,
-            self.quality_drop_threshold,
-            self.max_reflections,
+    def _run_options(self) -> RunOptions:
+        budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
+        return RunOptions(
+            until=self.until or self._rules(),
+            limit=max_iterations(self.max_iterations),
+            budget=NO_BUDGET if budget == NO_BUDGET else budget,
+            retry=self.retry,
+            revision_strategy=self.revision_strategy,
+            diversify=self.diversify,
+            selection=self.best_version_selection,
+            preserve_all_versions=self.preserve_all_versions,
+            on_failure=self.on_failure,
+            callbacks=self.callbacks,
+            advisors=tuple(self.advisors),
+            on_event=self.on_event,
+            choices={name: getattr(self, name) for name in RECORDED},
         )
 
     def _rules(self) -> Stopper:
@@ -208,39 +232,64 @@ class ReflectionPattern(AgentPattern):
         rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
         return first(*rules)
 
-    async def execute(self, agent: Agent | Callable[..., Any], query: str | Task) -> ReflectionResult:
-        """Run this pattern over an `Agent`, or over any callable that answers a prompt."""
-        from redraft.loop.agent import Agent  # noqa: PLC0415 (the two know each other)
-
-        if isinstance(agent, Agent):
-            return await agent.run(query, pattern=self)
-        return await run_functions(
-            query, (agent, None, None), pattern=self, draft=None, until=None, step=None
+    def _judging(self) -> Judging:
+        return Judging(
+            kind=self.judge,
+            samples=self.judge_samples,
+            prompt=self.reflection_prompt,
+            structured=self.structured_reflection,
+            include_history=self.include_reflection_history,
         )
+
+    async def execute(self, agent: AgentLike | Callable[..., Any], query: str | Task) -> ReflectionResult:
+        """Run this pattern over an `Agent`, or over any callable that answers a prompt."""
+        if isinstance(agent, AgentLike):
+            return await agent.run(query, pattern=self)
+        return await run_functions(query, agent, pattern=self)
 
     async def reflect(
         self,
         output: Output,
         criteria: Sequence[QualityCriterion | str] | None = None,
         *,
-        agent: Agent | None = None,
+        agent: AgentLike | None = None,
     ) -> ReflectionEvaluation:
         """Judge an output by `criteria`, or by the pattern's own; changes nothing.
 
         The judge is `reflection_model`, else the model of `agent`, else that of the settings; no model is
         needed where every criterion is a check.
         """
-        return await judge_output(self, output, criteria, agent)
+        if criteria is None and agent is None:
+            judge = _panel_without_agent(self, self.task_type, BY_AGENT)
+        else:
+            given = self.quality_criteria if criteria is None else criteria
+            judge = _panel(self, given, _model_of(agent), self.task_type, BY_AGENT)
+        return await judge(output, self._outside_a_run(Attempt()))
 
     async def revise(
-        self, output: Output, evaluation: ReflectionEvaluation, *, agent: Agent | None = None
+        self, output: Output, evaluation: ReflectionEvaluation, *, agent: AgentLike | None = None
     ) -> Output:
         """Return a better output by an evaluation; one revision, which is not judged.
 
         The model of `agent` revises, under its system prompt and without its tools; without an agent, that
         of the settings. Raises `ConfigError` where there is no model.
         """
-        return await revise_output(self, output, evaluation, agent)
+        missing = "There is no model to revise with: pass an agent=... that has one"
+        model = model_of(_model_of(agent), load_settings(), missing=missing)
+        reviser = ModelReviser(model, "" if agent is None else agent.system_prompt, _memory(self))
+        attempt = Attempt(
+            number=2,
+            mode="revise",
+            previous=output,
+            evaluation=evaluation,
+            strategy=self.revision_strategy,
+            max_tokens=self.max_revision_tokens,
+        )
+        return (await reviser(output, evaluation, self._outside_a_run(attempt))).output
+
+    def _outside_a_run(self, attempt: Attempt) -> RunContext:
+        task = Task("(a text to judge and mend)", task_type=self.task_type)
+        return RunContext(task, "", attempt=attempt)
 
     def get_history(self) -> ReflectionHistory:
         """Return the history of the run of this pattern that ended last in this context.
@@ -248,7 +297,7 @@ class ReflectionPattern(AgentPattern):
         In the task, or outside of any in the thread, that made the pattern, its runs in other tasks count,
         too. Raises `LookupError` where no run has ended, or the last one ended without a result.
         """
-        if (run := self.runs.last()) is None:
+        if (run := self.run_options.last_run.get()) is None:
             raise LookupError(
                 "No run of this pattern has ended in this context. A run in a task of its own leaves its "
                 "history in what it returns: result.history."
@@ -262,89 +311,12 @@ class ReflectionPattern(AgentPattern):
         return self.get_history().best_version
 
 
-def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
-    """Return a pattern with changes for one run, which counts as a run of the pattern itself."""
-    variant = replace(pattern, **changes)
-    object.__setattr__(variant, "runs", pattern.runs)
-    return variant
-
-
-def judging_of(pattern: ReflectionPattern) -> Judging:
-    """Return how a model judges under a pattern."""
-    return Judging(
-        kind=pattern.judge,
-        samples=pattern.judge_samples,
-        prompt=pattern.reflection_prompt,
-        structured=pattern.structured_reflection,
-        include_history=pattern.include_reflection_history,
-    )
-
-
-DEFAULT_PATTERN = ReflectionPattern()
-DEFAULT_PATTERN.runs.belong_to_nobody()  # it is everybody's
-
-
-if TYPE_CHECKING:
-    Verb: TypeAlias = Callable[..., Any] | None
-
-REMEMBERED = 16
-"""Sets of functions. Few programs have more, and with each its module is held on to."""
-
-_known: dict[tuple[tuple[Verb, Verb, Verb], float], tuple[tuple[CodeType, CodeType, CodeType], Parts]] = {}
-
-
-def shared_parts(hands: tuple[Verb, Verb, Verb], threshold: float) -> Parts | None:
-    """Return what `generate`, `evaluate` and `revise` make, not to be changed; None where it can't be shared.
-
-    Each of ten thousand runs at once would hold four objects more, and to make them takes a run of three
-    versions a twentieth of its time. Functions that hold something (a closure, defaults) are not remembered,
-    for that would be held with them. One whose code was exchanged, as notebooks reload it, is looked at anew.
-    """
-    generate, evaluate, revise = hands
-    if not (
-        isinstance(generate, FunctionType)
-        and isinstance(evaluate, FunctionType)
-        and isinstance(revise, FunctionType)
-    ):
-        return None
-    key = hands, threshold
-    codes = generate.__code__, evaluate.__code__, revise.__code__
-    known = _known.get(key)
-    if known is not None and known[0] == codes:
-        return known[1]
-    if _holds_something(generate) or _holds_something(evaluate) or _holds_something(revise):
-        return None
-    parts = Parts(adapt.generator(generate), adapt.evaluator(evaluate, threshold), adapt.reviser(revise))
-    if len(_known) >= REMEMBERED:
-        _known.clear()
-    _known[key] = codes, parts
-    return parts
-
-
-def _holds_something(fn: FunctionType) -> bool:
-    return bool(fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__ or fn.__dict__)
-
-
-_task = maker(Task)
-
-BY_FUNCTION = (
-    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
-    "a pattern=... that has a reflection_model",
-)
-"""What a caller could pass where nothing judges: without criteria, and with criteria that need a model."""
-BY_AGENT = (
-    "agent=..., or reflection_model=... in the pattern",
-    "agent=..., or reflection_model=... in the pattern",
-)
-BY_MODEL = ("reflection_model=... in the pattern", "reflection_model=... in the pattern")
-
-
-def chosen_pattern(
-    given: ReflectionPattern | None, otherwise: ReflectionPattern = DEFAULT_PATTERN
+def pattern_or_default(
+    given: ReflectionPattern | None, default: ReflectionPattern | None = None
 ) -> ReflectionPattern:
-    """Return the pattern that was given, or else another; raises `ConfigError` for what is none."""
+    """Return the pattern that was given, else the default; raises `ConfigError` for anything else."""
     if given is None:
-        return otherwise
+        return default or DEFAULT_PATTERN
     if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         other = isinstance(given, AgentPattern) and not isinstance(given, type)
         hint = " Run a pattern of your own by its execute(agent, query)." if other else ""
@@ -352,10 +324,18 @@ def chosen_pattern(
     return given
 
 
+def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
+    """Return a pattern with changes, whose runs count as runs of the pattern itself."""
+    variant = replace(pattern, **changes)
+    options = replace(variant.run_options, last_run=pattern.run_options.last_run)
+    object.__setattr__(variant, "run_options", options)
+    return variant
+
+
 def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
     if isinstance(task, str):
-        task = _task(task, "", pattern.task_type)
+        task = Task(task, task_type=pattern.task_type)
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
     if not task.description.strip():
@@ -363,7 +343,7 @@ def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
     return task.asked()
 
 
-def given_draft(draft: Output | Draft | None) -> Draft | None:
+def starting_draft(draft: Output | Draft | None) -> Draft | None:
     """Return the draft that a run starts from; what was there already costs this run nothing."""
     if draft is None:
         return None
@@ -374,46 +354,94 @@ def given_draft(draft: Output | Draft | None) -> Draft | None:
     return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
 
 
-def run_functions(
+async def run_functions(
     task: str | Task,
-    hands: tuple[Callable[..., Any] | None, Callable[..., Any] | None, Callable[..., Any] | None],
+    generate: Callable[..., Any] | None = None,
+    evaluate: Callable[..., Any] | None = None,
+    revise: Callable[..., Any] | None = None,
     *,
-    pattern: ReflectionPattern | None,
-    draft: Output | Draft | None,
-    until: Stopper | None,
-    step: Step | None,
-) -> Awaitable[ReflectionResult]:
-    """Begin the run of `reflect`: `hands` are its functions `generate`, `evaluate` and `revise`."""
-    chosen = chosen_pattern(pattern)
-    if until is not None:
-        chosen = variant_of(chosen, until=until)
-    asked = task_of(task, chosen)
-    parts = None
-    if chosen.quality_criteria is None and chosen.triggers is NO_TRIGGERS:
-        parts = shared_parts(hands, chosen.quality_threshold)
-    if parts is None:
-        parts = parts_of_functions(chosen, asked.task_type, *hands, has_draft=draft is not None)
+    pattern: ReflectionPattern | None = None,
+    draft: Output | Draft | None = None,
+    until: Stopper | None = None,
+    step: Step | None = None,
+) -> ReflectionResult:
+    """Run the loop over plain functions: `reflect` says how."""
+    pattern = pattern_or_default(pattern)
+    check_function("until", until)
+    options = pattern.run_options if until is None else replace(pattern.run_options, until=until)
+    asked = task_of(task, pattern)
+    verbs = function_verbs(pattern, asked.task_type, generate, evaluate, revise, has_draft=draft is not None)
+    start = starting_draft(draft)
     if step is None:
-        return run_loop(asked, parts, chosen, direct, given_draft(draft))
+        return await Run(asked, verbs, options).to_end(start)
     from redraft.loop.keeper import run_kept  # noqa: PLC0415 (a run that is not kept does without)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
-    return run_kept(asked, parts, chosen, step, given_draft(draft), Origin("function", "reflect"))
+    return await run_kept(asked, verbs, options, step, start, Origin("function", "reflect"))
 
 
-def judges_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "") -> Judges:
-    """Let the pattern's criteria judge what an agent makes, with its model where no other is named."""
-    judges = _panel(pattern, pattern.quality_criteria, model, task_type or pattern.task_type)
-    return Judges(judges, signals_of(pattern, judges, model))
+BY_FUNCTION = (
+    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
+    "a pattern=... that has a reflection_model",
+)
+"""What a caller could pass where nothing judges: without criteria, and with criteria that need a model."""
+_OR_AGENT = "agent=..., or reflection_model=... in the pattern"
+BY_AGENT = (_OR_AGENT, _OR_AGENT)
+BY_PATTERN = ("reflection_model=... in the pattern", "reflection_model=... in the pattern")
 
 
-def parts_of_model(
+def function_verbs(
+    pattern: ReflectionPattern,
+    task_type: str,
+    generate: Callable[..., Any] | None,
+    evaluate: Callable[..., Any] | None,
+    revise: Callable[..., Any] | None,
+    *,
+    has_draft: bool,
+    judged_by: tuple[str, str] = BY_FUNCTION,
+) -> Verbs:
+    """Let plain functions draft, judge and revise; what is missing comes from the model of the settings.
+
+    Without `evaluate` the pattern's criteria judge. Without `revise` the generator is called again with the
+    critique. Without `generate` a model drafts, unless there are a draft and a reviser. `judged_by` is what
+    the caller could pass where nothing judges: without criteria, and with criteria that need a model.
+    """
+    if evaluate is not None and pattern.quality_criteria is not None:
+        raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
+    model: ChatModel | None = None
+    generator: Generator | None = None
+    if generate is not None:
+        generator = adapt.generator(generate)
+        reviser = adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
+    elif revise is not None and has_draft:
+        reviser = adapt.reviser(revise)
+    else:
+        missing = "generate=..." if revise is None else "generate=... or draft=..."
+        model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
+        generator = ModelGenerator(model)
+        reviser = ModelReviser(model, memory=_memory(pattern)) if revise is None else adapt.reviser(revise)
+    if evaluate is not None:
+        judges = Judges(adapt.evaluator(evaluate, pattern.quality_threshold))
+    else:
+        panel = _panel_without_agent(pattern, task_type or pattern.task_type, judged_by)
+        judges = _judges(pattern, panel, model)
+    verbs = Verbs(generator, judges, reviser)
+    if pattern.triggers is NO_TRIGGERS:
+        return verbs
+    return with_reflections(verbs, live_run(pattern, model, "a plain function"))
+
+
+def model_verbs(
     pattern: ReflectionPattern, model: ChatModel, system_prompt: str, judges: Judges, live: LiveRun
-) -> Parts:
+) -> Verbs:
     """Let a model draft and revise."""
     generate = ModelGenerator(model, system_prompt)
     revise = ModelReviser(model, system_prompt, _memory(pattern))
-    return reflecting(Parts(generate, judges.evaluate, revise, judges.signals), live)
+    return with_reflections(Verbs(generate, judges, revise), live)
+
+
+def _memory(pattern: ReflectionPattern) -> Memory:
+    return Memory(pattern.include_reflection_history, pattern.include_prior_versions)
 
 
 def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = "") -> LiveRun:
@@ -432,76 +460,38 @@ def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = ""
     return LiveRun(pattern.triggers, _judge_model(pattern, model, missing), pattern.retry)
 
 
-def reflecting(parts: Parts, live: LiveRun) -> Parts:
+def with_reflections(verbs: Verbs, live: LiveRun) -> Verbs:
     """Let the verbs look back before they make the next version, where a trigger asks for it."""
     if live.triggers is NO_TRIGGERS:
-        return parts
-    generate = None if parts.generate is None else ReflectingGenerator(parts.generate, live)
-    return replace(parts, generate=generate, revise=ReflectingReviser(parts.revise, live), live=live)
+        return verbs
+    generate = None if verbs.generate is None else ReflectingGenerator(verbs.generate, live)
+    return replace(verbs, generate=generate, revise=ReflectingReviser(verbs.revise, live), live=live)
 
 
-def parts_of_functions(
-    pattern: ReflectionPattern,
-    task_type: str,
-    generate: Callable[..., Any] | None,
-    evaluate: Callable[..., Any] | None,
-    revise: Callable[..., Any] | None,
-    *,
-    has_draft: bool,
-    judged_by: tuple[str, str] = BY_FUNCTION,
-) -> Parts:
-    """Let plain functions draft, judge and revise; what is missing comes from the model of the settings.
-
-    Without `evaluate` the pattern's criteria judge. Without `revise` the generator is called again with the
-    critique. Without `generate` a model drafts, unless there are a draft and a reviser. `judged_by` is what
-    the caller could pass where nothing judges: without criteria, and with criteria that need a model.
-    """
-    if evaluate is not None and pattern.quality_criteria is not None:
-        raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
-    generator, reviser = _hands(pattern, generate, revise, has_draft=has_draft)
-    model = generator.model if isinstance(generator, ModelGenerator) else None
-    if evaluate is not None:
-        parts = Parts(generator, adapt.evaluator(evaluate, pattern.quality_threshold), reviser)
-    else:
-        judges = panel_of(pattern, task_type or pattern.task_type, judged_by)
-        parts = Parts(generator, judges, reviser, signals_of(pattern, judges, model))
-    if pattern.triggers is NO_TRIGGERS:
-        return parts
-    return reflecting(parts, live_run(pattern, model, "a plain function"))
+def judges_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "") -> Judges:
+    """Let the pattern's criteria judge what an agent makes, with its model where no other is named."""
+    panel = _panel(pattern, pattern.quality_criteria, model, task_type or pattern.task_type, BY_PATTERN)
+    return _judges(pattern, panel, model)
 
 
-def _hands(
-    pattern: ReflectionPattern,
-    generate: Callable[..., Any] | None,
-    revise: Callable[..., Any] | None,
-    *,
-    has_draft: bool,
-) -> tuple[Generator | None, Reviser]:
-    if generate is not None:
-        generator = adapt.generator(generate)
-        return generator, adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
-    if revise is not None and has_draft:
-        return None, adapt.reviser(revise)
-    missing = "generate=... or draft=..." if revise is not None else "generate=..."
-    model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
-    if revise is not None:
-        return ModelGenerator(model), adapt.reviser(revise)
-    return ModelGenerator(model), ModelReviser(model, memory=_memory(pattern))
+def _judges(pattern: ReflectionPattern, panel: Panel, model: ChatModel | None) -> Judges:
+    """Say who judges, for the diagnostics; `model` is the one that drafts."""
+    if not panel.judged:
+        return Judges(panel, criteria=panel.criteria)
+    other = pattern.reflection_model or load_settings().reflection_model
+    name = other if isinstance(other, str) else repr(other or model)
+    self_judged = model is not None and other is None and not panel.checks
+    return Judges(panel, Signals(name, frozenset(panel.judged), self_judged), panel.criteria)
 
 
-# Kept with the pattern, and let go with it: building a panel compiles patterns and schemas.
-_panels: WeakKeyDictionary[ReflectionPattern, dict[str, Panel]] = WeakKeyDictionary()
-
-
-def panel_of(pattern: ReflectionPattern, task_type: str, judged_by: tuple[str, str] = BY_MODEL) -> Panel:
-    """Return the evaluator of a pattern's criteria where no agent's model is at hand to judge."""
-    known = _panels.setdefault(pattern, {}).get(task_type)
-    if known is not None:
+def _panel_without_agent(pattern: ReflectionPattern, task_type: str, judged_by: tuple[str, str]) -> Panel:
+    """Return the evaluator of a pattern's criteria; what needs no model is built once for the pattern."""
+    if (known := pattern.panels.get(task_type)) is not None:
         return known
-    made = _panel(pattern, pattern.quality_criteria, None, task_type, judged_by)
-    if not made.judged:  # which model judges is for the settings to say, each time
-        _panels[pattern][task_type] = made
-    return made
+    panel = _panel(pattern, pattern.quality_criteria, None, task_type, judged_by)
+    if not panel.judged:  # which model judges is for the settings to say, each time
+        pattern.panels[task_type] = panel
+    return panel
 
 
 def _panel(
@@ -509,37 +499,27 @@ def _panel(
     given: Sequence[QualityCriterion | str] | None,
     model: ChatModel | None,
     task_type: str,
-    judged_by: tuple[str, str] = BY_MODEL,
+    judged_by: tuple[str, str],
 ) -> Panel:
     criteria = criteria_of(given, task_type)
     judged = [criterion.name for criterion in criteria if needs_model(criterion)]
-    judge = _judge_model(pattern, model, _no_judge(given, judged, judged_by)) if judged else None
-    return panel(
+    if given is None:
+        missing = f"There is nothing to judge with: pass {judged_by[0]}"
+    else:
+        missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {judged_by[1]}"
+    return panel_of(
         criteria,
         threshold=pattern.quality_threshold,
-        model=judge,
+        model=_judge_model(pattern, model, missing) if judged else None,
         run_command=_jail(criteria),
-        judging=judging_of(pattern),
+        judging=pattern.judging,
         task_type=task_type,
     )
 
 
-def _no_judge(
-    given: Sequence[QualityCriterion | str] | None, judged: list[str], judged_by: tuple[str, str]
-) -> str:
-    if given is None:
-        return f"There is nothing to judge with: pass {judged_by[0]}"
-    return f"There is no model to judge {', '.join(map(repr, judged))}: pass {judged_by[1]}"
-
-
 def _judge_model(pattern: ReflectionPattern, model: ChatModel | None, missing: str) -> ChatModel:
     settings = load_settings()
-    return model_of(_other_judge(pattern, settings) or model, settings, missing=missing)
-
-
-def _other_judge(pattern: ReflectionPattern, settings: Settings) -> str | ChatModel | None:
-    """Return the model that judges in place of the one that drafts, if one was named."""
-    return pattern.reflection_model or settings.reflection_model
+    return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
 
 
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
@@ -547,7 +527,7 @@ def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     commands = [criterion for criterion in criteria if criterion.evaluator == "command"]
     if not commands:
         return None
-    from redraft.sandbox.process import ProcessJail, check_jail  # noqa: PLC0415 (only criteria with commands need it)
+    from redraft.sandbox.process import ProcessJail, check_jail  # noqa: PLC0415 (only commands need it)
 
     for criterion in commands:
         try:
@@ -557,62 +537,32 @@ def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     return ProcessJail()
 
 
-def signals_of(pattern: ReflectionPattern, judges: Panel, model: ChatModel | None) -> Signals:
-    """Say where the scores come from, for the diagnostics."""
-    if not judges.judged:
-        return NO_JUDGE
-    other = _other_judge(pattern, load_settings())
-    self_judged = model is not None and other is None and not judges.checks
-    name = other if isinstance(other, str) else repr(other or model)
-    return Signals(name, frozenset(judges.judged), self_judged)
-
-
-async def judge_output(
-    pattern: ReflectionPattern,
-    output: Output,
-    criteria: Sequence[QualityCriterion | str] | None,
-    agent: Agent | None,
-) -> ReflectionEvaluation:
-    """Judge one output outside of any run."""
-    if criteria is None and agent is None:
-        judges: Evaluator = panel_of(pattern, pattern.task_type, BY_AGENT)
-    else:
-        given = pattern.quality_criteria if criteria is None else criteria
-        judges = _panel(pattern, given, _model_of_agent(agent), pattern.task_type, BY_AGENT)
-    return await judges(output, _outside(pattern, Attempt()))
-
-
-async def revise_output(
-    pattern: ReflectionPattern, output: Output, evaluation: ReflectionEvaluation, agent: Agent | None
-) -> Output:
-    """Revise one output outside of any run, with the model of an agent or of the settings."""
-    missing = "There is no model to revise with: pass an agent=... that has one"
-    model = model_of(_model_of_agent(agent), load_settings(), missing=missing)
-    revise = ModelReviser(model, "" if agent is None else agent.system_prompt, _memory(pattern))
-    attempt = Attempt(
-        2,
-        "revise",
-        output,
-        evaluation,
-        pattern.revision_strategy,
-        max_tokens=pattern.max_revision_tokens,
-    )
-    return (await revise(output, evaluation, _outside(pattern, attempt))).output
-
-
-def _model_of_agent(agent: Agent | None) -> ChatModel | None:
+def _model_of(agent: AgentLike | None) -> ChatModel | None:
     if agent is None:
         return None
-    from redraft.loop.agent import Agent  # noqa: PLC0415 (agents are wired here)
-
-    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(agent, AgentLike):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"agent must be an Agent, got {agent!r}.")
     return agent.model
 
 
-def _outside(pattern: ReflectionPattern, attempt: Attempt) -> RunContext:
-    return RunContext(Task("(a text to judge and mend)", task_type=pattern.task_type), "", attempt=attempt)
+CALLBACKS = ("on_generation", "on_reflection", "on_revision")
 
 
-def _memory(pattern: ReflectionPattern) -> Memory:
-    return Memory(pattern.include_reflection_history, pattern.include_prior_versions)
+def check_callbacks(callbacks: Any) -> None:
+    """Require an object with at least one callback, of whatever class; raises `ConfigError`."""
+    if callbacks is None:
+        return
+    if isinstance(callbacks, type) or not any(hasattr(callbacks, name) for name in CALLBACKS):
+        raise ConfigError(f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {callbacks!r}.")
+
+
+def check_advisor(name: str, value: Any) -> None:
+    """Require an object with `recall` and `observe`; raises `ConfigError`."""
+    if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
+        return
+    meant = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
+    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{meant}")
+
+
+DEFAULT_PATTERN = ReflectionPattern()
+DEFAULT_PATTERN.run_options.last_run.share()

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from redraft._codec import to_json, to_record
+from redraft._codec import to_record
 from redraft._texts import short_repr
 from redraft.errors import ChangedRunError
 from redraft.stores.base import Record
@@ -29,12 +28,6 @@ from redraft.types import (
     Task,
     TokenUsage,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redraft.loop.pattern import ReflectionPattern
-    from redraft.types import QualityCriterion
 
 RUN = "run"
 """The kind of the records of runs."""
@@ -258,28 +251,3 @@ def damaged_run(record: Record) -> RunRecord:
     began = record.created_at or datetime.now(UTC)
     what, nobody = Task("(a damaged record)"), Process("", 0, "")
     return RunRecord(record.key, what, Origin(), {}, began, nobody, "damaged", error=record.damage)
-
-
-SHOWN_OPTIONS = (
-    "max_iterations",
-    "quality_threshold",
-    "revision_strategy",
-    "best_version_selection",
-    "plateau_iterations",
-    "improvement_threshold",
-    "max_revision_tokens",
-    "budget_tokens",
-    "budget_usd",
-    "budget_seconds",
-)
-
-
-_shown_of = attrgetter(*SHOWN_OPTIONS)
-
-
-def options_of(
-    pattern: ReflectionPattern, criteria: Sequence[QualityCriterion], judge: str = ""
-) -> dict[str, Any]:
-    """Return the choices of a pattern that a reader of a kept run needs, the criteria and who judges."""
-    shown = zip(SHOWN_OPTIONS, _shown_of(pattern), strict=True)
-    return {**dict(shown), "criteria": to_json(criteria), "judge": judge}

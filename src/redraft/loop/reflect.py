@@ -40,7 +40,7 @@ async def reflect(
     from redraft.loop.pattern import run_functions  # noqa: PLC0415 (importing redraft stays quick)
 
     return await run_functions(
-        task, (generate, evaluate, revise), pattern=pattern, draft=draft, until=until, step=step
+        task, generate, evaluate, revise, pattern=pattern, draft=draft, until=until, step=step
     )
 
 

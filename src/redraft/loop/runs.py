@@ -15,7 +15,7 @@ from redraft._codec import from_json, from_record, to_json, untagged
 from redraft._texts import as_text, compared, counted, scored, unasked
 from redraft._texts import listed as listed_compared
 from redraft.errors import ConfigError, DamagedRecordError
-from redraft.loop.events import ROLES
+from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.record import RUN, RunRecord, damaged_run
 from redraft.loop.select import select

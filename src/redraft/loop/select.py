@@ -27,9 +27,7 @@ def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
 
 def is_known_drop(best: ReflectionVersion, last: ReflectionVersion) -> bool:
     """Say whether `last` is worse than `best`, rather than just not fully judged; a failed gate is known."""
-    return is_better(best, last) and (
-        last.evaluation.is_fully_judged or last.evaluation.gates_passed is False
-    )
+    return is_better(best, last) and last.evaluation.is_conclusive
 
 
 def gain_over(peaks: Peaks, evaluation: ReflectionEvaluation) -> float | None:

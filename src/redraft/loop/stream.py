@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event, Listener
     from redraft.loop.live import LiveRun
-    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.run import RunOptions
     from redraft.types import ReflectionResult
 
 E = TypeVar("E")
@@ -91,12 +91,12 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
         self,
         start: Callable[[Listener], Coroutine[Any, Any, ReflectionResult]],
         live: LiveRun,
-        pattern: ReflectionPattern,
+        options: RunOptions,
     ) -> None:
         super().__init__(start)
         self._live = live
-        self._listener = pattern.on_event
-        self._runs = pattern.runs
+        self._listener = options.on_event
+        self._last_run = options.last_run
 
     @property
     def result(self) -> ReflectionResult:
@@ -118,7 +118,7 @@ class RunStream(EventStream["Event", "ReflectionResult"]):
 
     def _yielding(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            self._runs.end(monotonic(), event.result)  # the run is a task, whose context is its own
+            self._last_run.set(monotonic(), event.result)  # the run is a task, whose context is its own
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, RunFinished):

@@ -15,7 +15,7 @@ from redraft._calls import ASKED, render_feedback, render_retry
 from redraft.errors import ConfigError
 from redraft.loop.live import LiveRun
 from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt
-from redraft.loop.run import Judges, Parts
+from redraft.loop.run import Judges, Verbs
 from redraft.loop.tool_agent import Performer
 from redraft.models.provider import ProviderModel
 from redraft.types import prompt_of
@@ -115,10 +115,9 @@ class ActingReviser:
         return replace(draft, strategy=strategy, improvements=_asked(evaluation))
 
 
-def acting_parts(performer: Performer, judges: Judges, live: LiveRun) -> Parts:
+def acting_verbs(performer: Performer, judges: Judges, live: LiveRun) -> Verbs:
     """Let an agent draft and revise."""
-    generate, revise = ActingGenerator(performer, live), ActingReviser(performer, live)
-    return Parts(generate, judges.evaluate, revise, judges.signals, live)
+    return Verbs(ActingGenerator(performer, live), judges, ActingReviser(performer, live), live)
 
 
 def _asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:

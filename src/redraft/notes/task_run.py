@@ -16,7 +16,6 @@ from redraft.errors import (
     ConfigError,
     OutputError,
     RedraftError,
-    ReflectionFailedError,
     RejectedOutputError,
 )
 from redraft.events import Event, Listener
@@ -26,12 +25,12 @@ from redraft.loop.pattern import (
     ReflectionPattern,
     judges_of,
     live_run,
-    parts_of_model,
-    reflecting,
+    model_verbs,
     variant_of,
+    with_reflections,
 )
 from redraft.loop.record import Origin
-from redraft.loop.run import Judges, Parts, last_result
+from redraft.loop.run import Judges, Verbs
 from redraft.models.names import model_of
 from redraft.notes.note import Arm, TaskReflectedEvent
 from redraft.notes.store import NO_NOTE, GivenNote
@@ -135,23 +134,21 @@ class Means:
     model: ChatModel | None = None
     performer: Performer | None = None
 
-    def parts(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Parts:
+    def verbs(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Verbs:
         """Return the verbs of one run."""
         task, pattern, judges = self.task, self.pattern, self.judges
         if task.handler is not None:
             generate = adapt.generator(_handled(task.handler, inputs, outputs))
             live = live_run(pattern, None, "a plain function")
-            return reflecting(
-                Parts(generate, judges.evaluate, adapt.regenerating(generate), judges.signals), live
-            )
+            return with_reflections(Verbs(generate, judges, adapt.regenerating(generate)), live)
         if self.performer is not None:
-            from redraft.loop.tools import acting_parts  # noqa: PLC0415 (only who acts pays for it)
+            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only who acts pays for it)
 
             live = live_run(pattern, self.model)
-            return reflecting(acting_parts(self.performer, judges, live), live)
+            return with_reflections(acting_verbs(self.performer, judges, live), live)
         if self.model is None:
             raise AssertionError("a task without a handler has a model")
-        return parts_of_model(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
+        return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
 
 
 def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> Means:
@@ -171,7 +168,7 @@ def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> M
         answers,
         None if answers is None or not task.tools else performer_with(answers, "", _functions(task)),
     )
-    means.parts({}, ())  # what is wrong with its triggers shows here
+    means.verbs({}, ())  # what is wrong with its triggers shows here
     if means.performer is not None:
         means.performer.check(pattern.triggers)
     return means
@@ -457,22 +454,21 @@ class TaskRun:
         self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
     ) -> ReflectionResult:
         means = self.means
-        parts = means.parts(self.inputs, tuple(self.given.values()))
-        pattern = means.pattern
-        parts.advice = self.note.advice()
-        if self.emit is not None:
-            pattern = variant_of(pattern, on_event=_both(self.emit, pattern.on_event))
-        key = self.key
+        verbs = means.verbs(self.inputs, tuple(self.given.values()))
+        pattern, key = means.pattern, self.key
         if refused is not None:
             # What it starts from counts as a version, and is not to be spared its revision.
             pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
-            parts = replace(parts, evaluate=RefusedFirst(refusal, parts.evaluate))
+            judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
+            verbs = replace(verbs, judges=judges)
             key = key.derived(f"-{attempt}")
+        options = replace(pattern.run_options, advice=self.note.advice())
+        if self.emit is not None:
+            options = replace(options, on_event=_both(self.emit, options.on_event))
         try:
-            result = await run_kept(self._asked(), parts, pattern, key.step(), refused, means.origin)
+            result = await run_kept(self._asked(), verbs, options, key.step(), refused, means.origin)
         except RedraftError as error:
-            made = last_result.get() if isinstance(error, ReflectionFailedError) else None
-            self.used += error.usage or (NOTHING_USED if made is None else made.token_usage)
+            self.used += error.usage or NOTHING_USED
             raise
         self.used += result.token_usage
         return result

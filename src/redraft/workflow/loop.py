@@ -23,7 +23,7 @@ from redraft.evaluate.ask import ask
 from redraft.loop.keeper import kept_step, run_kept
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
-from redraft.loop.run import Parts
+from redraft.loop.run import Judges, Verbs
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import quality_met
 from redraft.protocols import ChatReply, Message
@@ -510,8 +510,9 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     task = Task(attempt.describe())
     origin = Origin("workflow", bench.name)
     step = kept_step(bench.keep, None, task)
-    parts = Parts(attempt.generate, attempt.evaluate, attempt.revise, output_alone=sees_output_alone(given))
-    result = await run_kept(task, parts, pattern, step, None, origin)
+    judges = Judges(attempt.evaluate, output_alone=sees_output_alone(given))
+    verbs = Verbs(attempt.generate, judges, attempt.revise)
+    result = await run_kept(task, verbs, pattern.run_options, step, None, origin)
     failure, reason = result.error, ""
     if failure is not None and result.convergence_reason is ConvergenceReason.ERROR:
         if isinstance(failure, RedraftError) and not isinstance(failure, ModelError | OutputError):
