@@ -9,7 +9,7 @@ from math import log
 import pytest
 
 from redraft.errors import ConfigError, ModelError, OutputError
-from redraft.evaluate.judge import Judging, judge, read
+from redraft.evaluate.judge import Judging, judge, read_prose
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, Task, TokenUsage
@@ -581,7 +581,7 @@ LONG = 20_000
     ],
 )
 def test_scores_as_judges_write_them(said, score):
-    criteria = read(f"So so.\nclarity: {said}\nConfidence: 0.9", ["clarity"])["criteria"]
+    criteria = read_prose(f"So so.\nclarity: {said}\nConfidence: 0.9", ["clarity"])["criteria"]
     assert criteria == ({} if score is None else {"clarity": {"score": score}})
 
 
@@ -596,11 +596,11 @@ def test_scores_as_judges_write_them(said, score):
     ],
 )
 def test_two_different_scores_are_none(lines, score):
-    assert read(lines, ["clarity"])["criteria"].get("clarity", {}).get("score") == score
+    assert read_prose(lines, ["clarity"])["criteria"].get("clarity", {}).get("score") == score
 
 
 def test_confidence_is_read_as_scores_are():
-    assert read("Confidence: 90% (fairly sure)", [])["confidence"] == 0.9
+    assert read_prose("Confidence: 90% (fairly sure)", [])["confidence"] == 0.9
 
 
 @pytest.mark.parametrize(
@@ -628,12 +628,12 @@ def test_confidence_is_read_as_scores_are():
     ],
 )
 def test_issues_as_judges_write_them(section, issues):
-    found = read(f"So so.\nclarity: 0.5\n{section}", ["clarity"])["issues"]
+    found = read_prose(f"So so.\nclarity: 0.5\n{section}", ["clarity"])["issues"]
     assert [(issue["message"], issue["criterion"]) for issue in found] == issues
 
 
 def test_suggestions_are_read_as_issues_are():
-    assert read("Suggestions:\n1. cut\n   it\n2. None", [])["suggestions"] == ["cut it"]
+    assert read_prose("Suggestions:\n1. cut\n   it\n2. None", [])["suggestions"] == ["cut it"]
 
 
 @pytest.mark.parametrize(
@@ -654,5 +654,5 @@ def test_suggestions_are_read_as_issues_are():
 )
 def test_a_judge_that_repeats_itself_costs_no_time(text):
     started = time.process_time()
-    assert read(text, ["clarity"])["criteria"] == {}
+    assert read_prose(text, ["clarity"])["criteria"] == {}
     assert time.process_time() - started < 1
