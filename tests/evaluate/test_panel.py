@@ -9,7 +9,7 @@ import pytest
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
-from redraft.evaluate.verdict import DOES_NOT_APPLY
+from redraft.evaluate.verdict import NOT_APPLICABLE
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, CommandOutcome
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
@@ -53,8 +53,8 @@ def judging(scores, usage=USED, issues=(), suggestions=(), confidence=0.9):
         ([checked("a", 1.0), checked("b", None)], 1.0, False),
         ([checked("a", None)], None, False),
         ([checked("a", None), checked("b", 1.0, weight=0)], None, False),
-        ([checked("a", 1.0), checked("b", DOES_NOT_APPLY)], 1.0, True),
-        ([checked("a", DOES_NOT_APPLY)], None, False),
+        ([checked("a", 1.0), checked("b", NOT_APPLICABLE)], 1.0, True),
+        ([checked("a", NOT_APPLICABLE)], None, False),
         ([checked("a", {"valid": False, "score": 0.9})], 0.9, False),  # it says so itself
         ([checked(name, 0.8) for name in "abc"], 0.8, True),  # no rounding error makes it miss 0.8
     ],
@@ -77,7 +77,7 @@ def test_the_threshold_is_that_of_the_panel():
 
 
 def test_a_criterion_that_does_not_apply_is_absent_and_an_unknown_one_is_none():
-    criteria = [checked("a", 1.0), checked("b", DOES_NOT_APPLY), checked("c", None)]
+    criteria = [checked("a", 1.0), checked("b", NOT_APPLICABLE), checked("c", None)]
     evaluation = evaluate(panel(criteria), "x")
     assert evaluation.criteria_scores == {"a": 1.0, "c": None}
     assert evaluation.unjudged == ("c",)

@@ -30,7 +30,7 @@ def check_keys(criterion: QualityCriterion, *known: str) -> None:
     """Refuse keys that the criterion's evaluator does not know; raises `ConfigError`."""
     for key in criterion.evaluator_config:
         if key not in known:
-            raise wrong(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
+            raise invalid(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
 
 
 def required(criterion: QualityCriterion, key: str) -> Any:
@@ -38,14 +38,14 @@ def required(criterion: QualityCriterion, key: str) -> Any:
     try:
         return criterion.evaluator_config[key]
     except KeyError:
-        raise wrong(criterion, f"{criterion.evaluator} needs {key!r} in evaluator_config.") from None
+        raise invalid(criterion, f"{criterion.evaluator} needs {key!r} in evaluator_config.") from None
 
 
 def raw_of(criterion: QualityCriterion) -> bool:
     """Say whether a criterion wants an output as it came, its Markdown fence included."""
     raw = criterion.evaluator_config.get("raw", False)
     if not isinstance(raw, bool):
-        raise wrong(criterion, f"raw must be true or false, got {raw!r}.")
+        raise invalid(criterion, f"raw must be true or false, got {raw!r}.")
     return raw
 
 
@@ -63,7 +63,7 @@ def answer_in(criterion: QualityCriterion) -> Callable[[Any], tuple[Any, int]]:
     return answer
 
 
-def wrong(criterion: QualityCriterion, what: str) -> ConfigError:
+def invalid(criterion: QualityCriterion, what: str) -> ConfigError:
     """Make the error that says what is wrong with a criterion."""
     return ConfigError(f"Criterion {criterion.name!r}: {what}")
 
@@ -109,11 +109,11 @@ def count(criterion: QualityCriterion) -> Evaluator:
     for key in ("at_least", "at_most"):
         bound = given.get(key)
         if key in given and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-            raise wrong(criterion, f"{key} must be a whole number of at least 0, got {bound!r}.")
+            raise invalid(criterion, f"{key} must be a whole number of at least 0, got {bound!r}.")
     if not least and most is None:
-        raise wrong(criterion, f"{unit} needs at_least (1 or more) or at_most.")
+        raise invalid(criterion, f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:
-        raise wrong(criterion, f"at_most ({most}) is less than at_least ({least}).")
+        raise invalid(criterion, f"at_most ({most}) is less than at_least ({least}).")
     bounds = _bounds_said(least or 0, most)
     wanted = f": {criterion.description}" if criterion.description else ""
 
@@ -149,7 +149,7 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     try:
         pattern = compile_pattern(source, flags)
     except ConfigError as error:
-        raise wrong(criterion, str(error)) from error
+        raise invalid(criterion, str(error)) from error
     least, most = _bounds(criterion)
     limit = least if most is None else most + 1
     wanted = f": {criterion.description}" if criterion.description else ""
@@ -183,20 +183,20 @@ def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     given = criterion.evaluator_config
     must_match = given.get("must_match", True)
     if not isinstance(must_match, bool):
-        raise wrong(criterion, f"must_match must be true or false, got {must_match!r}.")
+        raise invalid(criterion, f"must_match must be true or false, got {must_match!r}.")
     counts = {key: given[key] for key in ("min_matches", "max_matches") if key in given}
     if not counts:
         return (1, None) if must_match else (0, 0)
     for key, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COUNT:
-            raise wrong(criterion, f"{key} must be a whole number in 0..{MAX_COUNT:,}, got {count!r}.")
+            raise invalid(criterion, f"{key} must be a whole number in 0..{MAX_COUNT:,}, got {count!r}.")
     least, most = counts.get("min_matches", 0), counts.get("max_matches")
     if "must_match" in given:
-        raise wrong(criterion, "give either must_match or min_matches and max_matches, not both.")
+        raise invalid(criterion, "give either must_match or min_matches and max_matches, not both.")
     if least == 0 and most is None:
-        raise wrong(criterion, "min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
+        raise invalid(criterion, "min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
     if most is not None and most < least:
-        raise wrong(criterion, f"max_matches ({most}) is less than min_matches ({least}).")
+        raise invalid(criterion, f"max_matches ({most}) is less than min_matches ({least}).")
     return least, most
 
 
@@ -222,11 +222,11 @@ def function(criterion: QualityCriterion) -> Evaluator:
     fn = _imported(criterion, named) if isinstance(named, str) else named
     score_max = criterion.evaluator_config.get("score_max")
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
-        raise wrong(criterion, f"score_max must be a number above 0, got {score_max!r}.")
+        raise invalid(criterion, f"score_max must be a number above 0, got {score_max!r}.")
     try:
         judge = evaluator(fn, criterion.threshold, score_max, "the function")
     except ConfigError as error:
-        raise wrong(criterion, str(error)) from error
+        raise invalid(criterion, str(error)) from error
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         given, first_line = answer(output)
@@ -246,11 +246,11 @@ def function(criterion: QualityCriterion) -> Evaluator:
 
 def _imported(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
     if ":" not in path:
-        raise wrong(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
+        raise invalid(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise wrong(criterion, f"function {path!r} can't be imported: {error}.") from error
+        raise invalid(criterion, f"function {path!r} can't be imported: {error}.") from error
 
 
 def _placed(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:
@@ -303,11 +303,11 @@ def _compiled(criterion: QualityCriterion, given: Any) -> Schema:
     if hasattr(given, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
         given = given.model_json_schema()
     if not isinstance(given, dict | bool):
-        raise wrong(criterion, f"schema must be a dict, a bool or a pydantic model class, got {given!r}.")
+        raise invalid(criterion, f"schema must be a dict, a bool or a pydantic model class, got {given!r}.")
     try:
         return Schema(given)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     except ConfigError as error:
-        raise wrong(criterion, f"{error}.") from error
+        raise invalid(criterion, f"{error}.") from error
 
 
 def _plain(output: Output) -> Any:

@@ -16,7 +16,7 @@ from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import python_steps as steps
-from redraft.evaluate.checks import check_keys, raw_of, wrong
+from redraft.evaluate.checks import check_keys, invalid, raw_of
 from redraft.evaluate.python_steps import plain
 from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.protocols import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
@@ -98,7 +98,7 @@ class PythonCheck:
 def checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
     """Read `calls`: `{"call": ..., "expect": ...}` or pairs of these; raises `ConfigError`."""
     if not isinstance(calls, list | tuple) or not calls:
-        raise wrong(criterion, f"calls must be a list with at least one call, got {calls!r}.")
+        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
     return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
 
 
@@ -106,19 +106,19 @@ def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
     if isinstance(item, Mapping):
         given = cast("Mapping[str, Any]", item)
         for key in given.keys() - {"call", "expect"}:
-            raise wrong(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
+            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
         call, expected = given.get("call"), given.get("expect", _NOTHING)
     elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
         call, expected = cast("list[Any]", item)
     else:
         call, expected = None, _NOTHING
     if not isinstance(call, str) or expected is _NOTHING:
-        raise wrong(
+        raise invalid(
             criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
         )
     parse(criterion, call, "eval")
     if "__other__" in str(plain(expected)):
-        raise wrong(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
+        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
     return PythonCheck("eval", call, expected)
 
 
@@ -129,12 +129,12 @@ def checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCh
     executed inside; imports, assignments and definitions prepare, and a function `test_...()` is called.
     """
     if not isinstance(tests, str):
-        raise wrong(criterion, f"tests must be Python source, got {tests!r}.")
+        raise invalid(criterion, f"tests must be Python source, got {tests!r}.")
     checks: list[PythonCheck] = []
     for statement in parse(criterion, tests, "exec").body:
         checks += _checks_of_statement(cast("ast.stmt", statement))
     if not any(check.counts for check in checks):
-        raise wrong(criterion, "tests holds nothing that could fail: write at least one assert.")
+        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
     return checks
 
 
@@ -167,7 +167,7 @@ def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"
     try:
         return ast.parse(source, mode=mode)
     except (SyntaxError, ValueError) as error:
-        raise wrong(criterion, f"{source!r} is not Python: {error}.") from error
+        raise invalid(criterion, f"{source!r} is not Python: {error}.") from error
 
 
 def shorten(text: str) -> str:
@@ -217,7 +217,7 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     if len(forms) != 1:
         known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
         hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in given if key not in known]
-        raise wrong(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
+        raise invalid(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
     shared, raw = _shared(criterion), raw_of(criterion)
     if forms == ["command"]:
         check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
@@ -371,17 +371,17 @@ def _shared(criterion: QualityCriterion) -> Command:
     given = criterion.evaluator_config
     timeout = given.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
-        raise wrong(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
+        raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
     files: Any = given.get("files", {})
     if not isinstance(files, Mapping):
-        raise wrong(criterion, f"files must map names to texts, got {files!r}.")
+        raise invalid(criterion, f"files must map names to texts, got {files!r}.")
     if problem := problem_of_files(cast("Mapping[str, str]", files)):
-        raise wrong(criterion, f"files: {problem}")
+        raise invalid(criterion, f"files: {problem}")
     readable: Any = given.get("readable", [])
     if not isinstance(readable, list | tuple) or not all(
         isinstance(path, str | Path) for path in cast("list[Any]", readable)
     ):
-        raise wrong(criterion, f"readable must be a list of paths, got {readable!r}.")
+        raise invalid(criterion, f"readable must be a list of paths, got {readable!r}.")
     paths = [str(path) for path in cast("list[str | Path]", readable)]
     return Command(timeout=float(timeout), files=cast("Mapping[str, str]", files), readable=paths)
 
@@ -389,15 +389,15 @@ def _shared(criterion: QualityCriterion) -> Command:
 def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
     words: Any = criterion.evaluator_config["command"]
     if not isinstance(words, list | tuple) or not words:
-        raise wrong(
+        raise invalid(
             criterion, f'command must be a list such as ["ruff", "check", "{{file}}"], got {words!r}.'
         )
     if not all(isinstance(word, str) and word and "\0" not in word for word in cast("list[Any]", words)):
-        raise wrong(criterion, f"command must be a list of texts, got {words!r}.")
+        raise invalid(criterion, f"command must be a list of texts, got {words!r}.")
     file = _file(criterion)
     argv = tuple(word.replace("{file}", file) for word in cast("list[str]", words))
     if find_program(argv[0]) is None:
-        raise wrong(
+        raise invalid(
             criterion, f"the program {argv[0]!r} is not installed: neither beside Python nor on PATH."
         )
     return argv
@@ -407,13 +407,13 @@ def _file(criterion: QualityCriterion) -> str:
     name = criterion.evaluator_config.get("file", "draft.py")
     beside = {other: "" for other in criterion.evaluator_config.get("files", {}) if other != name}
     if problem := problem_of_files({**beside, name: ""}):
-        raise wrong(criterion, f"file: {problem}")
+        raise invalid(criterion, f"file: {problem}")
     return name
 
 
 def _setup(criterion: QualityCriterion) -> str:
     setup = criterion.evaluator_config.get("setup", "")
     if not isinstance(setup, str):
-        raise wrong(criterion, f"setup must be Python source, got {setup!r}.")
+        raise invalid(criterion, f"setup must be Python source, got {setup!r}.")
     parse(criterion, setup, "exec")
     return setup

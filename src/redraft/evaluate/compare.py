@@ -8,9 +8,9 @@ from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import OutputError
 from redraft.evaluate.ask import ask, spent, together
-from redraft.evaluate.checks import answer_in, check_keys, wrong
+from redraft.evaluate.checks import answer_in, check_keys, invalid
 from redraft.evaluate.judge import task_text
-from redraft.evaluate.verdict import DOES_NOT_APPLY, SKIPPED, unknown
+from redraft.evaluate.verdict import NOT_APPLICABLE, SKIPPED, unknown
 from redraft.protocols import Message
 from redraft.text.diff import similarity
 from redraft.text.replies import fenced, verdict_json_of
@@ -63,22 +63,22 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
     answer = answer_in(criterion)
     given = criterion.evaluator_config
     if ("reference" in given) == ("against" in given):
-        raise wrong(criterion, "compare needs either 'reference' or 'against'.")
+        raise invalid(criterion, "compare needs either 'reference' or 'against'.")
     if "reference" in given and given["reference"] in ("", None):
-        raise wrong(criterion, f"the reference is {given['reference']!r}; give the output to compare with.")
+        raise invalid(criterion, f"the reference is {given['reference']!r}; give the output to compare with.")
     against: Any = given.get("against", "reference")
     if "against" in given and against not in EARLIER:
-        raise wrong(criterion, f"unknown against {against!r}; {nearest(str(against), EARLIER)}")
+        raise invalid(criterion, f"unknown against {against!r}; {nearest(str(against), EARLIER)}")
     method: Any = given.get("method", "judge")
     if method not in METHODS:
-        raise wrong(criterion, f"unknown method {method!r}; {nearest(str(method), METHODS)}")
+        raise invalid(criterion, f"unknown method {method!r}; {nearest(str(method), METHODS)}")
     by_model = None if method == "similarity" else model
     if method == "judge" and model is None:
-        raise wrong(criterion, "compare needs a model, or method='similarity'.")
+        raise invalid(criterion, "compare needs a model, or method='similarity'.")
 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         if "against" in given and not run.versions:
-            return DOES_NOT_APPLY
+            return NOT_APPLICABLE
         other = given["reference"] if "reference" in given else _earlier(run.versions, against).output
         mine, theirs = as_text(output), as_text(other)
         if by_model is None:
