@@ -1,4 +1,4 @@
-"""Ask a model, retry an unusable reply, and run several calls at once."""
+"""Ask a model for a reply of a certain form, one question or several at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,66 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel, ChatReply, ModelRole
 
+T = TypeVar("T")
+
+SHOWN = 4_000
+"""Characters of an unusable reply that are shown to the model again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What the last reply said, what was wrong with it ("" if nothing), and what all replies used."""
+
+    value: T
+    problem: str
+    usage: TokenUsage
+
+
+async def ask(
+    model: ChatModel,
+    messages: tuple[Message, ...],
+    schema: Mapping[str, Any] | None,
+    read: Callable[[ChatReply], tuple[T, str]],
+    role: ModelRole = "evaluation",
+) -> Answer[T]:
+    """Ask a model; if `read` finds a problem with the reply, say so and ask again, once.
+
+    `read` returns what it found in a reply, and what is wrong with it ("" if nothing is). Raises what the
+    model raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
+    """
+    reply = await answer(model, ChatRequest(messages, schema, role=role))
+    value, problem = _checked(reply, read)
+    if not problem:
+        return Answer(value, "", reply.usage)
+    again = (
+        Message("assistant", reply.text[:SHOWN] or "(an empty reply)"),
+        Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
+    )
+    try:
+        second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
+    except RedraftError as error:
+        if over_budget(error):  # the first reply is paid for: use what it says
+            return Answer(value, problem, spent([reply], [error]))
+        raise charged(error, reply.usage) from None
+    value, problem = _checked(second, read)
+    return Answer(value, problem, reply.usage + second.usage)
+
+
+def _checked(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
+    value, problem = read(reply)
+    if reply.finish_reason == "length":
+        return value, f"It was cut off; be briefer. {problem}".strip()
+    return value, problem
+
+
+# Several calls at once.
+
 
 class Spender(Protocol):
-    """Anything that says what it used."""
+    """Anything with token usage."""
 
     @property
-    def usage(self) -> TokenUsage: ...  # noqa: D102 (what its class says)
+    def usage(self) -> TokenUsage: ...  # noqa: D102 (the class says it)
 
 
 S = TypeVar("S", bound=Spender)
@@ -29,7 +83,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 async def settle(calls: Sequence[Coroutine[Any, Any, S]]) -> tuple[list[S], list[Exception]]:
-    """Carry out all calls at once; return the results of those that succeeded, and what the others raised."""
+    """Run all calls at once; return the results of those that succeeded, and the errors of the others."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     results: list[S] = []
     errors: list[Exception] = []
@@ -44,11 +98,11 @@ async def settle(calls: Sequence[Coroutine[Any, Any, S]]) -> tuple[list[S], list
 
 
 async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:
-    """Carry out all calls at once and return their results in order.
+    """Run all calls at once and return their results in order.
 
-    When one raises, the others are waited for, and the error carries what all of them used.
+    If one raises, the others are awaited first, and the error carries the usage of all.
     """
-    if len(calls) == 1:  # no task is worth starting for one
+    if len(calls) == 1:
         return [await calls[0]]
     results, errors = await settle(calls)
     if errors:
@@ -57,7 +111,7 @@ async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:
 
 
 def spent(results: Iterable[Spender], errors: Iterable[BaseException] = ()) -> TokenUsage:
-    """Add up what was used, also by the calls that failed."""
+    """Return the total usage, including that of calls that failed."""
     used = NOTHING_USED
     for result in results:
         used += result.usage
@@ -68,60 +122,7 @@ def spent(results: Iterable[Spender], errors: Iterable[BaseException] = ()) -> T
 
 
 def charged(error: E, usage: TokenUsage) -> E:
-    """Add to an error of ours what was used before it, and return it."""
+    """Add `usage`, which came before it, to an error of ours, and return the error."""
     if isinstance(error, RedraftError) and usage is not NOTHING_USED:
         error.usage = usage if error.usage is None else usage + error.usage
     return error
-
-
-T = TypeVar("T")
-
-SHOWN = 4_000
-"""How many characters of a reply that can't be used are shown to the model again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """Hold what was read out of the last reply, what was wrong with it, and what all replies used."""
-
-    value: T
-    problem: str
-    usage: TokenUsage
-
-
-async def ask(
-    model: ChatModel,
-    messages: tuple[Message, ...],
-    schema: Mapping[str, Any] | None,
-    read: Callable[[ChatReply], tuple[T, str]],
-    role: ModelRole = "evaluation",
-) -> Answer[T]:
-    """Ask a model; when `read` finds a problem with the reply, say so and ask again, once.
-
-    `read` returns what it could make of a reply and what is wrong with it (empty: nothing). Raises what the
-    model raises, with all that was used until then; where the budget does not allow the second call, what the
-    first one gave stands.
-    """
-    reply = await answer(model, ChatRequest(messages, schema, role=role))
-    value, problem = _checked(reply, read)
-    if not problem:
-        return Answer(value, "", reply.usage)
-    again = (
-        Message("assistant", reply.text[:SHOWN] or "(an empty reply)"),
-        Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
-    )
-    try:
-        second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
-    except RedraftError as error:
-        if over_budget(error):  # what was paid for is read as far as it goes
-            return Answer(value, problem, spent([reply], [error]))
-        raise charged(error, reply.usage) from None
-    value, problem = _checked(second, read)
-    return Answer(value, problem, reply.usage + second.usage)
-
-
-def _checked(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
-    value, problem = read(reply)
-    if reply.finish_reason == "length":
-        return value, f"It was cut off; be briefer. {problem}".strip()
-    return value, problem

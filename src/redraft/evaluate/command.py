@@ -1,4 +1,4 @@
-"""Checks that run code: linters, test suites, calls of a Python draft."""
+"""Checks that run something in the jail: a program such as a linter, or a Python draft and calls of it."""
 
 from __future__ import annotations
 
@@ -27,162 +27,13 @@ if TYPE_CHECKING:
     from redraft.protocols import Evaluator, RunContext
     from redraft.types import Output
 
-RELATIVE = 1e-9
-ABSOLUTE = 1e-12
-"""Near zero, where nothing is relatively close: what adding 0.1, 0.2 and -0.3 leaves is still nothing."""
-
-
-def agree(returned: Any, expected: Any) -> bool:
-    """Say whether JSON made by `plain` in the jail is the value `expected`, which never was there.
-
-    Equality is Python's, but floats need only be close, and tuples equal lists.
-    """
-    try:
-        return _agree(returned, plain(expected))
-    except RecursionError:
-        return False
-
-
-def _agree(one: Any, other: Any) -> bool:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        if isinstance(one, int) and isinstance(other, int):
-            return one == other
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    if isinstance(one, list) and isinstance(other, list):
-        items, others = cast("list[Any]", one), cast("list[Any]", other)
-        return len(items) == len(others) and all(map(_agree, items, others))
-    if isinstance(one, dict) and isinstance(other, dict):
-        fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        if fields.keys() != wanted.keys() or "__other__" in fields:
-            return False
-        return all(_agree(fields[key], wanted[key]) for key in wanted)
-    return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
-
-
-_NOTHING = object()
-_STATEMENTS_THAT_CHECK = (
-    ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match,
-)  # fmt: skip
-_SHOWN = 200
-
-
-@dataclass(frozen=True, slots=True)
-class PythonCheck:
-    """Hold one step in the jail: an expression (`eval`) or a statement (`exec`).
-
-    `expected` is compared outside with what an expression gave. A step that does not count only prepares
-    the ground for others.
-    """
-
-    how: Literal["eval", "exec"]
-    source: str
-    expected: Any = _NOTHING
-    counts: bool = True
-
-    def complaint(self, outcome: Mapping[str, Any]) -> str | None:
-        """Say what is wrong with what came of this step, or None."""
-        shown = shorten(self.source)
-        if raised := outcome.get("raised"):
-            message = shorten(f": {outcome['message']}") if outcome.get("message") else ""
-            if self.how == "exec" and raised == "AssertionError":
-                return f"{shown} failed{message}"
-            wanted = "" if self.expected is _NOTHING else f"; expected {shorten(repr(self.expected))}"
-            return f"{shown} raised {shorten(str(raised))}{message}{wanted}"
-        if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
-            return None
-        return (
-            f"{shown} returned {shorten(str(outcome.get('shown')))}, expected {shorten(repr(self.expected))}"
-        )
-
-
-def checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
-    """Read `calls`: `{"call": ..., "expect": ...}` or pairs of these; raises `ConfigError`."""
-    if not isinstance(calls, list | tuple) or not calls:
-        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
-    return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
-
-
-def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
-    if isinstance(item, Mapping):
-        given = cast("Mapping[str, Any]", item)
-        for key in given.keys() - {"call", "expect"}:
-            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
-        call, expected = given.get("call"), given.get("expect", _NOTHING)
-    elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
-        call, expected = cast("list[Any]", item)
-    else:
-        call, expected = None, _NOTHING
-    if not isinstance(call, str) or expected is _NOTHING:
-        raise invalid(
-            criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
-        )
-    parse(criterion, call, "eval")
-    if "__other__" in str(plain(expected)):
-        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
-    return PythonCheck("eval", call, expected)
-
-
-def checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCheck]:
-    """Read `tests`: top-level statements, each a check of its own; raises `ConfigError`.
-
-    `assert f(3) == 6` becomes a call, so that its 6 stays outside. Other statements that can fail are
-    executed inside; imports, assignments and definitions prepare, and a function `test_...()` is called.
-    """
-    if not isinstance(tests, str):
-        raise invalid(criterion, f"tests must be Python source, got {tests!r}.")
-    checks: list[PythonCheck] = []
-    for statement in parse(criterion, tests, "exec").body:
-        checks += _checks_of_statement(cast("ast.stmt", statement))
-    if not any(check.counts for check in checks):
-        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
-    return checks
-
-
-def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
-    if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
-        return [call]
-    source = ast.unparse(statement)
-    check = PythonCheck("exec", source, counts=isinstance(statement, _STATEMENTS_THAT_CHECK))
-    if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
-        takes = statement.args
-        if not (takes.args or takes.posonlyargs or takes.kwonlyargs):
-            return [check, PythonCheck("exec", f"{statement.name}()")]
-    return [check]
-
-
-def _call_of(test: ast.expr) -> PythonCheck | None:
-    """Make a call of `<expression> == <literal>`, either way round."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
-        return None
-    for asked, wanted in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-        try:
-            return PythonCheck("eval", ast.unparse(asked), ast.literal_eval(wanted))
-        except (ValueError, TypeError):  # not a literal
-            continue
-    return None
-
-
-def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"]) -> Any:
-    """Parse Python source out of a configuration; raises `ConfigError` where it is none."""
-    try:
-        return ast.parse(source, mode=mode)
-    except (SyntaxError, ValueError) as error:
-        raise invalid(criterion, f"{source!r} is not Python: {error}.") from error
-
-
-def shorten(text: str) -> str:
-    """Put a text on one line of bounded length."""
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
-
-
 FORMS = ("command", "calls", "tests")
 MAX_ISSUES = 20
 TAIL = 2000
 TIMEOUT, LONGEST = 10.0, 3600.0
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_NOT_RUN = (126, 127)  # how a shell, too, says that a program could not be started
+_NOT_RUN = (126, 127)  # a shell's exit codes for a program that could not be started
 _LIMITS = {
     "timeout": "ran longer than its limit of {timeout:g} s (timeout)",
     "memory": "took more memory than its limit (memory)",
@@ -192,25 +43,24 @@ _LIMITS = {
 
 
 def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluator:
-    """Judge a draft by what running something says; `run_command` holds the jail.
+    """Judge a draft by running something in the jail that `run_command` provides.
 
-    The configuration has one of three forms, each with `files` (name to text, laid beside), `readable`
-    (paths that may be read) and `timeout` (seconds, 10 unless given):
+    The configuration has one of three forms, each with `files` (name to text, put beside the draft),
+    `readable` (paths that may be read) and `timeout` (seconds, default 10):
 
-    - `command`: a program and its arguments; the draft lies in `file` (`draft.py` unless given), whose name
-      replaces `{file}`. Exit code 0 is 1.0, any other 0.0 with the end of what it wrote as issues.
-    - `calls`: expressions with the values expected of them, `{"call": "f(3)", "expect": 6}` or pairs. The
-      draft is Python; it is executed, then `setup`, then each expression, and the score is the share that
-      gave what was expected. The values expected never enter the jail, so a draft can't look them up or
-      claim them. Prefer this form.
-    - `tests`: Python statements that run after the draft (and `setup`), each a check of its own; the score
-      is the share that held. `assert f(3) == 6` is taken as a call. Any other statement runs inside, in the
-      draft's own process, so a draft that wants to cheat could read it and make it hold.
+    - `command`: a program and its arguments. The draft is in `file` (default `draft.py`), whose name replaces
+      `{file}`. Exit code 0 scores 1.0, any other 0.0, with the end of the program's output as issues.
+    - `calls`: expressions and their expected values, `{"call": "f(3)", "expect": 6}` or pairs. The draft,
+      which is Python, is executed, then `setup`, then each expression; the score is the share of expected
+      values. These never enter the jail, so a draft can neither look them up nor claim them. Prefer this.
+    - `tests`: Python statements that run after the draft and `setup`, each a check of its own; the score is
+      the share that passed. `assert f(3) == 6` is treated as a call. Any other statement runs in the draft's
+      own process, where a draft that wants to cheat could read it and make it pass.
 
-    A draft that is one fenced block lies there without its Markdown fence, and of a Python draft with prose
-    around it only the code, unless `raw` is True. A limit that stops it, and a draft that does not parse, is
-    0.0. Raises `ConfigError` for a configuration that can't work, a program that is not installed included,
-    and, when judging, `SandboxForbiddenError` where the machine has no jail.
+    Unless `raw` is True, a draft that is one fenced block is taken without its Markdown fence, and only the
+    code of a Python draft with prose around it. A draft that does not parse, or that a limit stops, scores
+    0.0. Raises `ConfigError` for a configuration that can't work, including a program that is not installed,
+    and, when judging, `SandboxForbiddenError` on a machine without a jail.
     """
     given = criterion.evaluator_config
     forms = [form for form in FORMS if form in given]
@@ -251,7 +101,7 @@ class _ProgramJudge:
     async def __call__(self, text: str) -> ReflectionEvaluation:
         source, first_line = self._source(text)
         files = {**self.shared.files, self.file: source}
-        if problem := problem_of_files(files):  # the draft's: the others were looked at before
+        if problem := problem_of_files(files):  # of the draft: the other files were checked before
             return failed(Issue(problem, self.criterion.name))
         outcome = await self.run_command(replace(self.shared, argv=self.argv, files=files))
         shown, name = " ".join(self.argv)[:TAIL], self.criterion.name
@@ -274,13 +124,23 @@ class _ProgramJudge:
         return (f"{source}\n", first_line) if first_line > 1 else (text, 1)  # files end with a line break
 
     def _located(self, said: str, skipped: int) -> list[Issue]:
-        """Find complaints such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
+        """Return complaints such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
         form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
         found = [match for line in said.splitlines() if (match := form.fullmatch(line.strip()))]
         return [
             Issue(match[2][:TAIL], self.criterion.name, line=int(match[1]) + skipped)
             for match in found[:MAX_ISSUES]
         ]
+
+
+def _limit(outcome: CommandOutcome, asked: Command) -> str:
+    return _LIMITS[outcome.stopped or "timeout"].format(timeout=asked.timeout)
+
+
+def _ending(outcome: CommandOutcome) -> str:
+    code = outcome.exit_code or 0
+    names = {-number: number.name for number in signal.Signals}
+    return f"was ended by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +167,7 @@ class _PythonJudge:
         return self._verdict(outcome.result, first_line - 1)
 
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
-        """Judge what came back; the draft shared a process with what reported it, so nothing is presumed."""
+        """Judge what the jail returned; the draft ran in the same process, so take nothing for granted."""
         said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
         if "raised" in said:
             part = "does not parse" if said["raised"] == "SyntaxError" else f"raised {said['raised']}"
@@ -338,7 +198,7 @@ class _PythonJudge:
 
 @cache
 def _harness() -> str:
-    """Read the text of `steps`, with the line that sets it going."""
+    """Return the source of `python_steps`, with the line that starts it."""
     return f"{Path(steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
 
 
@@ -356,18 +216,160 @@ def _line(said: dict[str, Any], skipped: int) -> int | None:
     return line + skipped if isinstance(line, int) and line > 0 else None
 
 
-def _limit(outcome: CommandOutcome, asked: Command) -> str:
-    return _LIMITS[outcome.stopped or "timeout"].format(timeout=asked.timeout)
+_NOTHING = object()
+_STATEMENTS_THAT_CHECK = (
+    ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match,
+)  # fmt: skip
+_SHOWN = 200
 
 
-def _ending(outcome: CommandOutcome) -> str:
-    code = outcome.exit_code or 0
-    names = {-number: number.name for number in signal.Signals}
-    return f"was ended by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
+@dataclass(frozen=True, slots=True)
+class PythonCheck:
+    """One step in the jail: an expression (`eval`) or a statement (`exec`).
+
+    The value of an expression is compared with `expected` outside the jail. A step with `counts=False` only
+    prepares for others.
+    """
+
+    how: Literal["eval", "exec"]
+    source: str
+    expected: Any = _NOTHING
+    counts: bool = True
+
+    def complaint(self, outcome: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with the outcome of this step; None if nothing is."""
+        shown = shorten(self.source)
+        if raised := outcome.get("raised"):
+            message = shorten(f": {outcome['message']}") if outcome.get("message") else ""
+            if self.how == "exec" and raised == "AssertionError":
+                return f"{shown} failed{message}"
+            wanted = "" if self.expected is _NOTHING else f"; expected {shorten(repr(self.expected))}"
+            return f"{shown} raised {shorten(str(raised))}{message}{wanted}"
+        if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
+            return None
+        return (
+            f"{shown} returned {shorten(str(outcome.get('shown')))}, expected {shorten(repr(self.expected))}"
+        )
+
+
+def checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
+    """Read `calls`, a list of `{"call": ..., "expect": ...}` or pairs; raises `ConfigError`."""
+    if not isinstance(calls, list | tuple) or not calls:
+        raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
+    return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
+
+
+def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
+    if isinstance(item, Mapping):
+        given = cast("Mapping[str, Any]", item)
+        for key in given.keys() - {"call", "expect"}:
+            raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
+        call, expected = given.get("call"), given.get("expect", _NOTHING)
+    elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
+        call, expected = cast("list[Any]", item)
+    else:
+        call, expected = None, _NOTHING
+    if not isinstance(call, str) or expected is _NOTHING:
+        raise invalid(
+            criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
+        )
+    parse(criterion, call, "eval")
+    if "__other__" in str(plain(expected)):
+        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
+    return PythonCheck("eval", call, expected)
+
+
+def checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCheck]:
+    """Read `tests`, Python source in which each top-level statement is a check; raises `ConfigError`.
+
+    `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
+    run inside; imports, assignments and definitions only prepare, and a function `test_...()` is called.
+    """
+    if not isinstance(tests, str):
+        raise invalid(criterion, f"tests must be Python source, got {tests!r}.")
+    checks: list[PythonCheck] = []
+    for statement in parse(criterion, tests, "exec").body:
+        checks += _checks_of_statement(cast("ast.stmt", statement))
+    if not any(check.counts for check in checks):
+        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
+    return checks
+
+
+def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
+    if isinstance(statement, ast.Assert) and (call := _call_of(statement.test)):
+        return [call]
+    source = ast.unparse(statement)
+    check = PythonCheck("exec", source, counts=isinstance(statement, _STATEMENTS_THAT_CHECK))
+    if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
+        takes = statement.args
+        if not (takes.args or takes.posonlyargs or takes.kwonlyargs):
+            return [check, PythonCheck("exec", f"{statement.name}()")]
+    return [check]
+
+
+def _call_of(test: ast.expr) -> PythonCheck | None:
+    """Return the call in `<expression> == <literal>`, either way round; None for anything else."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return None
+    for asked, wanted in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+        try:
+            return PythonCheck("eval", ast.unparse(asked), ast.literal_eval(wanted))
+        except (ValueError, TypeError):  # not a literal
+            continue
+    return None
+
+
+def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"]) -> Any:
+    """Parse Python source of the configuration; raises `ConfigError` if it is not Python."""
+    try:
+        return ast.parse(source, mode=mode)
+    except (SyntaxError, ValueError) as error:
+        raise invalid(criterion, f"{source!r} is not Python: {error}.") from error
+
+
+def shorten(text: str) -> str:
+    """Return a text on one line of at most 200 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+
+
+RELATIVE = 1e-9
+ABSOLUTE = 1e-12
+"""Tolerance near zero, so that 0.1 + 0.2 - 0.3 counts as 0."""
+
+
+def agree(returned: Any, expected: Any) -> bool:
+    """Return whether the JSON that `plain` made in the jail is the value `expected`, which never was there.
+
+    Equality is Python's, except that floats need only be close, and tuples equal lists.
+    """
+    try:
+        return _agree(returned, plain(expected))
+    except RecursionError:
+        return False
+
+
+def _agree(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        if isinstance(one, int) and isinstance(other, int):
+            return one == other
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(items) == len(others) and all(map(_agree, items, others))
+    if isinstance(one, dict) and isinstance(other, dict):
+        fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        if fields.keys() != wanted.keys() or "__other__" in fields:
+            return False
+        return all(_agree(fields[key], wanted[key]) for key in wanted)
+    return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
+
+
+# The configuration.
 
 
 def _shared(criterion: QualityCriterion) -> Command:
-    """Read what all forms share."""
+    """Return the limits and files, which all forms have."""
     given = criterion.evaluator_config
     timeout = given.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
