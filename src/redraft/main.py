@@ -69,7 +69,7 @@ COMMANDS = {
     "doctor": ("redraft.doctor", "Say what works here."),
     "settings": ("redraft.doctor", "Print the settings that apply in this folder."),
     "notes": ("redraft.notes.cli", "List the notes on tasks."),
-    "lessons": ("redraft.lessons.cli", "List what agents have learnt."),
+    "lessons": ("redraft.lessons.cli", "Read, search and edit what agents have learnt."),
     "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
 }
 """Each command with the module that has it and its line of the help, which is listed without loading it."""

@@ -7,7 +7,7 @@ import pytest
 
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
-from redraft.lessons.export import MAX_TOKENS, ManagedBlock, export, front_matter, standing_in
+from redraft.lessons.export import MAX_TOKENS, ManagedBlock, export, front_matter, order_in
 from redraft.lessons.rules import Rule
 from redraft.text.yaml import load_yaml
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
@@ -84,10 +84,10 @@ def test_what_is_there_stays_before_what_is_equally_sure_whatever_was_counted():
     helped = {made[0].id: 5.0}
     for most in (90, 130, 170, 400):
         there = export(made, "agents-md", helped, most)
-        assert export(made, "agents-md", standing_in(there.body), most) == there
+        assert export(made, "agents-md", order_in(there.body), most) == there
     surer = [*made[1:], replace(made[0], confidence=0.9)]
     there = export(made, "agents-md", {}, 130)
-    assert export(surer, "agents-md", standing_in(there.body), 130).body != there.body
+    assert export(surer, "agents-md", order_in(there.body), 130).body != there.body
 
 
 def test_what_says_nearly_the_same_counts_once():
@@ -237,7 +237,7 @@ def test_what_a_person_made_permanent_comes_first(form, left):
     ]
     assert (made.rules, made.ids, made.alike) == (2, left, 1 if left else 2)
     assert list(made.refused) == ["researcher-agent/rules.md"]
-    assert export([lesson(id="researcher-agent/one")], form, standing_in(made.body), rules=RULES) == made
+    assert export([lesson(id="researcher-agent/one")], form, order_in(made.body), rules=RULES) == made
 
 
 def test_rules_are_held_to_the_same_length():

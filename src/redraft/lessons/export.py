@@ -1,4 +1,4 @@
-"""Export the best lessons to the files that coding agents read."""
+"""Export the best lessons into the files that coding agents read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from redraft._texts import estimate_tokens
 from redraft._validation import check_count
 from redraft.errors import ConfigError
+from redraft.lessons.files import replace_file
 from redraft.lessons.folder import RULES
 from redraft.lessons.lesson import (
     NEAR_DUPLICATE,
@@ -28,6 +30,7 @@ from redraft.lessons.lesson import (
 )
 from redraft.lessons.markdown import one_line
 from redraft.lessons.safety import Cleaner, violation, violation_in
+from redraft.settings import project_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +45,11 @@ FILES: dict[Form, str] = {
     "skill": ".claude/skills/lessons/SKILL.md",
     "rules": ".claude/rules/lessons.md",
 }
-"""Where each form goes if nothing else is said."""
+"""The file of each form, in the project's folder."""
 MAX_TOKENS: dict[Form, int] = {"agents-md": 1_000, "skill": 4_000, "rules": 1_000}
 """A skill is read when it is needed, the others before every task."""
+STDOUT = "-"
 
-_CURSOR = ".mdc"
 _HEAD = """\
 ## Lessons from earlier tasks
 
@@ -65,20 +68,15 @@ _DESCRIPTION = (
     "Lessons from earlier tasks in this project: what went wrong, what to do instead, and what worked. "
     "Use before starting a task, and when something fails."
 )
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_LONGEST_NAME = 64
-# What markdown, or what reads the file, would take for a tag, a comment, or a file to be read in.
-_ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
 _NO_RULES: Mapping[str, Sequence[Rule]] = {}
-_ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Hold the text of a block, the ids of the lessons in it, the best first, and what was left out.
+    """The text of a block, and the ids of the lessons in it, best first.
 
-    `rules` counts the permanent rules in it, `omitted` what did not fit into the tokens, `alike` what another
-    says; `refused` gives for each lesson, or file of rules, that may not be there the reason.
+    `rules` counts the permanent rules in it, `omitted` what did not fit into the tokens, `alike` what repeats
+    something else in it; `refused` has the reason for each lesson, or file of rules, that may not be in it.
     """
 
     body: str
@@ -96,13 +94,13 @@ def export(
     max_tokens: int | None = None,
     rules: Mapping[str, Sequence[Rule]] = _NO_RULES,
 ) -> Export:
-    """Make a text of the permanent `rules`, by their agents, and the best active lessons.
+    """Render the permanent `rules`, by agent, and the best active lessons, in at most `max_tokens`.
 
-    It has at most `max_tokens`. The rules come first, since a person chose them; then the lessons, the best
-    first: by confidence, then by how often each helped (`helped`, by id), then the newest. What says nearly
-    the same counts once; a longer one that does not fit may let a shorter one in. No lesson or rule can end
-    the block, or make a heading, a tag or a front matter: each is one item of a list on one line. What no
-    lesson may say is left out, however it came into its file, and secrets are withheld.
+    Rules come first, because a person chose them; then the most confident lessons, of these the ones that
+    `helped` most (by id), of these the newest. What nearly repeats another item is left out; if an item does
+    not fit, a shorter one after it may. Each item is one line of a list: no lesson or rule can end the block,
+    or make a heading, a tag or a front matter. What no lesson may say is left out, however it came into its
+    file, and secrets are withheld.
     """
     most = MAX_TOKENS[form] if max_tokens is None else max_tokens
     check_count("max_tokens", most, 1)
@@ -115,7 +113,7 @@ def export(
     for piece in (*_rules_in(rules, form, cleaner), *_lessons_in(lessons, form, helped, cleaner)):
         if piece.refusal:
             barred[piece.id] = piece.refusal
-        elif any(piece.is_said_by(other) for other in chosen):
+        elif any(piece.repeats(other) for other in chosen):
             alike += 1
         elif (tokens := estimate_tokens(item := piece.item())) > left:
             omitted += 1
@@ -128,11 +126,190 @@ def export(
     return Export(body, ids, len(chosen) - len(ids), omitted, alike, barred)
 
 
+_ID = re.compile(r"\[([^\[\]\s]+)\]$", re.MULTILINE)
+
+
+def order_in(body: str) -> dict[str, float]:
+    """Return the order of the lessons in a block, by id, as `export` takes it for `helped`.
+
+    The files are the same on every machine, but what is counted is not: whether a block is up to date is
+    asked of its own order.
+    """
+    ids = _ID.findall(body)
+    return {one: float(len(ids) - place) for place, one in enumerate(ids)}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """A file with a block for an export, as it is now; `target` is None for standard output.
+
+    `name` is what people call it, `text` all that it says, None if there is no file.
+    """
+
+    form: Form
+    name: str
+    target: Path | None
+    text: str | None
+    block: ManagedBlock
+
+    @classmethod
+    def read(cls, form: Form, file: str | None = None) -> ExportFile:
+        """Read a file, by default that of the form; raises `ConfigError` if it can't have such a block."""
+        name = file or FILES[form]
+        if name == STDOUT:
+            return cls(form, name, None, None, ManagedBlock("", None, ""))
+        target = _target(project_folder() / name if file is None else Path(name))
+        text = _read(target, name)
+        return cls(form, name, target, text, ManagedBlock.find(text or "", name))
+
+    @property
+    def front(self) -> str:
+        """What stands before the block in a file that says nothing yet."""
+        return "" if (self.text or "").strip() else front_matter(self.form, self.name)
+
+    def check_unedited(self) -> None:
+        """Raise `ConfigError` if the block was edited by hand, which would be lost."""
+        if self.block.is_edited:
+            raise ConfigError(
+                f"The block in {self.name!r} was edited by hand, so it stays. Put what it should say into "
+                "a lesson (redraft lessons edit, add); --force overwrites it."
+            )
+
+    def write(self, body: str) -> None:
+        """Write the block, atomically; raises `ConfigError` if the file has changed, or can't be written."""
+        if self.target is None:
+            raise ConfigError("Standard output has no block to write.")
+        if _read(self.target, self.name) != self.text:
+            raise ConfigError(f"{self.name!r} was changed meanwhile; nothing was written.")
+        block = ManagedBlock(self.front, None, "") if self.front else self.block
+        try:
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.target, block.with_body(body).encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise ConfigError(f"{self.name!r} can't be written: {error.strerror}.") from error
+
+
+def _target(path: Path) -> Path:
+    """Return the file to write; a link is followed within its own folder only."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; --file takes a file.")
+    if not path.is_symlink():
+        return path
+    target = path.resolve()
+    if not target.is_relative_to(path.parent.resolve()):
+        raise ConfigError(f"{str(path)!r} is a link to {str(target)!r}; pass that to --file if you mean it.")
+    return target
+
+
+def _read(path: Path, name: str) -> str | None:
+    """Return the text of a file, lossless even if it is not UTF-8; None if there is none."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{name!r} can't be read: {error.strerror}.") from error
+
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+
+
+def front_matter(form: Form, file: str) -> str:
+    """Return the front matter of a new file; nothing in it comes from a lesson."""
+    if form == "skill":
+        folder = file.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
+        name = folder if _NAME.fullmatch(folder) and len(folder) <= _LONGEST_NAME else "lessons"
+        return f"---\nname: {name}\ndescription: {json.dumps(_DESCRIPTION)}\n---\n"
+    if form == "rules" and file.endswith(".mdc"):  # a rule of Cursor
+        return f"---\ndescription: {json.dumps(_DESCRIPTION)}\nalwaysApply: true\n---\n"
+    return ""
+
+
+# --- the block in a file -----------------------------------------------------------------------------------
+
+_BEGIN = re.compile(r"^<!-- redraft:lessons begin ([0-9a-f]{16}) [^\n]*-->[ \t]*\r?$", re.MULTILINE)
+_END = re.compile(r"^<!-- redraft:lessons end -->(?=[ \t]*\r?$)", re.MULTILINE)
+_NOTICE = "made by `redraft lessons export`: edit the lessons, not what stands here"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedBlock:
+    """A file in three parts: the text before the block, the body of the block, and the text after it.
+
+    `body` is None if the file has no block, and excludes the two lines that mark it. `digest` is that of the
+    body as it was written, from the first of these lines.
+    """
+
+    before: str
+    body: str | None
+    after: str
+    digest: str = ""
+
+    @classmethod
+    def find(cls, text: str, file: str) -> ManagedBlock:
+        """Find the block of a file; raises `ConfigError` with the line if its marks don't match."""
+        begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+        if not begins and not ends:
+            return cls(text, None, "")
+        if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
+            odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=lambda mark: mark.start())
+            line = text.count("\n", 0, odd.start()) + 1
+            raise ConfigError(
+                f"{file}, line {line}: a block of lessons has one line that begins it and one that ends it; "
+                f"there are {len(begins)} and {len(ends)}. Delete the surplus lines, or the whole block."
+            )
+        begin, end = begins[0], ends[0]
+        body = text[begin.end() + 1 : end.start()]
+        return cls(text[: begin.start()], body, text[end.end() :], begin[1])
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the body was changed since it was written."""
+        return self.body is not None and _digest(self.body) != self.digest
+
+    def says(self, body: str) -> bool:
+        """Say whether the block is up to date with this body."""
+        return (
+            self.body is not None
+            and not self.is_edited
+            and _with_plain_ends(self.body) == _with_plain_ends(body)
+        )
+
+    def with_body(self, body: str) -> str:
+        """Return the file with another body in its block, or with a block at its end.
+
+        The rest stays the same, character by character; lines of the block end as those of the file do.
+        """
+        marked = (
+            f"<!-- redraft:lessons begin {_digest(body)} ({_NOTICE}) -->\n{body}<!-- redraft:lessons end -->"
+        )
+        is_windows = "\r\n" in self.before + self.after
+        marked = marked.replace("\n", "\r\n") if is_windows else marked
+        if self.body is not None:
+            return f"{self.before}{marked}{self.after}"
+        line = "\r\n" if is_windows else "\n"
+        gap = "" if not self.before else line if self.before.endswith("\n") else 2 * line
+        return f"{self.before}{gap}{marked}{line}"
+
+
+def _digest(body: str) -> str:
+    """Return a digest of a body that ignores how its lines end."""
+    return sha256(_with_plain_ends(body).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _with_plain_ends(body: str) -> str:
+    return body.replace("\r\n", "\n")
+
+
+# --- the items of a list -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Hold what may become an item: whose id it bears, what it says, and why it may not be there, if so.
+    """A candidate for an item: the id that it bears, its words, and why it is refused, if it is.
 
-    `covers` is the id of the lesson that a rule says all of.
+    `covers` is the id of the lesson whose rule it is.
     """
 
     id: str
@@ -142,12 +319,12 @@ class _Piece:
     is_rule: bool = False
     covers: str = ""
 
-    def is_said_by(self, other: _Piece) -> bool:
+    def repeats(self, other: _Piece) -> bool:
         return other.covers == self.id or overlap(self.words, other.words) >= NEAR_DUPLICATE
 
 
 def _rules_in(rules: Mapping[str, Sequence[Rule]], form: Form, cleaner: Cleaner) -> Iterator[_Piece]:
-    """Yield the rules of each agent; among rules, one stands for the lesson that it is from."""
+    """Yield the rules of each agent; in the form `rules`, a rule covers the lesson that it came with."""
     for agent, its in rules.items():
         place = f"{agent}/{RULES}"
         for rule in its:
@@ -170,33 +347,12 @@ def _rule_item(text: str, place: str, cleaner: Cleaner) -> str:
     return f"- {_sentence(_inert(one_line(cleaner.redact(text))))} [{place}]\n"
 
 
-def standing_in(body: str) -> dict[str, float]:
-    """Return how the lessons of a block stand in it, by their ids, as `export` takes it for `helped`.
-
-    Whether a block is up to date must not depend on who asks: the files are everywhere the same, the counters
-    are those of a machine. So what is there stays before what is equally sure.
-    """
-    ids = _ID.findall(body)
-    return {each: float(len(ids) - place) for place, each in enumerate(ids)}
-
-
-def front_matter(form: Form, file: str) -> str:
-    """Return what a new file begins with, in front of its block; nothing of it comes from a lesson."""
-    if form == "skill":
-        folder = file.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
-        name = folder if _NAME.fullmatch(folder) and len(folder) <= _LONGEST_NAME else "lessons"
-        return f"---\nname: {name}\ndescription: {json.dumps(_DESCRIPTION)}\n---\n"
-    if form == "rules" and file.endswith(_CURSOR):
-        return f"---\ndescription: {json.dumps(_DESCRIPTION)}\nalwaysApply: true\n---\n"
-    return ""
-
-
 def _rank(lesson: Lesson, helped: Mapping[str, float]) -> tuple[float, float, str, str]:
     return lesson.confidence, helped.get(lesson.id, 0.0), lesson.day.isoformat(), lesson.id
 
 
 def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
-    """Return a lesson as an item of a list, on one line; empty where it has nothing to say there."""
+    """Return a lesson as one line of a list; empty if it has nothing to say."""
 
     def said(text: str) -> str:
         return _inert(one_line(cleaner.redact(text)))
@@ -207,7 +363,7 @@ def _item(lesson: Lesson, form: Form, cleaner: Cleaner) -> str:
         return ""
     texts = " ".join(f"{label}: {_sentence(said(text))}" for label, text in parts.items())
     about = "; ".join(filter(None, map(said, (lesson.task_type, ", ".join(lesson.tools)))))
-    # A title that is marked as one begins no heading, list or rule, whatever it begins with.
+    # In bold, so that it begins no heading, list or rule, whatever it begins with.
     title = f"**{said(lesson.summary)}**" + (f" ({about})" if about else "")
     return f"- {title}. {texts} [{said(lesson.id)}]\n"
 
@@ -244,77 +400,10 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
+# What markdown, or whoever reads the file, would take for a tag, a comment, or a file to include.
+_ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
+
+
 def _inert(text: str) -> str:
-    """Return a text with a backslash before what would act, and no fence of code."""
+    """Return a text without code fences, and with a backslash before what markdown would act on."""
     return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", text)
-
-
-_BEGIN = re.compile(r"^<!-- redraft:lessons begin ([0-9a-f]{16}) [^\n]*-->[ \t]*\r?$", re.MULTILINE)
-_END = re.compile(r"^<!-- redraft:lessons end -->(?=[ \t]*\r?$)", re.MULTILINE)
-_NOTICE = "made by `redraft lessons export`: edit the lessons, not what stands here"
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedBlock:
-    """Hold a file in three parts: what stands before the block, the block's own text, what stands after it.
-
-    `body` is None where the file has no block, and is without the two lines that mark it. `digest` is what
-    the first of them says of the text as it was written.
-    """
-
-    before: str
-    body: str | None
-    after: str
-    digest: str = ""
-
-    @classmethod
-    def find(cls, text: str, file: str) -> ManagedBlock:
-        """Find the block of a file; raises `ConfigError` with the line where its marks don't fit together."""
-        begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
-        if not begins and not ends:
-            return cls(text, None, "")
-        if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
-            odd = min(begins[1:] + ends[1:] or ends[:1] or begins, key=lambda mark: mark.start())
-            line = text.count("\n", 0, odd.start()) + 1
-            raise ConfigError(
-                f"{file}, line {line}: a block of lessons takes one line that begins it and one below that "
-                f"ends it; there are {len(begins)} and {len(ends)}. Delete what is too much, or all of it."
-            )
-        begin, end = begins[0], ends[0]
-        body = text[begin.end() + 1 : end.start()]
-        return cls(text[: begin.start()], body, text[end.end() :], begin[1])
-
-    @property
-    def is_edited(self) -> bool:
-        """Whether somebody changed the block by hand since it was written."""
-        return self.body is not None and digest_of(self.body) != self.digest
-
-    def says(self, body: str) -> bool:
-        """Say whether the block is the one that this text would make."""
-        return self.body is not None and not self.is_edited and _plain(self.body) == _plain(body)
-
-    def with_body(self, body: str) -> str:
-        """Return the file with another text in the block, which goes to the end where there was none.
-
-        The rest stays as it is, character by character; the block's lines end as those of the file do.
-        """
-        marked = (
-            f"<!-- redraft:lessons begin {digest_of(body)} ({_NOTICE}) -->\n"
-            f"{body}<!-- redraft:lessons end -->"
-        )
-        is_windows = "\r\n" in self.before + self.after
-        marked = marked.replace("\n", "\r\n") if is_windows else marked
-        if self.body is not None:
-            return f"{self.before}{marked}{self.after}"
-        line = "\r\n" if is_windows else "\n"
-        gap = "" if not self.before else line if self.before.endswith("\n") else 2 * line
-        return f"{self.before}{gap}{marked}{line}"
-
-
-def digest_of(body: str) -> str:
-    """Return what tells whether a block was changed; how its lines end does not matter."""
-    return sha256(_plain(body).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _plain(body: str) -> str:
-    return body.replace("\r\n", "\n")

@@ -708,8 +708,8 @@ def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     active = [lesson for lesson in lessons if lesson.status == "active"]
     for lesson in lessons:
         if lesson.status != "active":
-            why = lesson.why or (f"by {lesson.superseded_by}" if lesson.superseded_by else "")
-            yield Problem(lesson.id, "hidden", f"{lesson.status}: {why}" if why else lesson.status)
+            why = f"{lesson.status} by {lesson.superseded_by}" if lesson.superseded_by else lesson.status
+            yield Problem(lesson.id, "hidden", f"{why}: {lesson.why}" if lesson.why else why)
     for lesson in active:
         if what := violation_in(lesson):
             yield Problem(lesson.id, "hidden", f"it holds {what}")

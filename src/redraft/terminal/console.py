@@ -104,6 +104,16 @@ def emit_json(document: Mapping[str, Any]) -> None:
     emit(text.encode("utf-8", "backslashreplace").decode())
 
 
+def deliver(
+    view: RenderableType, document: Mapping[str, Any], *, as_json: bool, soft_wrap: bool = False
+) -> None:
+    """Print a result on stdout: the document with `--json`, else the view for people."""
+    if as_json:
+        emit_json(document)
+    else:
+        CalmConsole().show(view, soft_wrap=soft_wrap)
+
+
 def _close(descriptor: int) -> None:
     """Let what still comes go nowhere: Python flushes once more at its end, and would complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

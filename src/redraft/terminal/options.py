@@ -85,5 +85,21 @@ def edited(text: str, name: str) -> str:
             raise ConfigError(f"What the editor left can't be read: {error}.") from error
 
 
+LONGEST_TEXT = 1_000_000
+
+
+def read_text(file: str) -> str:
+    """Return the text of a file that a person names; raises `ConfigError` if it can't be read."""
+    path = Path(file)
+    try:
+        if (size := path.stat().st_size) > LONGEST_TEXT:
+            raise ConfigError(f"{file!r} is too long: {size:,} bytes, at most {LONGEST_TEXT:,} are read.")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file!r} is not UTF-8: {error.reason}.") from error
+
+
 def _chosen() -> str:
     return os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()

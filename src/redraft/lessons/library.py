@@ -1,0 +1,336 @@
+"""The lessons of all agents of a project: what its commands do with them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from redraft._validation import check_choice, nearest
+from redraft.errors import ConfigError, LessonFileError, StoreError
+from redraft.lessons.duties import Duty, all_due, resolve_duty
+from redraft.lessons.export import Export, Form, export, order_in
+from redraft.lessons.folder import LessonFolder, agents_in, folder_name
+from redraft.lessons.impact import Counters, Counting
+from redraft.lessons.index import LessonIndex, Query, Refreshed, of_many_machines
+from redraft.lessons.lesson import KINDS, STATUSES, Lesson
+from redraft.lessons.lessons import Lessons, Problem
+from redraft.lessons.rules import Rules
+from redraft.models.embed import embedder_of
+from redraft.settings import load_settings, project_folder
+from redraft.types import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from redraft.lessons.folder import Entry
+    from redraft.lessons.index import Found
+    from redraft.lessons.rules import Rule
+    from redraft.stores.base import Store
+
+EMBEDDED_AT_ONCE = 256
+MOST_CANDIDATES = 8
+MOST_COMPARED = 1_000
+"""How many of the newest lessons are compared with a reference that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LessonDetails:
+    """A lesson with its file, relative to here if it lies below, and with what it did for runs.
+
+    `text` is the text of the file, where that was asked for.
+    """
+
+    lesson: Lesson
+    file: str
+    archived: bool = False
+    counters: Counters = field(default_factory=Counters)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lessons, newest first; `broken` counts the files that can't be parsed, `archived` those left out."""
+
+    lessons: list[LessonDetails]
+    broken: int = 0
+    archived: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What was found when every file was read anew, and how many lessons were embedded, by which embedder."""
+
+    found: Refreshed
+    embedded: int
+    embedder: str
+
+
+class LessonLibrary:
+    """The lessons under one folder, of all agents or of one.
+
+    `path` is the folder, by default the project's. `store` has what is counted and what is due; without one,
+    nothing is. A method raises `ConfigError` for an `agent` that has no lessons there.
+    """
+
+    def __init__(
+        self, path: Path | None = None, *, agent: str | None = None, store: Store | None = None
+    ) -> None:
+        self.path = path or project_folder() / load_settings().memory
+        self.agent = agent
+        self._store = store
+        self._lessons: dict[str, Lessons] = {}
+
+    def folders(self) -> list[LessonFolder]:
+        """Return the folders of the agents."""
+        names = agents_in(self.path)
+        if self.agent is None:
+            # A folder with another name than an agent's belongs to nobody; `problems` reports it.
+            return [LessonFolder(self.path, name) for name in names if folder_name(name) == name]
+        if folder_name(self.agent) not in names:
+            near = f" {nearest(self.agent, names)}" if names else ""
+            raise ConfigError(f"The agent {self.agent!r} has no lessons in {str(self.path)!r}.{near}")
+        return [LessonFolder(self.path, self.agent)]
+
+    def lessons_of(self, lesson_id: str) -> Lessons:
+        """Return the lessons of the agent that a lesson belongs to, or of an agent."""
+        agent = lesson_id.partition("/")[0]
+        if agent not in self._lessons:
+            self._lessons[agent] = Lessons(self.path, agent=agent, store=self._store or False, auto=False)
+        return self._lessons[agent]
+
+    async def aclose(self) -> None:
+        """Close the indexes that were opened; the store is the caller's."""
+        for lessons in self._lessons.values():
+            await lessons.aclose()
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def resolve(self, reference: str) -> Entry:
+        """Return the lesson with this id, or whose id begins or ends so; `last` is the newest.
+
+        The agent may be left out, and the day. Raises `ConfigError` with the candidates if there is no such
+        lesson, or more than one.
+        """
+        entries: dict[str, Entry] = {}
+        for folder in self.folders():
+            for entry in folder.entries():
+                entries.setdefault(entry.id, entry)  # of two with one name, the archived one comes later
+        if reference in entries:
+            return entries[reference]
+        if reference == "last" and entries:
+            return max(entries.values(), key=_age)
+        part = reference.casefold()
+        found = [entry for entry in entries.values() if part and _matches(entry.id.casefold(), part)]
+        found = [entry for entry in found if _stem(entry.id) == reference] or found
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(self._not_found(reference, [one.id for one in found], list(entries)))
+
+    def _not_found(self, reference: str, found: Sequence[str], known: Sequence[str]) -> str:
+        if not known:
+            return f"There are no lessons in {str(self.path)!r} yet."
+        if found:
+            more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
+            return f"Several lessons match {reference!r}: {', '.join(found[:MOST_CANDIDATES])}{more}."
+        near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_COMPARED:], cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`redraft lessons` lists them."
+        return f"There is no lesson {reference!r} in {str(self.path)!r}; {hint}"
+
+    def text_of(self, entry: Entry) -> str:
+        """Return the text of a lesson's file."""
+        return self._folder_of(entry.id).text_of(entry)
+
+    async def show(self, reference: str) -> LessonDetails:
+        """Return the lesson that is meant (see `resolve`); raises `LessonFileError` if its file is broken."""
+        entry = self.resolve(reference)
+        lesson = self._folder_of(entry.id).read_entry(entry)
+        counters = await self.lessons_of(lesson.id).counters(lesson.id)
+        return LessonDetails(lesson, _short(entry.path), entry.archived, counters, self.text_of(entry))
+
+    async def find(
+        self, *, kind: str | None = None, status: str | None = None, task_type: str | None = None
+    ) -> Listing:
+        """Return the lessons of a kind, a status and a task type, without the archive."""
+        if kind is not None:
+            check_choice("--kind", kind, tuple(KINDS))
+        if status is not None:
+            check_choice("--status", status, STATUSES)
+        found: list[LessonDetails] = []
+        broken = archived = 0
+        counters = await self._counters()
+        for folder in self.folders():
+            for entry in folder.entries():
+                if entry.archived:
+                    archived += 1
+                    continue
+                try:
+                    lesson = folder.read_entry(entry)
+                except StoreError:
+                    broken += 1
+                    continue
+                wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
+                if wanted and task_type in (None, lesson.task_type):
+                    counted = counters.get(lesson.id, Counters())
+                    found.append(LessonDetails(lesson, _short(entry.path), counters=counted))
+        found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
+        return Listing(found, broken, archived)
+
+    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[Found]:
+        """Return the active lessons that fit a task, best first; those that only share words come last."""
+        if not query.strip():
+            raise ConfigError("QUERY is empty; say what to search for.")
+        if not self.folders():  # an index of nothing need not be made
+            return []
+        wanted = Query(query, task_type, agent=self.agent, k=k)
+        embedder = embedder_of(None, load_settings())
+        indexes = [LessonIndex(self.path, embedder)]
+        indexes += [LessonIndex(self.path)] if embedder is not None else []
+        found: dict[str, Found] = {}
+        for index in indexes:
+            try:
+                if len(found) < k:
+                    for one in await index.search(wanted):
+                        by_words = index is not indexes[0]
+                        found.setdefault(one.lesson.id, replace(one, score=0.0) if by_words else one)
+            finally:
+                await index.aclose()
+        return list(found.values())[:k]
+
+    async def problems(self) -> list[Problem]:
+        """Return what a person should look at; of the archive, broken files alone."""
+        found: dict[tuple[str, str], Problem] = {}
+        for folder in self.folders():
+            try:
+                problems = await self.lessons_of(folder.name).problems()
+            except LessonFileError as error:
+                problems = [Problem(error.file, "broken", str(error))]
+            found |= {(one.id, one.what): one for one in problems}
+        if agents_in(self.path):
+            index = LessonIndex(self.path, embedder_of(None, load_settings()))
+            try:
+                refreshed = await index.refresh()
+            finally:
+                await index.aclose()
+            for broken in refreshed.broken:
+                if self.agent is None or broken.id.partition("/")[0] == folder_name(self.agent):
+                    found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
+        return list(found.values())
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def the_agent(self) -> str:
+        """Return the agent that was given, else the only one with lessons; else raises `ConfigError`."""
+        if self.agent is not None:
+            if not self.agent.strip():
+                raise ConfigError("--agent needs a name.")
+            return self.agent
+        known = agents_in(self.path)
+        if len(known) != 1:
+            there = f"lessons belong to {', '.join(known)}" if known else "no agent has lessons yet"
+            raise ConfigError(f"Whose lesson is it? Give --agent NAME; {there}.")
+        return known[0]
+
+    async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:
+        """File a lesson that a person wrote; return it, or the near-duplicate, and whether it is new."""
+        before = {entry.id for entry in LessonFolder(self.path, lesson.agent).entries()}
+        task = Task(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
+        lessons = Lessons(self.path, agent=lesson.agent, store=self._store or False, auto=False)
+        try:
+            filed = await lessons.record(
+                lesson.content, task, error=lesson.error, run_id=lesson.source, confidence=confidence
+            )
+        finally:
+            await lessons.aclose()
+        return filed, filed.id not in before
+
+    async def rate(self, lesson_id: str, *, helped: bool) -> None:
+        """Count that a lesson helped or hurt; raises `ConfigError` if that would be forgotten at once."""
+        if self._store is None:
+            raise ConfigError("The project keeps nothing (`home` is empty), so there is nowhere to count it.")
+        await self.lessons_of(lesson_id).rate(lesson_id, helped)
+
+    async def due(self) -> list[Duty]:
+        """Return the reflections that are due, oldest first."""
+        if self._store is None:
+            return []
+        folder = None if self.agent is None else folder_name(self.agent)
+        return [duty for duty in await all_due(self._store) if folder in (None, duty.agent)]
+
+    async def waive(self, run: str, why: str) -> Duty:
+        """Let a run go without a reflection; it is named by its id, the id's beginning or end, or `last`."""
+        duty = resolve_duty(run, await self.due())
+        await self.lessons_of(duty.agent).waive(duty.run_id, why)
+        return duty
+
+    async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
+        """Read every file anew, and embed what has no vector; `on_progress` gets how many were so far."""
+        embedder = embedder_of(None, load_settings())
+        index = LessonIndex(self.path, embedder, shared=of_many_machines(self._store))
+        try:
+            found, embedded = await index.rebuild(), 0
+            while some := await index.fill(EMBEDDED_AT_ONCE):
+                embedded += some
+                on_progress(embedded)
+        finally:
+            await index.aclose()
+        return Rebuilt(found, embedded, "" if embedder is None else embedder.name)
+
+    async def export(
+        self, form: Form, *, max_tokens: int | None = None, keep_order_of: str | None = None
+    ) -> Export:
+        """Render the permanent rules and the best active lessons for coding agents (see `export`).
+
+        The lessons in `keep_order_of`, the body of a block, keep their order, so that the result is the same
+        on every machine.
+        """
+        lessons: list[Lesson] = []
+        rules: dict[str, list[Rule]] = {}
+        for folder in self.folders():
+            for entry in folder.entries():
+                with suppress(StoreError):
+                    if not entry.archived and (lesson := folder.read_entry(entry)).status == "active":
+                        lessons.append(lesson)
+            with suppress(StoreError):
+                rules[folder.name] = Rules(self.path, folder.name).permanent()
+        if keep_order_of is not None:
+            order = order_in(keep_order_of)
+        else:
+            order = {lesson: float(its.helped - its.hurt) for lesson, its in (await self._counters()).items()}
+        return export(sorted(lessons, key=lambda one: one.id), form, order, max_tokens, rules)
+
+    # --- helpers -------------------------------------------------------------------------------------------
+
+    def _folder_of(self, lesson_id: str) -> LessonFolder:
+        return LessonFolder(self.path, lesson_id.partition("/")[0])
+
+    async def _counters(self) -> dict[str, Counters]:
+        found: dict[str, Counters] = {}
+        if self._store is not None:
+            for folder in self.folders():
+                found |= await Counting(self._store, folder.name).all_counters()
+        return found
+
+
+def _short(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _matches(lesson_id: str, part: str) -> bool:
+    stem = _stem(lesson_id)
+    without_day = stem[len("YYYY-MM-DD-") :]
+    return lesson_id.endswith(part) or any(one.startswith(part) for one in (lesson_id, stem, without_day))
+
+
+def _stem(lesson_id: str) -> str:
+    return lesson_id.partition("/")[2]
+
+
+def _age(entry: Entry) -> tuple[str, int, str]:
+    """Return a key by which the newest lesson is the greatest: its day, by its name if that has one."""
+    stem = _stem(entry.id)
+    return stem[:10] if stem[:4].isdecimal() else str(entry.day), entry.changed_ns, entry.id

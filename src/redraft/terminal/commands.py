@@ -1,0 +1,69 @@
+"""How commands are declared: groups with a default, errors as exit codes, a question before a write."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import wraps
+from inspect import Parameter, isawaitable, signature
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from redraft.errors import ConfigError
+from redraft.terminal import options
+from redraft.terminal.exits import surface
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from typer import _click
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def command_group(*, default: str, help: str) -> typer.Typer:  # noqa: A002 (as Typer calls it)
+    """Return a group of commands; called with no command, or with options alone, it runs `default`."""
+
+    class Group(TyperGroup):
+        def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
+            if not args or (args[0].startswith("-") and args[0] not in _HELP["help_option_names"]):
+                args = [default, *args]
+            return super().parse_args(ctx, args)
+
+    return typer.Typer(
+        cls=Group, help=help, rich_markup_mode=None, add_completion=False, context_settings=_HELP
+    )
+
+
+def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[..., None]:
+    """Make a command of a function, async or not: an error becomes a line on stderr and an exit code.
+
+    The command has an option `--debug`, which prints the traceback instead.
+    """
+
+    @wraps(function)
+    def command(*, debug: bool, **given: Any) -> None:
+        with surface(debug=debug):
+            result = function(**given)
+            if isawaitable(result):
+                asyncio.run(_awaited(result))
+
+    # Evaluated here: Typer would look for the annotations in this module.
+    declared = signature(function, eval_str=True)
+    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug)
+    vars(command)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), debug])
+    return command
+
+
+async def _awaited(result: Awaitable[None]) -> None:
+    await result
+
+
+def confirm(question: str) -> bool:
+    """Ask a person on stderr; raises `ConfigError` if there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise ConfigError("Nothing was written: there is no terminal to ask in. Pass --yes to write.")
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
