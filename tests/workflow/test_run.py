@@ -9,7 +9,8 @@ import pytest
 from redraft import ConfigError, ModelError, ScriptedModel, TokenUsage, VersionEvaluated, WorkflowError
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
-from redraft.workflow.run import NodeFinished, NodeOutcome, NodeStarted, WorkflowFinished
+from redraft.workflow.history import NodeOutcome
+from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from support.workflows import making, under
 
 

@@ -24,7 +24,7 @@ from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.types import Task
 from redraft.workflow.cli import deliver_workflow, taken_up, workflow_ending
-from redraft.workflow.history import found_workflow
+from redraft.workflow.history import Workflows
 from redraft.workflow.run import WorkflowResult
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
 async def _loop_of_workflow(run_id: str) -> str | None:
     """Return the id of the loop of a workflow, of the `last` one its last loop; None for what is a run."""
     store = project_store()
-    workflow = None if store is None else await found_workflow(store, run_id)
+    workflow = None if store is None else await Workflows(store).get(run_id)
     if store is None or workflow is None:
         return None
     found = workflow.record.run_id

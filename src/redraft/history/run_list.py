@@ -11,7 +11,7 @@ from redraft.loop.record import RUN
 from redraft.stores.base import Record, listed
 from redraft.types import ConvergenceReason
 from redraft.web.page import NotFoundError, PageRequest
-from redraft.workflow.history import WORKFLOW, KeptWorkflow, kept_workflows
+from redraft.workflow.history import WORKFLOW, KeptWorkflow, Workflows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,7 +71,10 @@ class RunList:
         """Return the newest workflows that are wanted: none where a reason is, since that stops a loop."""
         if self.reason:
             return []
-        return await kept_workflows(project.store, self.status or None, self.name or None, limit, after=last)
+        workflows = Workflows(project.store)
+        return await workflows.find(
+            status=self.status or None, name=self.name or None, limit=limit, after=last
+        )
 
     async def _last(self, project: Project) -> Record | None:
         if not self.before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from redraft.errors import ConfigError
 from redraft.settings import load_settings, project_folder, without_password
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from redraft.stores.base import Store
 
 DATABASE = "redraft.db"
@@ -20,9 +23,9 @@ _opened: dict[Place, Store] = {}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Hold the file of a project's store, or the URL of its PostgreSQL database, and its space in there.
+    """The file of a project's store, or the URL of its PostgreSQL database, and the project's space in it.
 
-    As a text it is for people: without the password.
+    Its text is for people: without the password.
     """
 
     database: Path | str
@@ -34,7 +37,7 @@ class Place:
         return f"{without_password(self.database)} (project {self.space!r})"
 
     def open(self) -> Store:
-        """Return a store of what is kept there; raises `ConfigError` for what is no URL of a database."""
+        """Return the store; raises `ConfigError` for an invalid URL."""
         if isinstance(self.database, Path):
             from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not kept needs none)
 
@@ -49,9 +52,9 @@ class Place:
 
 
 def project_place() -> Place | None:
-    """Return where the project that this process works in keeps what it keeps; None if it keeps nothing.
+    """Return where the project that this process works in keeps its records; None if it keeps none.
 
-    In a place that several projects share, each sees its own only: those of one name are one project.
+    Projects that share a place see only their own records; projects of one name are one project.
     """
     settings, project = load_settings(), project_folder()
     if not settings.home:
@@ -70,7 +73,7 @@ def server_space() -> str:
 
 
 def project_store() -> Store | None:
-    """Return the store of the project that this process works in; None where the settings keep nothing.
+    """Return the store of the project that this process works in; None if the settings keep nothing.
 
     It is the same object each time, so that all runs of the process share its commits.
     """
@@ -80,3 +83,25 @@ def project_store() -> Store | None:
     if place not in _opened:
         _opened[place] = place.open()
     return _opened[place]
+
+
+def required_project_store(things: str) -> Store:
+    """Return the project's store; raises `ConfigError` if the settings keep nothing, hence no `things`."""
+    store = project_store()
+    if store is None:
+        raise ConfigError(f"The setting `home` (REDRAFT_HOME) is empty, so no {things} are kept here.")
+    return store
+
+
+@asynccontextmanager
+async def open_project_store() -> AsyncGenerator[Store | None]:
+    """Open the project's store, or None if the settings keep nothing; close it at the end.
+
+    It is the same object as everywhere in this process, and opens again at its next use.
+    """
+    store = project_store()
+    try:
+        yield store
+    finally:
+        if store is not None:
+            await store.aclose()

@@ -13,18 +13,19 @@ from redraft.text.spec_file import DRAFT, parts_of
 from redraft.text.templates import TemplateError, braced, template
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import check_evaluator, maker_of
-from redraft.workflow.run import END, ON_ERROR
 from redraft.workflow.scope import SCHEMA, SCOPES, Scope, check_call, templates_in
 from redraft.workflow.spec import (
+    CONTINUE,
     CORRECT,
+    END,
     EVALUATE,
     LLM_CALL,
     LOOP,
+    RAISE,
     Corrector,
     CorrectParams,
     EvaluateParams,
     Evaluator,
-    Jump,
     LlmParams,
     LoopParams,
     Maker,
@@ -108,8 +109,8 @@ class _Check:
             self.target(jump.to, (*way, "goto", at, "to"))
             if isinstance(jump.if_, str):
                 self.template(braced(jump.if_), (*way, "goto", at, "if"))
-        if node.on_error not in ON_ERROR:
-            self.target(node.on_error, (*way, "on_error"), ON_ERROR)
+        if node.on_error not in (RAISE, CONTINUE):
+            self.target(node.on_error, (*way, "on_error"), (RAISE, CONTINUE))
 
     def target(self, name: str, way: Way, others: tuple[str, ...] = ()) -> None:
         if name != END and name not in self.first:
@@ -275,11 +276,11 @@ class _Check:
     def follows(self, at: int) -> list[int]:
         """Return the nodes that may come after a node, again and again: a bound ends the gotos to a node."""
         node = self.spec.nodes[at]
-        jumps = [Jump.model_validate({"to": node.goto})] if isinstance(node.goto, str) else node.goto or []
+        jumps = node.jumps
         named = (*(jump.to for jump in jumps), node.on_error)
         targets = [self.unbounded[name] for name in named if name in self.unbounded]
         always = any(jump.if_ is None and (jump.to in self.unbounded or jump.to == END) for jump in jumps)
-        passes = node.when is not None or node.on_error == "continue" or not always
+        passes = node.when is not None or node.on_error == CONTINUE or not always
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
 
 

@@ -43,7 +43,7 @@ from redraft.sandbox.inline import INTERPRETERS
 from redraft.sandbox.scripts import run_script
 from redraft.settings import load_settings
 from redraft.stores.base import Record
-from redraft.stores.location import project_store
+from redraft.stores.location import open_project_store, project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit_json, emit_made
@@ -57,15 +57,13 @@ from redraft.workflow.history import (
     BEGAN,
     Began,
     KeptWorkflow,
+    NodeOutcome,
     WorkflowHistory,
     WorkflowRow,
-    found_workflow,
-    kept_workflows,
-    workflow_history,
-    workflow_row,
+    Workflows,
 )
 from redraft.workflow.loop import DOCUMENTED, FEEDBACK, maker_of
-from redraft.workflow.run import NodeFinished, NodeOutcome, NodeStarted, WorkflowFinished
+from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.scope import MODEL, templates_in
 from redraft.workflow.spec import (
     LLM_CALL,
@@ -648,15 +646,7 @@ def kept_workflow(run: str) -> KeptWorkflow | None:
 
     Raises `ConfigError` for the beginning of several.
     """
-    store = project_store()
-    return None if store is None else asyncio.run(_found(store, run))
-
-
-async def _found(store: Store, run: str) -> KeptWorkflow | None:
-    try:
-        return await found_workflow(store, run, or_of_loop=True)
-    finally:
-        await store.aclose()
+    return _reading(lambda store: Workflows(store).get(run, or_of_loop=True))
 
 
 def carry_out_workflow(found: Ready, listener: Listener, *, keep: bool) -> WorkflowResult:
@@ -781,8 +771,9 @@ def read_history(run: str) -> WorkflowHistory | None:
     """
 
     async def read(store: Store) -> WorkflowHistory | None:
-        kept = await found_workflow(store, run)
-        return None if kept is None else await workflow_history(store, kept)
+        workflows = Workflows(store)
+        kept = await workflows.get(run)
+        return None if kept is None else await workflows.history(kept)
 
     # Whether one was killed is known by its process, which no view shows.
     history = _reading(read)
@@ -793,20 +784,16 @@ def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[
     """Read the newest workflows that fit, with their secrets withheld."""
 
     async def read(store: Store) -> list[WorkflowRow]:
-        return [await workflow_row(store, one) for one in await kept_workflows(store, status, name, limit)]
+        workflows = Workflows(store)
+        found = await workflows.find(status=status, name=name, limit=limit)
+        return [await workflows.row(kept) for kept in found]
 
     return [redactor_of_environment().redact_object(row) for row in _reading(read) or ()]
 
 
 def _reading(read: Callable[[Store], Awaitable[T]]) -> T | None:
-    store = project_store()
-    if store is None:
-        return None
-
-    async def reading() -> T:
-        try:
-            return await read(store)
-        finally:
-            await store.aclose()
+    async def reading() -> T | None:
+        async with open_project_store() as store:
+            return None if store is None else await read(store)
 
     return asyncio.run(reading())

@@ -1,23 +1,22 @@
-"""Kept workflows: keep, list and read them."""
+"""Kept workflows: their records, and how to list and read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft.errors import ChangedRunError, ConfigError
 from redraft.loop.record import RUN, Process, RunRecord, Status
 from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs, row_document
 from redraft.stores.base import Record, intact
-from redraft.types import NOTHING_USED, TokenUsage
-from redraft.workflow.run import NodeResult, WorkflowResult
+from redraft.stores.location import required_project_store
+from redraft.types import NOTHING_USED, TokenUsage, render_score
+from redraft.workflow.run import NODE, NodeResult, WorkflowResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from redraft.stores.base import Scalar, Store
 
 WORKFLOW = "workflow"
@@ -75,7 +74,7 @@ BEGAN = "workflow command"
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Say which command began a workflow, in which folder, and which process is at work on it."""
+    """Which command began a workflow, in which folder, and the process that works on it."""
 
     arguments: tuple[str, ...]
     folder: str
@@ -84,10 +83,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkflow:
-    """Hold a kept workflow; `began` is None where a program began it.
-
-    `created_at` is when the store first had it, by which the newest first are read.
-    """
+    """A kept workflow; `began` is None if a program began it, `created_at` is when its record was stored."""
 
     record: WorkflowRecord
     began: Began | None
@@ -95,96 +91,119 @@ class KeptWorkflow:
 
     @property
     def state(self) -> str:
-        """How it stands now: its status, or for a running one what is known of its process."""
+        """Its status; `killed` or `unknown` for one that is running by its record, but not by its process."""
         if self.record.status != "running" or self.began is None:
             return self.record.status
         return self.began.process.state_of_run
 
 
-async def found_workflow(store: Store, run: str, *, or_of_loop: bool = False) -> KeptWorkflow | None:
-    """Find the workflow that an id means, with `or_of_loop` also by the id of a loop in it.
+class Workflows:
+    """The workflows that a store keeps: the project's by default.
 
-    That is its own id, how it begins, or `last`; None where it means none: it may be a run. Raises
-    `ConfigError` for the beginning of several.
+    Raises `ConfigError` if the settings keep nothing, `StoreError` if the store can't be read.
     """
-    found = await (_last(store) if run == LAST else _named(store, run, or_of_loop=or_of_loop))
-    return None if found is None else await _read(store, found)
 
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store or required_project_store("workflows")
+        self._runs = Runs(self._store)
 
-async def kept_workflows(
-    store: Store, status: str | None, name: str | None, limit: int, *, after: Record | None = None
-) -> list[KeptWorkflow]:
-    """Return the newest workflows first, of a status (`killed` and `unknown` are some), of a name.
+    async def find(
+        self,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        limit: int = PAGE,
+        after: Record | None = None,
+    ) -> list[KeptWorkflow]:
+        """Return the newest workflows first, of a state (`killed` and `unknown` are some) and of a name.
 
-    They are those that began before `after`, the record of a workflow or run. One whose record is damaged is
-    among them, with the status `damaged`.
-    """
-    where: dict[str, Scalar] = {} if name is None else {"name": name}
-    if status is not None:
-        where["status"] = "running" if status in UNENDED else status
-    # Which of those that have not ended were killed shows only when one looks for their processes.
-    most = None if where.get("status") == "running" else limit
-    found = await store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
-    kept = [_damaged(record) if record.damage else await _read(store, record) for record in found]
-    return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
+        `after` is the record of a workflow or run: all began before it. A workflow whose record is damaged is
+        listed with the status `damaged`.
+        """
+        where: dict[str, Scalar] = {} if name is None else {"name": name}
+        if status is not None:
+            where["status"] = "running" if status in UNENDED else status
+        # Which of the running ones were killed shows only when their processes are looked up.
+        most = None if where.get("status") == "running" else limit
+        found = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
+        kept = [await self._read(record) for record in found]
+        return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
 
+    async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> KeptWorkflow | None:
+        """Return the workflow with an id, an id that begins so, or the `last` one; None if it is a run's.
 
-def _damaged(found: Record) -> KeptWorkflow:
-    record = WorkflowRecord(found.key, "", "", {}, _age(found), "damaged", error=found.damage)
-    return KeptWorkflow(record, None, _age(found))
+        With `or_of_loop`, the id of a loop's run stands for its workflow. Raises `ConfigError` if several
+        begin so.
+        """
+        found = await (self._last() if run_id == LAST else self._named(run_id, or_of_loop=or_of_loop))
+        return None if found is None else await self._read(found)
 
+    async def history(self, kept: KeptWorkflow) -> WorkflowHistory:
+        """Read the nodes of a workflow, with the runs of the loops in them."""
+        run_id = kept.record.run_id
+        steps = [step for step in await self._runs.steps(run_id) if not step.is_inner and not step.void]
+        inside = await self._store.find(RUN, prefix=f"{run_id}.")
+        left = sorted([await self._runs.listed(run) for run in inside], key=lambda run: run.started_at)
+        nodes: list[NodeRun] = []
+        for step in steps:
+            own = tuple(run for run in left if run.started_at <= step.at)
+            left = left[len(own) :]
+            nodes.append(NodeRun.of(step, own))
+        if left:  # of the node under way, now or when the workflow ended
+            nodes.append(NodeRun("", runs=tuple(left)))
+        return WorkflowHistory(kept, tuple(nodes))
 
-async def _read(store: Store, found: Record) -> KeptWorkflow:
-    record = from_record(WorkflowRecord, found.data)
-    began = await store.get(BEGAN, found.key)
-    return KeptWorkflow(record, None if began is None else from_record(Began, began.data), _age(found))
+    async def row(self, kept: KeptWorkflow) -> WorkflowRow:
+        """Sum up a workflow; the nodes are read only if it has not finished."""
+        if kept.record.status in ("finished", "damaged"):
+            return WorkflowHistory(kept, ()).row
+        return (await self.history(kept)).row
 
+    async def _read(self, found: Record) -> KeptWorkflow:
+        created_at = found.created_at or datetime.now(UTC)
+        if found.damage:
+            damaged = WorkflowRecord(found.key, "", "", {}, created_at, "damaged", error=found.damage)
+            return KeptWorkflow(damaged, None, created_at)
+        began = await self._store.get(BEGAN, found.key)
+        return KeptWorkflow(
+            from_record(WorkflowRecord, found.data),
+            None if began is None else from_record(Began, began.data),
+            created_at,
+        )
 
-async def _last(store: Store) -> Record | None:
-    """Return the workflow that began last, unless a run outside of it began later."""
-    workflows = intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))[:1]
-    runs = intact(await store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE))[:1]
-    if not workflows or not runs or _is_inside(runs[0], workflows[0]):
+    async def _last(self) -> Record | None:
+        """Return the workflow that began last, unless a run outside of it began later."""
+        store = self._store
+        workflow = next(iter(intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))), None)
+        outer = await store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE)
+        run = next(iter(intact(outer)), None)
+        if workflow is None or run is None or run.key.startswith(f"{workflow.key}."):
+            return workflow
+        is_newer = workflow.created_at and run.created_at and workflow.created_at > run.created_at
+        return workflow if is_newer else None
+
+    async def _named(self, run_id: str, *, or_of_loop: bool) -> Record | None:
+        store = self._store
+        if record := await store.get(WORKFLOW, run_id):
+            return record
+        if (run := await store.get(RUN, run_id)) is not None:
+            return await store.get(WORKFLOW, str(run.data.get("parent") or "")) if or_of_loop else None
+        if not run_id:
+            return None
+        workflows = await store.find(WORKFLOW, prefix=run_id, limit=3)
+        within = tuple(f"{workflow.key}." for workflow in workflows)
+        runs = [run for run in await store.find(RUN, prefix=run_id) if not run.key.startswith(within)]
+        if len(workflows) > 1 or (workflows and runs):
+            names = ", ".join(record.key for record in (*workflows, *runs[:3]))
+            raise ConfigError(f"Several runs begin with {run_id!r}: {names}; give more of the one you mean.")
         return workflows[0] if workflows else None
-    return max((*workflows, *runs), key=_age) if _age(workflows[0]) > _age(runs[0]) else None
-
-
-async def _named(store: Store, run: str, *, or_of_loop: bool) -> Record | None:
-    if record := await store.get(WORKFLOW, run):
-        return record
-    if (inner := await store.get(RUN, run)) is not None:
-        return await store.get(WORKFLOW, str(inner.data.get("parent") or "")) if or_of_loop else None
-    if not run:
-        return None
-    workflows = await store.find(WORKFLOW, prefix=run, limit=3)
-    runs = [one for one in await store.find(RUN, prefix=run) if not _is_in_any(one, workflows)]
-    if len(workflows) > 1 or (workflows and runs):
-        names = ", ".join(record.key for record in (*workflows, *runs[:3]))
-        raise ConfigError(f"Several runs begin with {run!r}: {names}; give more of the one you mean.")
-    return workflows[0] if workflows else None
-
-
-def _is_inside(run: Record, workflow: Record) -> bool:
-    return run.key.startswith(f"{workflow.key}.")
-
-
-def _is_in_any(run: Record, workflows: Sequence[Record]) -> bool:
-    return any(_is_inside(run, workflow) for workflow in workflows)
-
-
-def _age(record: Record) -> datetime:
-    return record.created_at or datetime.now(UTC)
-
-
-NODE = "node "
-"""What the name of a node's step begins with."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """Hold one visit of a node: what it gave or what it failed with, and the runs of the loops in it.
+    """One visit of a node: its value or error, and the runs of the loops in it.
 
-    `seconds` is None for one that has not ended.
+    `seconds` is None if it has not ended.
     """
 
     node: str
@@ -194,17 +213,60 @@ class NodeRun:
     error: str = ""
     runs: tuple[RunRecord, ...] = ()
 
+    @classmethod
+    def of(cls, step: KeptStep, runs: tuple[RunRecord, ...]) -> NodeRun:
+        """Read a node's step."""
+        node = step.name.removeprefix(NODE)
+        if step.error is not None:
+            error = f"{step.error['type']}: {step.error['message']}"
+            return cls(node, step.seconds, error=error, runs=runs)
+        result = from_json(NodeResult, step.result)
+        return cls(node, step.seconds, result.value, result.usage, runs=runs)
+
     @property
     def usage(self) -> TokenUsage:
-        """What it used; of one that gave nothing, what its loops did."""
+        """What it used; if it has no value, what its loops used."""
         if self.seconds is not None and not self.error:
             return self.used
         return sum((run.usage for run in self.runs), NOTHING_USED)
 
 
 @dataclass(frozen=True, slots=True)
+class NodeOutcome:
+    """How a node ended; `valid` says whether a loop or a judgement was satisfied, None for other nodes."""
+
+    valid: bool | None = None
+    attempts: int | None = None
+    best_score: float | None = None
+
+    @classmethod
+    def of(cls, result: Any) -> NodeOutcome:
+        """Read a node's result."""
+        if not isinstance(result, dict) or "valid" not in result:
+            return cls()
+        values = cast("Mapping[str, Any]", result)
+        attempts = values.get("reflection_iteration")
+        if not isinstance(attempts, int):
+            return cls(values["valid"] is True)
+        return cls(values["valid"] is True, attempts, values.get("reflection_best_score"))
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a word or two."""
+        return "done" if self.valid is None else "valid" if self.valid else "not valid"
+
+    @property
+    def detail(self) -> str:
+        """The attempts and the best score; empty unless it was a loop."""
+        if self.attempts is None:
+            return ""
+        times = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"after {times}, best score {render_score(self.best_score).strip()}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkflowRow:
-    """Say of a workflow in a few fields how it went; `nodes` counts those that ran."""
+    """A workflow in a few fields, for lists; `nodes` counts those that ran."""
 
     run_id: str
     name: str
@@ -219,28 +281,41 @@ class WorkflowRow:
     kind: ClassVar[str] = WORKFLOW
 
     def document(self) -> dict[str, Any]:
-        """Describe it as plain data."""
+        """Return it as plain data."""
         return {"kind": self.kind, **{name: getattr(self, name) for name in self.__slots__}}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """Hold a kept workflow with the visits of its nodes, in their order."""
+    """A kept workflow with the visits of its nodes, in their order."""
 
     kept: KeptWorkflow
     nodes: tuple[NodeRun, ...]
 
     @property
     def row(self) -> WorkflowRow:
-        """How it went; what it used is known as a whole only when it has finished."""
-        record, used = self.kept.record, (node.usage for node in self.nodes)
-        if record.status == "finished":
-            return _finished(self.kept)
-        seconds = record.execution_time or sum(node.seconds or 0.0 for node in self.nodes)
-        return _row(self.kept, len(self.nodes), sum(used, NOTHING_USED), seconds)
+        """The workflow in a few fields; what it used is known as a whole only when it has finished."""
+        record = self.kept.record
+        nodes, usage, seconds = len(record.nodes), record.usage, record.execution_time
+        if record.status not in ("finished", "damaged"):
+            nodes, usage = len(self.nodes), sum((node.usage for node in self.nodes), NOTHING_USED)
+            seconds = seconds or sum(node.seconds or 0.0 for node in self.nodes)
+        return WorkflowRow(
+            record.run_id,
+            record.name,
+            record.file,
+            self.kept.state,
+            record.error,
+            record.started_at,
+            record.finished_at,
+            nodes,
+            usage,
+            seconds,
+        )
 
     def document(self) -> dict[str, Any]:
-        """Describe all of it as plain data."""
+        """Return all of it as plain data."""
+        record = self.kept.record
         nodes = [
             {
                 "node": node.node,
@@ -253,58 +328,4 @@ class WorkflowHistory:
             }
             for node in self.nodes
         ]
-        record = self.kept.record
         return self.row.document() | {"given": dict(record.given), "nodes": nodes, "state": record.state}
-
-
-async def workflow_history(store: Store, kept: KeptWorkflow) -> WorkflowHistory:
-    """Read the nodes of a kept workflow."""
-    runs, run_id = Runs(store), kept.record.run_id
-    steps = [step for step in await runs.steps(run_id) if not step.is_inner and not step.void]
-    inside = [await runs.listed(record) for record in await store.find(RUN, prefix=f"{run_id}.")]
-    left = sorted(inside, key=lambda run: run.started_at)
-    nodes: list[NodeRun] = []
-    for step in steps:
-        own = tuple(run for run in left if run.started_at <= step.at)
-        left = left[len(own) :]
-        nodes.append(_node_run(step, own))
-    if left:  # the node that is at work, or was when it ended
-        nodes.append(NodeRun("", runs=tuple(left)))
-    return WorkflowHistory(kept, tuple(nodes))
-
-
-async def workflow_row(store: Store, kept: KeptWorkflow) -> WorkflowRow:
-    """Say how a workflow went; the nodes of one that finished need not be read for that."""
-    if kept.record.status in ("finished", "damaged"):
-        return _finished(kept)
-    return (await workflow_history(store, kept)).row
-
-
-def _finished(kept: KeptWorkflow) -> WorkflowRow:
-    record = kept.record
-    return _row(kept, len(record.nodes), record.usage, record.execution_time)
-
-
-def _row(kept: KeptWorkflow, nodes: int, usage: TokenUsage, seconds: float) -> WorkflowRow:
-    record = kept.record
-    return WorkflowRow(
-        record.run_id,
-        record.name,
-        record.file,
-        kept.state,
-        record.error,
-        record.started_at,
-        record.finished_at,
-        nodes,
-        usage,
-        seconds,
-    )
-
-
-def _node_run(step: KeptStep, runs: tuple[RunRecord, ...]) -> NodeRun:
-    node = step.name.removeprefix(NODE)
-    if step.error is not None:
-        error = f"{step.error['type']}: {step.error['message']}"
-        return NodeRun(node, step.seconds, error=error, runs=runs)
-    gave = from_json(NodeResult, step.result)
-    return NodeRun(node, step.seconds, gave.value, gave.usage, runs=runs)

@@ -45,7 +45,7 @@ class Scope:
     `names` are further names of code: `output`, `reflection_errors` and the like.
     """
 
-    state: Mapping[str, Any]
+    state: dict[str, Any]
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -188,6 +188,16 @@ class Node(Code):
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
     )
 
+    @property
+    def action(self) -> str | None:
+        """The name of its action in one spelling; None for code."""
+        return None if self.uses is None else plain_name(self.uses)
+
+    @property
+    def jumps(self) -> list[Jump]:
+        """The gotos in their order; one that is just a name has no condition."""
+        return [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
+
 
 class WorkflowSpec(Strict):
     """A workflow file."""
@@ -210,6 +220,11 @@ LLM_CALL = "llm.call"
 LOOP = "reflection.loop"
 EVALUATE = "reflection.evaluate"
 CORRECT = "reflection.correct"
+
+END = "end"
+"""What a goto names to end the workflow."""
+RAISE, CONTINUE = "raise", "continue"
+"""What `on_error` says besides the names of nodes."""
 
 _UNDERSCORED = {name.replace(".", "_"): name for name in (LLM_CALL, LOOP, EVALUATE, CORRECT)}
 

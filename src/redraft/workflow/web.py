@@ -16,10 +16,9 @@ from redraft.workflow.history import (
     NodeRun,
     WorkflowHistory,
     WorkflowRow,
-    found_workflow,
-    workflow_history,
+    NodeOutcome,
+    Workflows,
 )
-from redraft.workflow.run import NodeOutcome
 
 if TYPE_CHECKING:
     from redraft.stores.base import Record
@@ -49,7 +48,7 @@ class WorkflowView:
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
     """Read a workflow with its nodes; of its loops' runs no more than a row of each says."""
-    history = await workflow_history(request.project.store, await _kept(request))
+    history = await Workflows(request.project.store).history(await _kept(request))
     nodes = tuple(replace(node, runs=tuple(map(_without_texts, node.runs))) for node in history.nodes)
     return await request.project.redacted(replace(history, nodes=nodes), full=request.full, spared=(Process,))
 
@@ -63,7 +62,7 @@ def _without_texts(run: RunRecord) -> RunRecord:
 async def _kept(request: PageRequest) -> KeptWorkflow:
     run_id = request.path["run_id"]
     try:
-        kept = await found_workflow(request.project.store, run_id)
+        kept = await Workflows(request.project.store).get(run_id)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     if kept is None:

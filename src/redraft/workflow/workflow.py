@@ -21,7 +21,7 @@ from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check
 from redraft.workflow.history import WorkflowRecord
 from redraft.workflow.run import Running, WorkflowFinished
-from redraft.workflow.scope import Bench, copy_of, plain_data
+from redraft.workflow.scope import Bench, Scope, copy_of, plain_data
 from redraft.workflow.spec import Source, read
 
 if TYPE_CHECKING:
@@ -138,11 +138,12 @@ class Workflow:
             self.spec,
             self.source,
             bench,
+            Scope(
+                copy_of(given),
+                {**self.spec.variables, **given},
+                {name: os.environ[name] for name in self.spec.env if name in os.environ},
+            ),
             step,
-            "",
-            copy_of(given),
-            {**self.spec.variables, **given},
-            {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None},
             emit,
         )
         journal = journal_in(step)

@@ -14,7 +14,7 @@ from redraft.loop.record import RunRecord
 from redraft.loop.runs import Runs, row_document
 from redraft.web.charts import Sparkline, sparkline
 from redraft.web.page import Page, PageRequest
-from redraft.workflow.history import KeptWorkflow, WorkflowRow, workflow_row
+from redraft.workflow.history import KeptWorkflow, WorkflowRow, Workflows
 
 if TYPE_CHECKING:
     from redraft.stores.base import Record
@@ -77,7 +77,7 @@ async def runs(request: PageRequest) -> RunsView:
 async def _row(request: PageRequest, found: Record | KeptWorkflow) -> RunRow | WorkflowRow:
     project = request.project
     if isinstance(found, KeptWorkflow):
-        return await project.redacted(await workflow_row(project.store, found))
+        return await project.redacted(await Workflows(project.store).row(found))
     record = await Runs(project.store).listed(found)
     task, origin, error = await project.redacted((record.task, record.origin, record.error))
     curve = sparkline([version.evaluation.overall_score for version in record.versions])
