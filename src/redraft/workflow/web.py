@@ -13,10 +13,10 @@ from redraft.web.page import NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
 from redraft.workflow.history import (
     KeptWorkflow,
+    NodeOutcome,
     NodeRun,
     WorkflowHistory,
     WorkflowRow,
-    NodeOutcome,
     Workflows,
 )
 
