@@ -16,7 +16,7 @@ from redraft.errors import ConfigError
 from redraft.history.ledger import Ledger
 from redraft.loop.keeper import NOTED
 from redraft.notes.ensemble import Learnt
-from redraft.web.chronicle import Chronicle
+from redraft.web.feed import Feed
 
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentHandle
@@ -48,7 +48,7 @@ class Beside:
     def __init__(self, ledger: Ledger, agents: AgentsSeen) -> None:
         self._ledger = ledger
         self._agents = agents
-        self._notes = Chronicle(ledger.store, NOTED, self._note)
+        self._notes = Feed(ledger.store, NOTED, self._note)
         self._cycles: dict[str, _Read] = {}
         self._lock = asyncio.Lock()
 
@@ -60,7 +60,7 @@ class Beside:
     @property
     def is_whole(self) -> bool:
         """Whether all that is kept was counted."""
-        return self._notes.is_whole and all(read.is_whole for read in self._cycles.values())
+        return self._notes.is_complete and all(read.is_whole for read in self._cycles.values())
 
     async def read(self, patience: float = PATIENCE) -> None:
         """Count what is new, and what was there before for no more than `patience` seconds.

@@ -28,7 +28,7 @@ from redraft.notes.note import Note, NotedTask, NoteUse
 from redraft.notes.store import NOTE_USE, NoteStore
 from redraft.stats import Effect
 from redraft.web.charts import Sparkline, sparkline
-from redraft.web.chronicle import Chronicle
+from redraft.web.feed import Feed
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
 
@@ -59,7 +59,7 @@ class NoteUses:
 
     def __init__(self, store: Store) -> None:
         self._tasks: dict[str, _Latest] = {}
-        self.chronicle = Chronicle(store, NOTE_USE, self._note)
+        self.feed = Feed(store, NOTE_USE, self._note)
 
     @classmethod
     def of(cls, project: Project) -> NoteUses:
@@ -222,7 +222,7 @@ class TasksView:
 async def tasks(request: PageRequest) -> TasksView:
     """Read a page of the tasks that have notes, the one that was noted last first."""
     uses = request.project.shared(NoteUses.of)
-    await uses.chronicle.read()
+    await uses.feed.read()
     try:
         found = await NoteStore(request.project.store).page(MOST + 1, before=request.query.get("before", ""))
     except ConfigError as error:
@@ -233,7 +233,7 @@ async def tasks(request: PageRequest) -> TasksView:
         for noted in shown
     )
     older = found[MOST - 1].identity if len(found) > MOST else ""
-    return TasksView(rows, older, uses.chronicle.is_whole)
+    return TasksView(rows, older, uses.feed.is_complete)
 
 
 def _tasks_document(view: TasksView) -> dict[str, Any]:
@@ -274,7 +274,7 @@ async def task(request: PageRequest) -> TaskView:
     """Read the notes on a task; version `a` is compared with `b` (default: what is in force, and before)."""
     store, uses = NoteStore(request.project.store), request.project.shared(NoteUses.of)
     noted = await _noted(store, request.path["identity"])
-    await uses.chronicle.read()
+    await uses.feed.read()
     notes = await store.revisions(noted.identity, latest=FEW_REVISIONS)
     if noted.in_force is not None and notes and noted.in_force < notes[0].version:
         current = await store.revision(noted.identity, noted.in_force)
@@ -288,7 +288,7 @@ async def task(request: PageRequest) -> TaskView:
     )
     # A chart of them shows no text of theirs.
     runs = used or uses.latest(noted.identity)
-    return TaskView(TaskNotes(noted, tuple(notes), runs), older, newer, latest, kept, uses.chronicle.is_whole)
+    return TaskView(TaskNotes(noted, tuple(notes), runs), older, newer, latest, kept, uses.feed.is_complete)
 
 
 async def _noted(store: NoteStore, identity: str) -> NotedTask:
@@ -394,8 +394,8 @@ def notes_view(view: TaskView) -> NotesView:
 
 async def _warm_up(project: Project) -> None:
     uses = project.shared(NoteUses.of)
-    while not uses.chronicle.is_whole:
-        await uses.chronicle.read()
+    while not uses.feed.is_complete:
+        await uses.feed.read()
         await asyncio.sleep(0.1)
 
 

@@ -5,8 +5,8 @@ import pytest
 from redraft.errors import StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
-from redraft.web import chronicle
-from redraft.web.chronicle import Chronicle
+from redraft.web import feed
+from redraft.web.feed import Feed
 
 
 def put(store, *numbers):
@@ -16,13 +16,13 @@ def put(store, *numbers):
 @pytest.fixture
 def small(monkeypatch):
     """Portions of a few records."""
-    monkeypatch.setattr(chronicle, "FIRST", 3)
-    monkeypatch.setattr(chronicle, "MOST", 4)
+    monkeypatch.setattr(feed, "FIRST", 3)
+    monkeypatch.setattr(feed, "MOST", 4)
 
 
 def told_of(store):
     told = []
-    return told, Chronicle(store, "use", lambda record: told.append(record.data["number"]))
+    return told, Feed(store, "use", lambda record: told.append(record.data["number"]))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 8, 11, 30])
@@ -35,7 +35,7 @@ def test_each_record_is_told_once_the_newest_first(small, count):
         for _ in range(3):
             await reading.read(60)
         assert told == list(reversed(range(count)))
-        assert reading.is_whole
+        assert reading.is_complete
 
     asyncio.run(main())
 
@@ -46,7 +46,7 @@ def test_what_comes_while_the_older_ones_are_read_is_told_once(small):
         await put(store, *range(20))
         told, reading = told_of(store)
         number = 20
-        while not reading.is_whole:
+        while not reading.is_complete:
             await reading.read(1e-9)  # a portion at a time
             for _ in range(6):
                 await put(store, number)
@@ -62,7 +62,7 @@ def test_many_at_once_are_told_once(small):
         store = MemoryStore()
         told, reading = told_of(store)
         await reading.read()
-        assert reading.is_whole
+        assert reading.is_complete
         for start in (0, 50, 100):
             await put(store, *range(start, start + 50))  # with one time
             await reading.read()
@@ -90,9 +90,9 @@ def test_what_was_long_ago_is_not_read_again(small, monkeypatch):
         await reading.read()
         before = store.read
         await reading.read()
-        assert store.read - before == chronicle.FIRST
+        assert store.read - before == feed.FIRST
 
-    monkeypatch.setattr(chronicle, "OVERLAP", -chronicle.OVERLAP)  # as if an hour had passed
+    monkeypatch.setattr(feed, "OVERLAP", -feed.OVERLAP)  # as if an hour had passed
     asyncio.run(main())
 
 

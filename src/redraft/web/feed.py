@@ -1,4 +1,4 @@
-"""Chronicle: what came of each record of a kind, told once, however many there are."""
+"""Feed: each stored record of a kind, handed over once, however many there are."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PATIENCE = 0.05
-"""Seconds that one question waits for what was not read yet."""
+"""Seconds that a request waits for records that have not been read yet."""
+PAUSE = 0.1
+"""Seconds between two portions that are read ahead, in which requests are answered."""
 FIRST, MOST = 25, 200
-"""Records that are read at once: few at first, since mostly few are new."""
+"""Records read at once: few at first, since usually few are new."""
 OVERLAP = timedelta(seconds=10)
-"""How far back from the last reading is read again: what was begun before may have been written after."""
+"""How far back is read again: what was begun earlier may have been written later."""
 
 
 @dataclass(slots=True)
-class Chronicle:
-    """Tell each record of a kind once, and read only what is new.
+class Feed:
+    """Hand each record of a kind to `receive` once, and read only what is new.
 
-    The first reading is done in portions, from the newest record back: until `is_whole`, the older ones are
-    missing. A record that is written again is not told again, nor that one is gone.
+    What was there before the first reading comes in portions, from the newest record back: until
+    `is_complete`, the older ones are missing. A record that is changed or deleted later is not noticed.
     """
 
     store: Store
     kind: str
-    tell: Callable[[Record], None]
-    is_whole: bool = False
+    receive: Callable[[Record], None]
+    is_complete: bool = False
     _oldest: Record | None = None
     _newest_at: datetime | None = None
     _since: datetime | None = None
@@ -42,20 +44,26 @@ class Chronicle:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def read(self, patience: float = PATIENCE) -> None:
-        """Tell what is new, and a portion of what was there before, or as many as take `patience` seconds.
+        """Read what is new, then at least one portion of older records, for `patience` seconds.
 
-        Raises `StoreError` where it can't be read.
+        Raises `StoreError` if the store can't be read.
         """
         async with self._lock:
             await self._read_new()
             until = monotonic() + patience
-            while not self.is_whole:
+            while not self.is_complete:
                 page = await self._page(self._oldest, MOST)
-                self._tell(page)
+                self._receive(page)
                 self._oldest = page[-1] if page else self._oldest
-                self.is_whole = len(page) < MOST
+                self.is_complete = len(page) < MOST
                 if monotonic() >= until:
                     break
+
+    async def read_all(self) -> None:
+        """Read everything, with pauses in which requests are answered."""
+        while not self.is_complete:
+            await self.read()
+            await asyncio.sleep(PAUSE)
 
     async def _read_new(self) -> None:
         began, since = datetime.now(UTC), self._since
@@ -63,10 +71,10 @@ class Chronicle:
         while True:
             page = await self._page(after, limit)
             if self._oldest is None and page:
-                self._tell(page)
+                self._receive(page)
                 self._oldest = page[-1]
             else:
-                self._tell(one for one in page if self._may_be_new(one))
+                self._receive(one for one in page if self._may_be_new(one))
             if len(page) < limit or since is None or _age(page[-1])[0] <= since:
                 break
             after, limit = page[-1], MOST
@@ -78,23 +86,23 @@ class Chronicle:
         return await self.store.find(self.kind, newest_first=True, after=after, limit=limit)
 
     def _may_be_new(self, record: Record) -> bool:
-        """Say whether a record was not told yet, nor will be when the older ones are read."""
+        """Say whether a record was not received yet, and will not be when older ones are read."""
         if record.key in self._recent or (self._since is not None and _age(record)[0] < self._since):
             return False
-        return self.is_whole or self._oldest is None or _age(record) > _age(self._oldest)
+        return self.is_complete or self._oldest is None or _age(record) > _age(self._oldest)
 
-    def _tell(self, page: Iterable[Record]) -> None:
+    def _receive(self, page: Iterable[Record]) -> None:
         for record in page:
             at, _ = _age(record)
             self._newest_at = at if self._newest_at is None else max(self._newest_at, at)
             if self._since is None or at >= self._since:
                 self._recent[record.key] = at
             if intact([record]):
-                self.tell(record)
+                self.receive(record)
 
 
 def _age(record: Record) -> tuple[datetime, str]:
-    """Return what tells which of two records is the newer one."""
+    """Return what orders records from the oldest to the newest."""
     if record.created_at is None:
-        raise StoreError(f"The store does not say when {record.key!r} was made.")
+        raise StoreError(f"The store does not say when the record {record.key!r} was created.")
     return record.created_at, record.key
