@@ -6,7 +6,7 @@ import pytest
 from redraft import ChatReply, ModelError, RunContext, Task
 from redraft.demo import LAMP, ORDER, TASKS, TEA, UNIQUE
 from redraft.evaluate.panel import panel
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from support import requirements as needs
 from support.commands import document, redraft, script
 

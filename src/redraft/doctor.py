@@ -22,7 +22,7 @@ from redraft.loop.cli import ask_one_token
 from redraft.loop.record import RUN
 from redraft.models.names import KEYS, KnownModel, known_models, model_named
 from redraft.protocols import Command
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 from redraft.stores.location import project_place
 from redraft.terminal import options

@@ -10,7 +10,7 @@ import pytest
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate.command import command
 from redraft.protocols import CommandOutcome
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from support.evaluation import RUN, criterion, evaluate
 
 F = "```"

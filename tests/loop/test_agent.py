@@ -26,7 +26,7 @@ from redraft import (
 from redraft.errors import SandboxForbiddenError
 from redraft.models.provider import ProviderModel
 from redraft.protocols import CommandOutcome
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from redraft.workflow.spec import Source
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -312,7 +312,7 @@ def test_a_criterion_without_a_jail_is_refused_before_anything_is_paid(works, cr
         raise SandboxForbiddenError("This machine has no jail; it lacks Landlock.")
 
     monkeypatch.setattr(ProcessJail, "__call__", jail)
-    monkeypatch.setattr("redraft.sandbox.process._working", set())
+    monkeypatch.setattr("redraft.sandbox.jail._jails_that_work", set())
     paid = []
     pattern = ReflectionPattern(quality_criteria=[criterion])
     doors = [
@@ -338,7 +338,7 @@ def test_a_jail_that_works_is_tried_once(monkeypatch):
         return await ask(self, command)
 
     monkeypatch.setattr(ProcessJail, "__call__", jail)
-    monkeypatch.setattr("redraft.sandbox.process._working", set())
+    monkeypatch.setattr("redraft.sandbox.jail._jails_that_work", set())
     for _ in range(3):
         Agent(ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[CALLS]))
     assert tried == [False]

@@ -16,11 +16,9 @@ import pytest
 
 from redraft.errors import ConfigError, MissingExtraError, SandboxTimeoutError
 from redraft.protocols import MOST_SOURCE, Limits, Script
-from redraft.sandbox import inline
-from redraft.sandbox.inside.compiled import compiled
-from redraft.sandbox.prolog.kept import kept_folder
-from redraft.sandbox.scripts import run_script, script_runner
-from redraft.sandbox.whole import WholePython
+from redraft.sandbox import scripts
+from redraft.sandbox.prolog import compiled
+from redraft.sandbox.scripts import WholePython, private_cache, run_script, script_runner
 from support.scripts import NAMES, alive, value_of
 
 LANGUAGES = ("python", "lua", "prolog")
@@ -152,7 +150,7 @@ def test_scripts_at_once_do_not_meet():
         return await asyncio.gather(*map(run_script, scripts))
 
     assert asyncio.run(main()) == [n * 2 for n in range(40)] * 2
-    assert len(inline._workers("lua")._idle) <= (os.cpu_count() or 1)
+    assert len(scripts._pool("lua")._idle) <= (os.cpu_count() or 1)
 
 
 def test_waiting_for_a_worker_is_no_time_of_the_script():
@@ -265,7 +263,7 @@ def test_hangs_leak_neither_descriptors_nor_processes(language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_worker_that_something_else_has_ended_is_replaced(language):
     assert alive(language)
-    for worker in inline._workers(language)._idle:
+    for worker in scripts._pool(language)._idle:
         os.kill(worker._process.pid, signal.SIGKILL)
         worker._process.wait()
     assert alive(language)
@@ -286,17 +284,17 @@ def test_a_forked_child_starts_workers_of_its_own():
 
 def test_the_compiled_interpreter_is_kept_where_only_this_user_reaches(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = kept_folder()
+    folder = private_cache()
     assert folder == str(tmp_path / "redraft" / "prolog")
     assert Path(folder).stat().st_mode & 0o777 == 0o700
     Path(folder).chmod(0o755)
-    assert kept_folder() is None
+    assert private_cache() is None
     Path(folder).rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     Path(folder).symlink_to(tmp_path / "elsewhere")
-    assert kept_folder() is None
+    assert private_cache() is None
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert kept_folder() is None
+    assert private_cache() is None
 
 
 def test_what_was_kept_is_taken_only_if_it_is_private_and_whole(tmp_path):
@@ -326,7 +324,7 @@ def test_what_was_kept_is_taken_only_if_it_is_private_and_whole(tmp_path):
 def test_the_vendored_interpreter_is_the_one_that_is_written_down():
     import hashlib
 
-    folder = Path(inline.__file__).parent / "prolog"
+    folder = Path(scripts.__file__).parent / "trealla"
     digest = hashlib.sha256((folder / "trealla.wasm").read_bytes()).hexdigest()
     assert f"`{digest}`" in (folder / "README.md").read_text("utf-8")
     assert "Permission is hereby granted" in (folder / "LICENSE.trealla").read_text("utf-8")

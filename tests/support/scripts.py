@@ -81,18 +81,18 @@ _LESSER_MACHINE = """
 import asyncio, ctypes, dataclasses, json, struct, sys
 from redraft.protocols import Command
 from redraft.errors import SandboxForbiddenError
-from redraft.sandbox.jail import kernel
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox import walls
+from redraft.sandbox.jail import ProcessJail
 
 refused, allow, commands = json.load(sys.stdin)
 steps = [(0x20, 0, 0, 0)]
 for name in refused:
-    steps += [(0x15, 0, 1, kernel.number(name)), (0x06, 0, 0, 0x00050000 | 1)]
+    steps += [(0x15, 0, 1, walls.number(name)), (0x06, 0, 0, 0x00050000 | 1)]
 steps.append((0x06, 0, 0, 0x7FFF0000))
 code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
-kernel.prctl(38, 1)
+walls.prctl(38, 1)
 if refused:
-    kernel.syscall("seccomp", 1, 0, struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+    walls.syscall("seccomp", 1, 0, struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
 for given in commands:
     try:
         outcome = asyncio.run(ProcessJail(allow_unsandboxed=allow)(Command(**given)))

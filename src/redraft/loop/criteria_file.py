@@ -13,7 +13,7 @@ from redraft.errors import ConfigError
 from redraft.evaluate.compare import needs_model
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
 from redraft.evaluate.panel import panel
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from redraft.text.yaml import Way, line_of, load_yaml
 from redraft.types import QualityCriterion
 

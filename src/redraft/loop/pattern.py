@@ -527,7 +527,7 @@ def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     commands = [criterion for criterion in criteria if criterion.evaluator == "command"]
     if not commands:
         return None
-    from redraft.sandbox.process import ProcessJail, check_jail  # noqa: PLC0415 (only commands need it)
+    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (only commands need it)
 
     for criterion in commands:
         try:

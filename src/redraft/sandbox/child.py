@@ -1,126 +1,272 @@
-"""One child process as the host sees it: started, listened to, and ended in time whatever it does."""
+"""The jailed child: read the order on stdin, raise the walls, run the code, report to the host."""
+
+# ruff: noqa: PTH103, PTH120, PTH123, PTH208
+# Runs inside the jail: only light modules of the standard library. Importing pathlib would cost each run 10
+# ms and typing 7 ms, hence the plain paths and the constant below.
 
 from __future__ import annotations
 
-import asyncio
+import builtins
+import json
 import os
 import signal
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from io import FileIO
-from typing import TYPE_CHECKING
+import sys
+import time
+from types import ModuleType
 
+from redraft.sandbox import walls
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
+    from collections.abc import Callable
+    from typing import NoReturn
 
-_LAST_WORDS = 0.2
-"""Seconds in which the pipes of a child that has ended may still bring what it wrote."""
+    from redraft.sandbox.jail import Order, Report
+
+    Send = Callable[[Report], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ChildEnd:
-    """Say how a child ended: what its three pipes brought, and what stopped it, if anything did.
+def main() -> NoReturn:
+    """Carry out the order on stdin; never returns."""
+    order: Order = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)  # the order holds the nonce, which the code must not read
+    os.close(null)
+    report = _reporter(order["channel"], order["nonce"])
+    order["nonce"] = ""
+    try:
+        walls.check()
+        walls.die_with_parent(order["parent"])
+        if order["argv"]:
+            _run_program(order, report)
+        _enter_python(order)
+    except walls.RefusedError as error:
+        if not order["allow_unsandboxed"]:
+            report({"refused": str(error)})
+            os._exit(1)
+        _write_files(order["files"])
+        if order["argv"]:
+            _run_program_unjailed(order, report)
+        walls.limit(memory=order["memory"], seconds=order["seconds"])
+    report({"ready": "python"})
+    _run_python(order, report)
 
-    `exit_code` is negative for a signal. `stopped` is `timeout` or `output`.
+
+def _reporter(channel: int, nonce: str) -> Send:
+    """Return a function that sends one report to the host.
+
+    A report is a line that starts with this run's nonce. Code that writes to every descriptor it finds does
+    not know the nonce, and the host drops its lines. All that is needed is bound here, before that code could
+    replace it.
     """
+    os.set_inheritable(channel, False)  # noqa: FBT003 (positional only)
+    encode, write, prefix = json.JSONEncoder(allow_nan=False).encode, os.write, f"\n{nonce} "
 
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    reports: bytes
-    stopped: str | None
+    def report(message: Report) -> None:
+        line = memoryview(f"{prefix}{encode(message)}\n".encode())
+        while line:
+            line = line[write(channel, line) :]
+
+    return report
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """Describe a child process: program, environment, working folder, and its bounds.
+def _write_files(files: dict[str, str]) -> None:
+    """Write files to the scratch folder, which must be the working folder."""
+    for name, text in files.items():
+        if folder := os.path.dirname(name):
+            os.makedirs(folder, exist_ok=True)
+        with open(name, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+            file.write(text)
 
-    `timeout` is wall time in seconds, the limits are bytes; a pipe that brings more ends the child.
+
+# --- Python source, in this interpreter ---
+
+
+def _enter_python(order: Order) -> None:
+    scratch = order["scratch"]
+    private = walls.enter_namespaces(scratch, scratch_bytes=order["scratch_bytes"], processes=False)
+    walls.die_with_parent(order["parent"])  # again: the kernel may forget it when the user changes
+    _write_files(order["files"])
+    walls.shut_in(
+        readable=[*order["readable"], scratch],
+        writable=[scratch, os.devnull] if private else [],
+        memory=order["memory"],
+        seconds=order["seconds"],
+        processes=order["processes"] if private else None,
+    )
+
+
+def _run_python(order: Order, report: Send) -> NoReturn:
+    """Execute the source, report its global `result` if it ran to its last line, and exit.
+
+    The code shares the process with this function and could, by searching through frames, report in its
+    place. That gains it nothing: whatever would decide how it is judged never comes in here.
     """
-
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    folder: str
-    timeout: float
-    output_limit: int
-    report_limit: int
-
-    async def run(self, words: Callable[[int], bytes]) -> ChildEnd:
-        """Start the child, say `words` to it on stdin, and come back when it has ended.
-
-        `words` gets the descriptor on which the child reports. Cancelling ends the child, too.
-        """
-        with ExitStack() as stack:
-            pipes = [os.pipe() for _ in range(3)]
-            readers = [stack.enter_context(FileIO(read)) for read, _ in pipes]
-            writers = [write for _, write in pipes]
-            with ExitStack() as until_started:
-                for write in writers:
-                    until_started.callback(os.close, write)
-                words_file = until_started.enter_context(tempfile.TemporaryFile())
-                words_file.write(words(writers[2]))
-                words_file.seek(0)
-                process = await asyncio.create_subprocess_exec(
-                    *self.argv,
-                    stdin=words_file,
-                    stdout=writers[0],
-                    stderr=writers[1],
-                    pass_fds=(writers[2],),
-                    cwd=self.folder,
-                    env=dict(self.environment),
-                    start_new_session=True,
-                )
-            return await self._listen(process, readers)
-
-    async def _listen(self, process: Process, files: Sequence[FileIO]) -> ChildEnd:
-        loop = asyncio.get_running_loop()
-        limits = (self.output_limit, self.output_limit, self.report_limit)
-        pipes = [_Pipe(loop, limit, lambda: _end(process)) for limit in limits]
-        transports: list[asyncio.ReadTransport] = []
-        timed_out = False
-        try:
-            for pipe, file in zip(pipes, files, strict=True):
-                transports.append((await loop.connect_read_pipe(lambda pipe=pipe: pipe, file))[0])
-            async with asyncio.timeout(self.timeout):
-                await process.wait()
-        except TimeoutError:
-            timed_out = True
-        finally:
-            _end(process)
-            exit_code = await process.wait()
-            await asyncio.wait([pipe.closed for pipe in pipes], timeout=_LAST_WORDS)
-            for transport in transports:
-                transport.close()
-        stopped = "timeout" if timed_out else "output" if any(pipe.flooded for pipe in pipes) else None
-        stdout, stderr, reports = (bytes(pipe.kept) for pipe in pipes)
-        return ChildEnd(exit_code, stdout, stderr, reports, stopped)
+    leave, complain, out, err = os._exit, sys.__excepthook__, sys.stdout, sys.stderr
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    names = vars(module)
+    for name in ("exit", "quit"):  # usually defined by the site module, which is not loaded
+        setattr(builtins, name, sys.exit)
+    names["inputs"] = order["inputs"]
+    code = 1
+    ended: Report = {}
+    try:
+        exec(compile(order["python"], "<python>", "exec"), names)  # noqa: S102 (the purpose of the jail)
+        report({"result": names.get("result")})
+        code = 0
+    except SystemExit as error:
+        code = error.code & 0xFF if isinstance(error.code, int) else 1 if error.code else 0
+        ended = {"raised": "SystemExit"}
+    except BaseException as error:  # noqa: BLE001 (whatever it raises is reported)
+        if error.__traceback__:
+            error = error.with_traceback(error.__traceback__.tb_next)  # without this function's own line
+        complain(type(error), error, error.__traceback__)
+        ended = {"raised": type(error).__name__}
+    finally:
+        for stream in (out, err):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # closed by the code
+                continue
+        if ended:
+            report(ended)
+        leave(code)
 
 
-class _Pipe(asyncio.Protocol):
-    """Keep what a pipe brings up to a limit; call `stop` when it brings more."""
+# --- a program, and whatever it starts ---
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, stop: Callable[[], None]) -> None:
-        self.kept = bytearray()
-        self.flooded = False
-        self.closed: asyncio.Future[None] = loop.create_future()
-        self._limit = limit
-        self._stop = stop
-
-    def data_received(self, data: bytes) -> None:
-        room = self._limit - len(self.kept)
-        self.kept += data[:room]
-        if len(data) > room:
-            self.flooded = True
-            self._stop()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        if not self.closed.done():
-            self.closed.set_result(None)
+_TICK = 0.02
+_REAPED_PER_TICK = 100
+_NICENESS_OF_ROOT = 10
+_NOT_STARTED = 127
+_SOCKET_BYTES = 2 * 212_992
+"""What one socket's buffer can hold by the kernel's default (twice `net.core.wmem_max`)."""
 
 
-def _end(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _run_program(order: Order, report: Send) -> NoReturn:
+    """Run the program in a process namespace, report how it ended, and exit.
+
+    This process waits for the namespace's first process, which starts the program and watches it; when the
+    first process exits, the kernel kills all others. Raises `RefusedError` on a machine without namespaces,
+    where nothing would end what a program leaves behind.
+    """
+    # The limit on processes does not bind root, so the watch counts them; among the thousands of a fork bomb
+    # it would come too late if they did not yield to it.
+    niceness = 0 if os.getuid() else _NICENESS_OF_ROOT
+    if not walls.enter_namespaces(order["scratch"], scratch_bytes=order["scratch_bytes"], processes=True):
+        raise walls.RefusedError("user namespaces, without which what a program starts could outlive it")
+    walls.die_with_parent(order["parent"])
+    _write_files(order["files"])
+    if first := os.fork():
+        os.waitpid(first, 0)
+        os._exit(0)
+    walls.die_with_parent(0)  # the parent of a namespace's first process has no number inside it
+    counted = walls.mount_own_proc()
+    walls.limit_process_numbers()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    program = os.fork()
+    if not program:
+        os.nice(niceness)
+        _become_program(order, report, jailed=True)
+    report(_watch(program, order, counted=counted))
+    os._exit(0)
+
+
+def _run_program_unjailed(order: Order, report: Send) -> NoReturn:
+    """Run the program with limits only, report how it ended, and exit."""
+    program = os.fork()
+    if not program:
+        _become_program(order, report, jailed=False)
+    _, status = os.waitpid(program, 0)
+    report({"exit": os.waitstatus_to_exitcode(status)})
+    os.killpg(0, signal.SIGKILL)  # whatever it left in our process group, and this process
+    os._exit(0)
+
+
+def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
+    """Raise the walls and turn into the program."""
+    scratch = order["scratch"]
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect the default
+            signal.signal(ignored, signal.SIG_DFL)
+        if jailed:
+            walls.shut_in(
+                readable=order["readable"],
+                executable=[*order["executable"], scratch],
+                writable=[scratch, os.devnull],
+                memory=order["memory"],
+                seconds=order["seconds"],
+                processes=order["processes"],
+                programs=True,
+            )
+        else:
+            walls.limit(memory=order["memory"], seconds=order["seconds"])
+        report({"ready": "program"})
+        os.execv(order["argv"][0], order["argv"])  # noqa: S606 (no shell is what we want)
+    except walls.RefusedError as error:
+        report({"refused": str(error)})
+    except OSError as error:
+        sys.stderr.write(f"{order['argv'][0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _watch(program: int, order: Order, *, counted: bool) -> Report:
+    """Wait for the program and reap orphans; stop early when all processes together take too much.
+
+    The kernel's limits are per process, and the one on their number does not bind root.
+    """
+    until = time.monotonic() + order["seconds"]
+    while time.monotonic() < until:
+        signal.sigtimedwait({signal.SIGCHLD}, _TICK)
+        for _ in range(_REAPED_PER_TICK):  # bounded: a fork bomb leaves orphans without end
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if process == program:
+                return {"exit": os.waitstatus_to_exitcode(status)}
+            if not process:
+                break
+        if counted and (stopped := _excess(order)):
+            return {"stopped": stopped}
+    return {"stopped": "timeout"}
+
+
+def _excess(order: Order) -> str | None:
+    processes = [name for name in os.listdir("/proc") if name.isdigit()]
+    if len(processes) > order["processes"] + 1:
+        return "forbidden"
+    held = sum(map(_private_bytes, processes)) + _sockets() * _SOCKET_BYTES
+    return "memory" if held > order["memory"] else None
+
+
+def _private_bytes(process: str) -> int:
+    """Return the bytes of memory of one process that map no file, in use or swapped out.
+
+    The sum of them is complete: the filter refuses memory shared between processes.
+    """
+    if (own := _private_bytes_in(f"/proc/{process}/status")) is not None:
+        return own
+    # The first thread has ended, and others may go on: ask one of them.
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:  # just ended
+        return 0
+    found = (_private_bytes_in(f"/proc/{process}/task/{thread}/status") or 0 for thread in threads)
+    return max(found, default=0)
+
+
+def _private_bytes_in(status: str) -> int | None:
+    try:
+        with open(status, encoding="utf-8", errors="replace") as file:
+            lines = [line for line in file if line.startswith(("RssAnon:", "VmSwap:"))]
+    except OSError:  # just ended
+        return None
+    return sum(int(line.split()[1]) << 10 for line in lines) if lines else None
+
+
+def _sockets() -> int:
+    """Count the sockets of this network namespace, which holds the program only."""
+    with open("/proc/net/sockstat", encoding="ascii") as file:
+        return int(file.readline().split()[2])

@@ -39,8 +39,7 @@ from redraft.loop.run_text import first_to_best, outcome, state_text, when
 from redraft.models.names import EXTRAS, model_of
 from redraft.protocols import Script
 from redraft.redact.environment import redactor_of_environment
-from redraft.sandbox.inline import INTERPRETERS
-from redraft.sandbox.scripts import run_script
+from redraft.sandbox.scripts import INTERPRETERS, run_script
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import open_project_store, project_store

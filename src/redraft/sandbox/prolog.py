@@ -3,60 +3,104 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import math
+import os
 import re
 import secrets
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, cast
 
 import wasmtime
-from wasmtime import _ffi as ffi  # stdin from memory has no other door
+from wasmtime import _ffi as ffi  # the only way to give stdin from memory
 
-from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
-from redraft.sandbox.inside.compiled import compiled
+from redraft.sandbox.answers import failure, out_of_memory, success, timed_out, too_much_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_HERE = Path(__file__).parents[1] / "prolog"
+    from redraft.sandbox.answers import Answer
+    from redraft.sandbox.interpreter import ShutIn
+
+_TREALLA = Path(__file__).parent / "trealla"
 _ADDRESS_SPACE = 32 << 30
+_OTHERS = 0o077
 _ALMOST = 0.8
-"""The part of the memory that is taken when the interpreter gives up: it asks for much at a time."""
+"""The share of the memory in use when the interpreter gives up: it asks for much at a time."""
 
 _FRAMED = 2
-"""Parts of the output behind the first nonce: the verdict, and what follows it."""
+"""How many parts the output has behind the first nonce: the verdict, and what follows it."""
 
 _NO_VERDICT = {
     "failed": "gave no verdict: evaluate(Result) failed",
     "none": "gave no verdict: define evaluate(Result), or valid, score(S), error(M)",
 }
 _KEYED = ("state", "variables", "env")
-"""Names whose entries are facts of two arguments; every other name is a fact of one."""
+"""Names whose entries become facts of two arguments; any other name is one fact of one argument."""
 _SYNTAX = re.compile(r"Error: (?P<what>.*?)(?:, user:(?P<line>\d+))?$", re.MULTILINE)
-_CAUSES = "a directive failed, or a quote or comment is not closed"
 _PROMPTED = "   false.\n"
-"""What the interpreter ends with when it took what it had not read for questions."""
+"""How the output ends when the interpreter took unread source for queries."""
 
 
-def start(
-    options: dict[str, Any], shut_in: Callable[..., None]
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Compile the interpreter, or take what is kept of that, shut this process in, and answer orders."""
+def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
+    """Compile the interpreter or load it from the cache, shut this process in, return what answers orders."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     engine = wasmtime.Engine(config)
-    module = compiled(engine, (_HERE / "trealla.wasm").read_bytes(), options["kept"])
-    prelude = (_HERE / "prelude.pl").read_text("utf-8")
+    module = compiled(engine, (_TREALLA / "trealla.wasm").read_bytes(), options["cache"])
+    prelude = (_TREALLA / "prelude.pl").read_text("utf-8")
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
-    for wanted in module.imports:  # the two doors to the JavaScript around it lead nowhere
+    for wanted in module.imports:  # two functions of the JavaScript around it, which does not exist here
         if wanted.module == "trealla" and wanted.name and isinstance(wanted.type, wasmtime.FuncType):
             linker.define_func(wanted.module, wanted.name, wanted.type, _nowhere)
-    linker.instantiate(wasmtime.Store(engine), module)  # its memory's image is made once, out of reach later
+    linker.instantiate(
+        wasmtime.Store(engine), module
+    )  # creates the memory image, which needs files that are out of reach later
     shut_in(address_space=_ADDRESS_SPACE)
     return lambda order: _Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))
+
+
+def compiled(engine: wasmtime.Engine, source: bytes, cache: str | None) -> wasmtime.Module:
+    """Return a WebAssembly module as machine code, from `cache` if it is there; see `private_cache`.
+
+    A cached module is used only if it is this user's file, unreachable for others, and the engine made it.
+    """
+    if cache is None:
+        return wasmtime.Module(engine, source)
+    name = hashlib.sha256(source).hexdigest()[:16]
+    path = Path(cache) / f"trealla-{name}-wasmtime-{version('wasmtime')}"
+    with suppress(OSError, wasmtime.WasmtimeError):  # not there yet, or made on another machine
+        return wasmtime.Module.deserialize(engine, _read(path))
+    module = wasmtime.Module(engine, source)
+    with suppress(OSError):  # a full disk: the next start has to compile again
+        _write(path, bytes(module.serialize()))
+    return module
+
+
+def _read(path: Path) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(file, "rb") as opened:  # noqa: PTH123 (the file that is checked is the one that is read)
+        found = os.fstat(file)
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            raise PermissionError(f"{path} is not private")
+        return opened.read()
+
+
+def _write(path: Path, data: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(file, "wb") as opened:  # noqa: PTH123 (likewise)
+            opened.write(data)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def _nowhere(*_given: object) -> int:
@@ -64,7 +108,7 @@ def _nowhere(*_given: object) -> int:
 
 
 def _program(prelude: str, order: dict[str, Any]) -> tuple[str, str]:
-    """Return what stands on the interpreter's stdin, and the nonce that frames the verdict in it."""
+    """Return the interpreter's stdin, and the nonce that frames the verdict in its output."""
     nonce = secrets.token_hex(12)
     facts = "\n".join(fact for name, value in order["names"].items() for fact in _facts(name, value))
     return (
@@ -108,7 +152,7 @@ def _atom(text: str) -> str:
 
 
 class _Run:
-    """One script in an instance of its own: what it wrote, and what stopped it."""
+    """Run one script in an instance of its own; hold what it wrote, and what stopped it."""
 
     def __init__(self, engine: wasmtime.Engine, limits: dict[str, Any]) -> None:
         self._engine, self._limits = engine, limits
@@ -116,9 +160,7 @@ class _Run:
         self._most = 4 * (limits["output_chars"] + limits["result_chars"]) + 1024
         self._flooded = False
 
-    def answer(
-        self, linker: wasmtime.Linker, module: wasmtime.Module, program: tuple[str, str]
-    ) -> dict[str, Any]:
+    def answer(self, linker: wasmtime.Linker, module: wasmtime.Module, program: tuple[str, str]) -> Answer:
         text, nonce = program
         store = wasmtime.Store(self._engine)
         store.set_limits(memory_size=self._limits["memory_mb"] << 20, instances=1, tables=10, memories=1)
@@ -134,7 +176,7 @@ class _Run:
                 begin = exports["_start"]
                 if isinstance(begin, wasmtime.Func):
                     begin(store)
-            except wasmtime.ExitTrap:  # halt, by the script or by us
+            except wasmtime.ExitTrap:  # halt, called by the script or by our prelude
                 pass
             except wasmtime.Trap as error:
                 trap = error
@@ -142,19 +184,19 @@ class _Run:
                 memory = own.data_len(store)
         finally:
             timer.cancel()
-            timer.join()  # or it might stop the next script
+            timer.join()  # so that it can't stop the next script
             store.close()
-        return self._told(trap, nonce, full=memory > _ALMOST * (self._limits["memory_mb"] << 20))
+        return self._outcome(trap, nonce, full=memory > _ALMOST * (self._limits["memory_mb"] << 20))
 
     def _wasi(self, stdin: bytes) -> wasmtime.WasiConfig:
         wasi = wasmtime.WasiConfig()
         wasi.argv = ["tpl", "-q", "-g", "consult(user), '$run', halt"]
         wasi.stdout_custom = self._write
         wasi.stderr_custom = len
-        held = (ctypes.c_ubyte * len(stdin)).from_buffer_copy(stdin)
+        buffer = (ctypes.c_ubyte * len(stdin)).from_buffer_copy(stdin)
         vector = ffi.wasm_byte_vec_t()
-        start_of_held = ctypes.cast(held, ctypes.POINTER(ctypes.c_ubyte))
-        ffi.wasm_byte_vec_new(ctypes.byref(vector), len(stdin), start_of_held)
+        start = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ubyte))
+        ffi.wasm_byte_vec_new(ctypes.byref(vector), len(stdin), start)
         ffi.wasi_config_set_stdin_bytes(wasi.ptr(), ctypes.byref(vector))
         return wasi
 
@@ -166,40 +208,44 @@ class _Run:
             self._written += data
         return len(data)
 
-    def _told(self, trap: wasmtime.Trap | None, nonce: str, *, full: bool) -> dict[str, Any]:
+    def _outcome(self, trap: wasmtime.Trap | None, nonce: str, *, full: bool) -> Answer:
         limits = self._limits
         if not self._flooded and trap is not None and trap.trap_code == wasmtime.TrapCode.INTERRUPT:
-            return late(limits)
+            return timed_out(limits)
         printed, *framed = self._written.decode(errors="replace").split(nonce, 2)
         if self._flooded or len(printed) > limits["output_chars"]:
-            return flooded(limits)
+            return too_much_output(limits)
         if len(framed) == _FRAMED:
             kind, _, text = framed[0].partition(" ")
         else:
             kind, text = "failed" if full or trap is not None else "unread", ""
         if kind == "gave":
-            return _given(text, printed, limits)
-        if kind == "failed" and (full or trap is not None):  # where memory ends, goals fail
-            return too_big(limits)
+            return _success(text, printed, limits)
+        if kind == "failed" and (full or trap is not None):  # goals fail when memory runs out
+            return out_of_memory(limits)
         return _unread(printed) if kind == "unread" else _refused(kind, text, limits)
 
 
-def _given(text: str, printed: str, limits: dict[str, Any]) -> dict[str, Any]:
+def _success(text: str, printed: str, limits: dict[str, Any]) -> Answer:
     try:
         return success(json.loads(text), printed, limits)
     except (ValueError, RecursionError) as error:
         return failure("script", f"gave a result that is no JSON: {error}")
 
 
-def _refused(kind: str, text: str, limits: dict[str, Any]) -> dict[str, Any]:
+def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
     if kind != "raised":
         return failure("script", _NO_VERDICT[kind])
     problem = json.loads(text)
-    return too_big(limits) if "resource_error(memory)" in problem else failure("script", f"raised {problem}")
+    return (
+        out_of_memory(limits)
+        if "resource_error(memory)" in problem
+        else failure("script", f"raised {problem}")
+    )
 
 
-def _unread(printed: str) -> dict[str, Any]:
-    """Say why there is no verdict: the interpreter forgets all that it read when a part of it is wrong."""
+def _unread(printed: str) -> Answer:
+    """Say why there is no verdict: the interpreter drops the whole source when a part of it is wrong."""
     if problem := _SYNTAX.search(printed):
         line = problem["line"]
         return failure("script", f"could not be read: {problem['what']}", int(line) if line else None)

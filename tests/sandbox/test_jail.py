@@ -13,7 +13,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.protocols import Command
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 from support.scripts import on_lesser_machine
 
 
@@ -206,7 +206,7 @@ def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
 HOST = """
 import asyncio
 from redraft.protocols import Command
-from redraft.sandbox.process import ProcessJail
+from redraft.sandbox.jail import ProcessJail
 asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
 """
 

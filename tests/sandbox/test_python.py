@@ -2,12 +2,16 @@
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
 import asyncio
+import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from redraft.errors import (
+    ConfigError,
     SandboxError,
     SandboxForbiddenError,
     SandboxMemoryError,
@@ -15,7 +19,8 @@ from redraft.errors import (
     ScriptError,
 )
 from redraft.protocols import Limits, Script
-from redraft.sandbox import inline
+from redraft.sandbox import scripts, walls
+from redraft.sandbox.python import _captured
 from redraft.sandbox.scripts import run_script
 from support.scripts import GRACE, alive, attempt, value_of
 
@@ -265,27 +270,122 @@ def test_nothing_is_left_of_the_script_before_whether_it_follows_at_once_or_not(
     asyncio.run(main())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads what a process takes in /proc")
-def test_what_a_script_took_is_given_back_though_none_follows():
+def processes():
+    """Return the numbers of the one idle worker, and of the monty that it started."""
+    (worker,) = scripts._pool("python")._idle
+    tasks = Path(f"/proc/{worker._process.pid}/task").iterdir()
+    (monty,) = [int(number) for task in tasks for number in (task / "children").read_text().split()]
+    return worker._process.pid, monty
+
+
+def status_of(pid):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+@pytest.fixture
+def fresh_worker():
+    scripts._pool("python")._end()
+    assert alive("python")
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@linux_only
+def test_both_processes_stand_behind_the_walls(fresh_worker):
+    try:
+        walls.check()
+    except walls.RefusedError:
+        pytest.skip("no walls on this machine")
+    for pid in processes():
+        status = status_of(pid)
+        assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
+    _, monty = processes()
+    assert Path(f"/proc/{monty}/exe").readlink().name == "monty"
+    assert Path(f"/proc/{monty}/environ").read_bytes() == b""
+    files = [file.readlink() for file in Path(f"/proc/{monty}/fd").iterdir()]
+    assert {str(file).partition(":")[0] for file in files} == {"pipe", "/dev/null"}
+
+
+@linux_only
+def test_what_a_script_took_is_given_back_though_none_follows(fresh_worker):
     def megabytes():
-        (worker,) = inline._workers("python")._idle
-        return (
-            int(Path(f"/proc/{worker._process.pid}/statm").read_text().split()[1]) * 4 / 1024
-        )  # pages of 4 KB
+        return sum(int(status_of(pid)["VmRSS"].split()[0]) for pid in processes()) / 1024
 
-    async def main():
-        await run_script(Script("python", "1"))
-        before = megabytes()
-        await run_script(Script("python", "left = 'a' * (40 << 20); len(left)", limits=Limits(seconds=10)))
-        assert megabytes() > before + 30
-        for _ in range(500):
-            if megabytes() < before + 10:
-                return
-            await asyncio.sleep(0.01)
-        pytest.fail("it still holds it")
+    before = megabytes()
+    source = "left = 'a' * (40 << 20); len(left)"
+    assert value_of("python", source, limits=Limits(seconds=10)) == 40 << 20
+    assert megabytes() < before + 10
 
-    inline._workers("python")._end()
-    asyncio.run(main())
+
+@linux_only
+@pytest.mark.parametrize("which", [0, 1], ids=["worker", "monty"])
+def test_a_process_that_something_else_has_killed_costs_one_script_at_most(which, fresh_worker):
+    os.kill(processes()[which], signal.SIGKILL)
+    with suppress(SandboxError):  # the script that meets it
+        assert alive("python")
+    assert alive("python")
+
+
+def test_a_script_that_ends_monty_costs_the_next_one_nothing(fresh_worker):
+    before = processes()
+    ended, _ = attempt("python", "'x'.join(['y' * 10**6] * 10**4)", SandboxMemoryError)
+    assert isinstance(ended, SandboxMemoryError)
+    assert scripts._pool("python")._idle == []
+    assert alive("python")
+    assert not set(before) & set(processes())
+
+
+def test_a_result_beyond_all_bounds_is_too_large():
+    large = Limits(seconds=30, memory_mb=1024)
+    ended, _ = attempt("python", "'x' * (70 << 20)", (ScriptError, SandboxMemoryError), limits=large)
+    assert isinstance(ended, ScriptError | SandboxMemoryError)
+    assert alive("python")
+
+
+@pytest.mark.parametrize(
+    "raised", ["ValueError('x' * 10**6)", "KeyError('x' * 10**6)", "NameError('é' * 10**6)"]
+)
+def test_a_long_message_is_cut(raised):
+    with pytest.raises(ScriptError, match=f"line 1, raised {raised[:5]}") as caught:
+        value_of("python", f"raise {raised}")
+    assert len(str(caught.value)) < 2100
+
+
+def test_a_program_that_is_not_monty_is_a_clear_error():
+    options = {**scripts.INTERPRETERS["python"].options(), "program": "/bin/false"}
+    pool = scripts.Pool("python", options, scripts.INTERPRETERS["python"].libraries())
+    with pytest.raises(SandboxError, match="The worker for python scripts did not start"):
+        asyncio.run(pool.ask(b"{}", 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "captured", "returns"),
+    [
+        ("", "", False),
+        ("x = 1", "x = 1", False),
+        ("x", "__value__ = (x)", False),
+        ("é = 1; (é +\n 1)  # sum", "é = 1; __value__ = ((é +\n 1))  # sum", False),
+        ("*a, b", "__value__ = (*a, b)", False),
+        ("if x: return 1\nx", "if x: __value__ = ( 1); return\nx", True),
+        ("return", "return", True),
+        ("if x:\r\n  return(x)\r\nelse:\r\n  return {\n}", "if x:\r\n  __value__ = ((x)); return\r\nelse:\r\n  __value__ = ( {\n}); return", True),
+        ("def f():\n    return 1", "def f():\n    return 1", False),
+        ("x = = 1", "x = = 1", False),
+    ],
+)  # fmt: skip
+def test_the_value_of_a_script_is_captured_line_for_line(source, captured, returns):
+    assert _captured(source) == (captured, returns)
+    assert captured.count("\n") == source.count("\n")
+
+
+def test_code_that_only_monty_reads_has_its_value(monkeypatch):
+    def fails(*_):
+        raise SyntaxError
+
+    monkeypatch.setattr("ast.parse", fails)
+    assert _captured("return 1") == ("return 1", False)
 
 
 def nested(levels):
@@ -302,8 +402,9 @@ def test_the_levels_of_data_are_bounded():
     for source in ("result = [output]", "[output]"):
         with pytest.raises(ScriptError, match="too deep: 100 levels"):
             value_of("python", source, names=names)
-    with pytest.raises(ScriptError, match="was given data that it cannot read"):
-        value_of("python", "1", names={"output": nested(300)})
+    assert value_of("python", "1", names={"output": nested(300)}) == 1
+    with pytest.raises(ConfigError, match="must be JSON"):
+        value_of("python", "1", names={"output": nested(100_000)})
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from redraft.sandbox.jail import walls
+from redraft.sandbox import walls
 
 TRIES = """
 import json, os, sys
-from redraft.sandbox.inside.shut_in import shut_in
+from redraft.sandbox.interpreter import shut_in
 
 shut_in(os.getppid(), becomes="/bin/echo")
 tries = {

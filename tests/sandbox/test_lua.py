@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
-from redraft.sandbox import inline
+from redraft.sandbox import scripts
 from support.scripts import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {
@@ -212,7 +212,7 @@ def test_an_attempt_ends_in_a_named_error_in_time(source, errors):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("name", ["many references to one text", "many references to one table", "long keys"])
 def test_a_result_takes_no_more_memory_than_its_limit(name):
-    idle = inline._workers("lua")._idle
+    idle = scripts._pool("lua")._idle
     while idle:  # what they took for other scripts does not count
         idle.pop().end()
     attempt("lua", *ATTEMPTS[name])

@@ -1,42 +1,49 @@
-"""Lua 5.4 in a runtime of its own for each script, with an environment that holds no way out."""
+"""Lua 5.4: a runtime of its own for each script, with an environment that holds no way out."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lupa import lua54
 
-from redraft.sandbox.inside.answer import failure, flooded, late, success, too_big
-from redraft.sandbox.inside.plain import DEPTH
+from redraft.sandbox.answers import (
+    DEPTH,
+    NotJsonError,
+    failure,
+    out_of_memory,
+    success,
+    timed_out,
+    too_much_output,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+    from redraft.sandbox.answers import Answer
+    from redraft.sandbox.interpreter import ShutIn
+
 _TOO_BIG = ("not enough memory", "resulting string too large")
 _WHERE = re.compile(r"^script:(\d+): ")
 
 
-class _NotJsonError(Exception):
-    """Say why a Lua value is no JSON data."""
-
-
 def start(
-    options: dict[str, Any],  # noqa: ARG001 (every language gets some)
-    shut_in: Callable[..., None],
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    options: dict[str, Any],  # noqa: ARG001 (the signature of every language)
+    shut_in: ShutIn,
+) -> Callable[[dict[str, Any]], Answer]:
     """Shut this process in and return what answers orders."""
     world = Path(__file__).with_suffix(".lua").read_text("utf-8")
     shut_in()
     return partial(_run, world)
 
 
-def _run(world: str, order: dict[str, Any]) -> dict[str, Any]:
+def _run(world: str, order: dict[str, Any]) -> Answer:
     limits = order["limits"]
-    runtime = cast("Any", lua54.LuaRuntime)(  # its types leave out half of what it takes
+    runtime = cast("Any", lua54.LuaRuntime)(  # its type stubs leave out half of the parameters
         register_eval=False,
         register_builtins=False,
         unpack_returned_tuples=True,
@@ -49,24 +56,24 @@ def _run(world: str, order: dict[str, Any]) -> dict[str, Any]:
         run, env, *makers = cast("list[Any]", runtime.execute(world, *given))
         tables = _Tables(runtime.table, *makers)
         for name, value in order["names"].items():
-            env[name] = tables.made_of(value)
+            env[name] = tables.write(value)
         how, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
         if how == "gave":
             return success(tables.read(value, limits["result_chars"]), printed, limits)
     except lua54.LuaMemoryError:
-        return too_big(limits)
-    except _NotJsonError as error:
+        return out_of_memory(limits)
+    except NotJsonError as error:
         return failure("script", f"gave a result that {error}")
     except (UnicodeDecodeError, lua54.LuaError) as error:
         return failure("script", f"gave a result that cannot be handed over: {error}")
     if how in ("late", "flooded"):
-        return late(limits) if how == "late" else flooded(limits)
+        return timed_out(limits) if how == "late" else too_much_output(limits)
     return _failure(how, value, limits)
 
 
-def _failure(how: str, said: str, limits: dict[str, Any]) -> dict[str, Any]:
+def _failure(how: str, said: str, limits: dict[str, Any]) -> Answer:
     if said.endswith(_TOO_BIG):
-        return too_big(limits)
+        return out_of_memory(limits)
     where = _WHERE.match(said)
     line = int(where[1]) if where else None
     text = said[where.end() :] if where else said
@@ -78,82 +85,78 @@ def _deny(owner: object, name: object, setting: object) -> NoReturn:  # noqa: AR
 
 
 class _Tables:
-    """Turn JSON data into Lua tables and back.
+    """Convert JSON data to Lua tables and back.
 
-    An array and an object remember that they are one, so that an empty one comes back as it went in. A table
-    of the script's own is an array if its keys are 1 to n, and so is an empty one. `null` stands for JSON's
-    null inside arrays and results; in an object that goes in, a null is a key that is not there.
+    A table remembers that it was an array or an object, so that an empty one comes back as it went in. A
+    table that the script made is an array if its keys are 1 to n, or if it is empty. `null` stands for JSON's
+    null inside arrays and results; in an object that goes in, null is a missing key.
     """
 
     def __init__(self, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
         self._new, self._array, self._object = new, array, object_
         self._kind, self._null = kind, null
 
-    def made_of(self, value: Any, *, inside_array: bool = False) -> Any:
+    def write(self, value: Any, *, inside_array: bool = False) -> Any:
         if value is None:
             return self._null if inside_array else None
         if isinstance(value, list):
             items = cast("list[Any]", value)
-            return self._array(self._new(*(self.made_of(item, inside_array=True) for item in items)))
+            return self._array(self._new(*(self.write(item, inside_array=True) for item in items)))
         if isinstance(value, dict):
             table = self._new()
             for key, item in cast("dict[str, Any]", value).items():
-                table[key] = self.made_of(item)
+                table[key] = self.write(item)
             return self._object(table)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             return float(value)
         return value
 
     def read(self, value: Any, most: int) -> Any:
-        """Return a Lua value as JSON data; raises `_NotJsonError` once it holds more than `most` characters.
+        """Return a Lua value as JSON data; raises `NotJsonError`, also for more than `most` characters.
 
-        Each reference to a text or a table is read, and counts, for itself.
+        What is referenced twice is read twice, and counts twice.
         """
-        return self._read(value, 0, _Room(most))
+        return self._read(value, 0, _Budget(most))
 
-    def _read(self, value: Any, depth: int, room: _Room) -> Any:
-        room.take(value)
+    def _read(self, value: Any, depth: int, budget: _Budget) -> Any:
+        budget.take(value)
         if value is None or isinstance(value, bool | int | float | str):
             return value
         what = lua54.lua_type(value) or type(value).__name__
         if what != "table":
-            raise _NotJsonError(f"holds a {what}, which is no JSON data (boolean, number, string, table)")
+            raise NotJsonError(f"holds a {what}, which is no JSON data (boolean, number, string, table)")
         kind = self._kind(value)
         if kind == "null":
             return None
         if depth >= DEPTH:
-            raise _NotJsonError(f"is cyclic, or too deep: {DEPTH} levels are allowed")
+            raise NotJsonError(f"is cyclic, or too deep: {DEPTH} levels are allowed")
         items: list[tuple[Any, Any]] = []
         for key, item in value.items():
             if isinstance(key, str):
-                room.take(key)
-            items.append((key, self._read(item, depth + 1, room)))
+                budget.take(key)
+            items.append((key, self._read(item, depth + 1, budget)))
         if kind != "object" and _are_indices([key for key, _ in items]):
-            return [item for _, item in sorted(items, key=_first)]
+            return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
-            raise _NotJsonError("holds an array whose keys are not 1 to n")
+            raise NotJsonError("holds an array whose keys are not 1 to n")
         return {_key(key): item for key, item in items}
 
 
-class _Room:
-    """Hold how many characters a result may still take."""
+class _Budget:
+    """Count down how many characters a result may still take."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
 
     def take(self, value: Any) -> None:
-        """Take the characters that a value needs at least; raises `_NotJsonError` where there are too few."""
+        """Take the characters that a value needs, at least; raises `NotJsonError` if too few are left."""
         self._left -= len(value) + 2 if isinstance(value, str) else 1
         if self._left < 0:
-            raise _NotJsonError(f"is too large: {self._most:,} characters of JSON are allowed")
+            raise NotJsonError(f"is too large: {self._most:,} characters of JSON are allowed")
 
 
 def _are_indices(keys: list[Any]) -> bool:
     return all(map(_is_index, keys)) and sorted(keys) == list(range(1, len(keys) + 1))
-
-
-def _first(item: tuple[Any, Any]) -> Any:
-    return item[0]
 
 
 def _is_index(key: Any) -> bool:
@@ -165,6 +168,6 @@ def _key(key: Any) -> str:
         return key
     if _is_index(key):
         return str(key)
-    raise _NotJsonError(
+    raise NotJsonError(
         f"has a key that is a {lua54.lua_type(key) or type(key).__name__}, and a key must be text"
     )

@@ -1,1 +1,0 @@
-"""What runs inside the workers: the standard library, one interpreter, and nothing of the host."""

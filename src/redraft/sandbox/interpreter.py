@@ -1,0 +1,125 @@
+"""A warm interpreter from the inside: shut itself in, then answer one order after the other."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+from collections.abc import Callable
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from redraft.sandbox import walls
+from redraft.sandbox.answers import HEAD, failure
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from redraft.sandbox.answers import Answer
+
+GRACE = 0.2
+"""Seconds beyond a script's limit in which its interpreter can still report the timeout itself."""
+
+ShutIn: TypeAlias = Callable[..., None]
+"""What each language's `start` calls once it has read its files: see `shut_in`."""
+
+_ADDRESS_SPACE = 4 << 30
+_UNLIMITED_SECONDS = 10**9
+
+
+def main() -> NoReturn:
+    """Start the interpreter that the first order names, and answer orders until the host hangs up."""
+    orders, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)  # what an interpreter prints by itself is no answer
+    os.close(null)
+    start = _receive(orders)
+    if start is None:
+        os._exit(0)
+    Thread(target=_exit_with_host, args=(orders,), daemon=True).start()
+    try:
+        language = importlib.import_module(f"redraft.sandbox.{start['language']}")
+        answer = language.start(start["options"], partial(shut_in, start["parent"]))
+    except Exception as error:  # noqa: BLE001 (whatever fails, the host is told)
+        _send(answers, {"refused": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    _send(answers, {})
+    while (order := _receive(orders)) is not None:
+        # Should the host be gone or stuck, the kernel ends this process.
+        signal.setitimer(signal.ITIMER_REAL, order["limits"]["seconds"] + 2 * GRACE)
+        _send(answers, _answer(answer, order))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    os._exit(0)
+
+
+def shut_in(
+    parent: int,
+    *,
+    becomes: str | None = None,
+    address_space: int = _ADDRESS_SPACE,
+    jailed_child: bool = False,
+) -> None:
+    """Raise the jail's walls around this process, where the machine has them; it dies with `parent`.
+
+    The interpreter is the sandbox, and the walls stand behind it, in case it has a hole: no files but the
+    system's libraries, no network, no sockets but pairs of streams, no other processes. With `becomes`, the
+    process can turn into that program; with `jailed_child`, a child that is shut in itself dies with it.
+    """
+    libraries = ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"]
+    try:
+        walls.check()
+        walls.die_with_parent(parent)
+        walls.shut_in(
+            readable=[*libraries, "/dev/urandom"],
+            executable=[*libraries, becomes] if becomes else [],
+            memory=address_space,
+            seconds=_UNLIMITED_SECONDS,
+            becomes=becomes is not None,
+            jailed_child=jailed_child,
+        )
+    except walls.RefusedError:
+        return
+
+
+def _exit_with_host(orders: int) -> None:
+    """Wait until nobody can write orders any more, then end this process."""
+    hung_up = select.poll()
+    hung_up.register(orders, 0)
+    hung_up.poll()
+    os._exit(1)
+
+
+def _answer(answer: Callable[[dict[str, Any]], Answer], order: dict[str, Any]) -> Answer:
+    try:
+        return answer(order)
+    except Exception as error:  # noqa: BLE001 (whatever fails, the host is told)
+        if isinstance(error, MemoryError):
+            return failure("memory", "took more memory than its worker has")
+        return failure("script", f"could not be run: {error!r}")
+
+
+def _send(answers: int, message: dict[str, Any]) -> None:
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
+    view = memoryview(HEAD.pack(len(data)) + data)
+    while view:
+        view = view[os.write(answers, view) :]
+
+
+def _receive(orders: int) -> dict[str, Any] | None:
+    """Return the next order, None when the host has hung up."""
+    if (head := _read(orders, HEAD.size)) is None:
+        return None
+    return json.loads(_read(orders, HEAD.unpack(head)[0]) or b"{}")
+
+
+def _read(orders: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        if not (more := os.read(orders, size - len(data))):
+            return None
+        data += more
+    return bytes(data)

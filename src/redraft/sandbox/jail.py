@@ -1,0 +1,441 @@
+"""ProcessJail: untrusted code in a child process that can reach nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+from weakref import WeakKeyDictionary
+
+from redraft._sync import run_sync
+from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
+from redraft.protocols import Command, CommandOutcome, find_program, problem_of_files
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+_PROCESSES = 64
+_SCRATCH_BYTES = 64 << 20
+_REPORT_BYTES = 4 << 20
+_LEAST_MEMORY = 64 << 20
+_TRIAL_SECONDS = 60.0
+
+_LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
+# Not /dev/zero: mapped, it is memory that processes share, which is charged to none of them.
+_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/etc/localtime")
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
+
+# The child imports `child` from our packages, then forgets where they are.
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from redraft.sandbox.child import main; "
+    "del sys.path[0], sys.argv[1:]; main()"
+)
+
+
+class Order(TypedDict):
+    """Ask the child for one run: of `python` source, or of `argv` with an absolute path first.
+
+    `channel` is the descriptor on which the child reports, `nonce` the start of each of its reports, `parent`
+    the process that must be its parent. `readable` and `executable` are paths beside the scratch folder.
+    Sizes are in bytes, `seconds` is wall time. With `allow_unsandboxed` it runs even where there are no
+    walls.
+    """
+
+    nonce: str
+    channel: int
+    parent: int
+    python: str
+    inputs: Any
+    argv: list[str]
+    files: dict[str, str]
+    scratch: str
+    scratch_bytes: int
+    readable: list[str]
+    executable: list[str]
+    memory: int
+    seconds: float
+    processes: int
+    allow_unsandboxed: bool
+
+
+class Report(TypedDict, total=False):
+    """Tell the host one thing: `ready` or `refused` before the code runs, the rest after it."""
+
+    ready: str
+    refused: str
+    result: Any
+    raised: str
+    exit: int
+    stopped: str
+
+
+# Python source shares the process that reports on it, so it may forge a report: these kinds do no harm.
+_REPORTS_OF_PYTHON = {"ready": str, "refused": str, "raised": str, "result": object}
+_REPORTS_OF_PROGRAMS = {"ready": str, "refused": str, "exit": int, "stopped": str}
+
+_STOPPED_BY_EXCEPTION = {"MemoryError": "memory", "PermissionError": "forbidden"}
+_STOPPED_BY_SIGNAL = {
+    -signal.SIGXCPU: "timeout",
+    -signal.SIGXFSZ: "output",
+    -signal.SIGSYS: "forbidden",
+    -signal.SIGKILL: "memory",  # not sent by us, so by the kernel: out of memory
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessJail:
+    """Run commands in jailed child processes: a `CommandRunner`.
+
+    The child has no network, no sockets but connected pairs of streams, a clean environment, and bounded
+    time, memory, output and number of processes. It reads the system's libraries, the interpreter and the
+    command's `readable` paths, and writes only to `/dev/null` and to a scratch folder in memory that vanishes
+    with it. Python source can start no other program. A program (`argv`) can, and whatever it starts ends
+    with it; its processes share no memory but that of files, so that the sum of what they take can be
+    bounded.
+
+    The walls are Landlock and seccomp, with namespaces around them. Where namespaces are refused (in many
+    containers), Python source runs without a place to write to, and programs are refused. Names, sizes, times
+    and extended attributes of files outside can be seen; their content can't.
+
+    These are walls of our own rather than bubblewrap's, which has no filter on system calls and no limits,
+    does not run without namespaces, and as root leaves `/proc/sys` writable (docs/workflows.md has a table).
+
+    With `allow_unsandboxed`, a machine that has no jail (macOS, old kernels) runs the code with limits and a
+    clean environment only; without, it raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
+    command, and `SandboxError` when the child could not be started.
+    """
+
+    allow_unsandboxed: bool = False
+
+    async def __call__(self, command: Command, /) -> CommandOutcome:
+        """Run one command and return how it ended; waiting for a free slot does not count as its time."""
+        program = _validated(command)
+        if os.name != "posix":
+            raise SandboxForbiddenError(
+                f"Untrusted code runs on POSIX systems only, and this is {os.name!r}: use WSL."
+            )
+        async with _slot():
+            with _scratch_folder() as scratch:
+                nonce = secrets.token_hex(16)
+                order = self._order(command, program, scratch, nonce)
+                started = time.perf_counter()
+                end = await _run_child(command, order, _environment(scratch, program))
+                kinds = _REPORTS_OF_PROGRAMS if program else _REPORTS_OF_PYTHON
+                reports = _reports(end.reports, nonce, kinds)
+                return _outcome(end, reports, time.perf_counter() - started)
+
+    def _order(self, command: Command, program: str | None, scratch: str, nonce: str) -> Order:
+        readable = [*_LIBRARIES, *_DEVICES, *(os.fspath(path) for path in command.readable)]
+        executable: list[str] = []
+        if program:
+            executable = [*_PROGRAMS, sys.prefix, sys.base_prefix, program, os.path.realpath(program)]
+        else:
+            readable += [f"{prefix}/lib" for prefix in {sys.base_prefix, sys.base_exec_prefix}]
+        return {
+            "nonce": nonce,
+            "channel": -1,
+            "parent": os.getpid(),
+            "python": command.python,
+            "inputs": command.inputs,
+            "argv": [program, *command.argv[1:]] if program else [],
+            "files": dict(command.files),
+            "scratch": scratch,
+            "scratch_bytes": _SCRATCH_BYTES,
+            "readable": readable,
+            "executable": executable,
+            "memory": command.memory,
+            "seconds": command.timeout,
+            "processes": _PROCESSES,
+            "allow_unsandboxed": self.allow_unsandboxed,
+        }
+
+
+_jails_that_work: set[bool] = set()
+
+
+def check_jail(*, programs: bool) -> None:
+    """Raise `SandboxForbiddenError` where this machine has no jail: for programs, or for Python source.
+
+    Tries it, since what a machine refuses shows only on trying, and once in a process if it works.
+    """
+    if programs in _jails_that_work:
+        return
+    if programs:
+        command = Command(argv=(sys.executable, "-I", "-S", "-c", ""), timeout=_TRIAL_SECONDS)
+    else:
+        command = Command(python="pass", timeout=_TRIAL_SECONDS)
+    run_sync(ProcessJail()(command))
+    _jails_that_work.add(programs)
+
+
+def bare_interpreter() -> tuple[str, ...]:
+    """Return this interpreter's command, without virtual environment, user settings and site packages."""
+    return (os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8")
+
+
+# --- before the run ---
+
+
+def _validated(command: Command) -> str | None:
+    """Return the path of the command's program, None for Python source; raises `ConfigError`."""
+    if bool(command.argv) == bool(command.python):
+        raise ConfigError("A command needs either `argv` or `python`, and got both or neither.")
+    if not isfinite(command.timeout) or command.timeout <= 0:
+        raise ConfigError(f"A command's timeout must be seconds > 0, got {command.timeout!r}.")
+    if command.memory < _LEAST_MEMORY:
+        raise ConfigError(
+            f"A command's memory must be at least {_LEAST_MEMORY} bytes, got {command.memory!r}."
+        )
+    if problem := problem_of_files(command.files):
+        raise ConfigError(problem)
+    try:
+        json.dumps(command.inputs)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"A command's inputs must be JSON: {error}.") from error
+    return _program(command) if command.argv else None
+
+
+def _program(command: Command) -> str:
+    if any("\0" in word for word in command.argv):
+        raise ConfigError(f"The command {command.argv!r} contains a NUL character.")
+    name = command.argv[0]
+    if name in command.files:
+        return f"./{name}"
+    if (program := find_program(name)) is None:
+        raise ConfigError(f"The program {name!r} is not installed: it is neither beside Python nor on PATH.")
+    return program
+
+
+def _environment(scratch: str, program: str | None) -> dict[str, str]:
+    """Return an environment that holds nothing of ours."""
+    folders = [f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin"]
+    if program:
+        folders.insert(0, os.path.dirname(program))  # noqa: PTH120 (pathlib would drop the "./")
+    return {
+        "PATH": os.pathsep.join(folders),
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "USER": "nobody",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NO_COLOR": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _slot() -> asyncio.Semaphore:
+    """Bound how many children run at once: with too many, honest code would run out of time."""
+    loop = asyncio.get_running_loop()
+    if loop not in _slots:
+        _slots[loop] = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
+    return _slots[loop]
+
+
+_SCRATCH_PREFIX = "redraft-jail-"
+_swept: set[str] = set()
+
+
+@contextmanager
+def _scratch_folder() -> Generator[str]:
+    """Make a folder, hold a lock on it for as long as this process uses it, and remove it."""
+    if (parent := tempfile.gettempdir()) not in _swept:
+        _swept.add(parent)
+        _sweep(parent)
+    folder, lock = _locked_folder(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(parent: str) -> tuple[str, int]:
+    from redraft._locks import flock  # noqa: PLC0415 (not on Windows, where the jail is refused before)
+
+    while True:
+        folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks: nobody sweeps there either
+            flock(lock)
+        if Path(folder).exists():
+            return folder, lock
+        os.close(lock)  # swept away before it was locked
+
+
+def _sweep(parent: str) -> None:
+    """Remove this user's scratch folders whose process was killed: nobody holds their lock any more."""
+    from redraft._locks import flock  # noqa: PLC0415 (likewise)
+
+    with os.scandir(parent) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(_SCRATCH_PREFIX)]
+    for folder in found:
+        with suppress(OSError), ExitStack() as stack:  # another user's, no folder, or in use
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            if os.fstat(lock).st_uid == os.geteuid():
+                flock(lock, wait=0)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- the run ---
+
+_DRAIN_SECONDS = 0.2
+"""How long the pipes of a child that has ended may still deliver what it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ChildEnd:
+    """Hold how a child ended: what its pipes delivered, and `timeout` or `output` if that stopped it.
+
+    `exit_code` is negative for a signal.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    reports: bytes
+    stopped: str | None
+
+
+async def _run_child(command: Command, order: Order, environment: Mapping[str, str]) -> _ChildEnd:
+    """Start a child with an order on stdin and return when it has ended; cancelling ends it, too."""
+    with ExitStack() as stack:
+        pipes = [os.pipe() for _ in range(3)]
+        readers = [stack.enter_context(FileIO(read)) for read, _ in pipes]
+        writers = [write for _, write in pipes]
+        with ExitStack() as until_started:
+            for write in writers:
+                until_started.callback(os.close, write)
+            stdin = until_started.enter_context(tempfile.TemporaryFile())
+            stdin.write(json.dumps({**order, "channel": writers[2]}).encode())
+            stdin.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *(*bare_interpreter(), "-c", _START, _PACKAGES),
+                stdin=stdin,
+                stdout=writers[0],
+                stderr=writers[1],
+                pass_fds=(writers[2],),
+                cwd=order["scratch"],
+                env=dict(environment),
+                start_new_session=True,
+            )
+        limits = (command.output_limit, command.output_limit, _REPORT_BYTES)
+        return await _listen(process, readers, limits, command.timeout)
+
+
+async def _listen(
+    process: Process, files: Sequence[FileIO], limits: Sequence[int], seconds: float
+) -> _ChildEnd:
+    loop = asyncio.get_running_loop()
+    pipes = [_Pipe(loop, limit, lambda: _kill(process)) for limit in limits]
+    transports: list[asyncio.ReadTransport] = []
+    timed_out = False
+    try:
+        for pipe, file in zip(pipes, files, strict=True):
+            transports.append((await loop.connect_read_pipe(lambda pipe=pipe: pipe, file))[0])
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        timed_out = True
+    finally:
+        _kill(process)
+        exit_code = await process.wait()
+        await asyncio.wait([pipe.closed for pipe in pipes], timeout=_DRAIN_SECONDS)
+        for transport in transports:
+            transport.close()
+    stopped = "timeout" if timed_out else "output" if any(pipe.flooded for pipe in pipes) else None
+    stdout, stderr, reports = (bytes(pipe.kept) for pipe in pipes)
+    return _ChildEnd(exit_code, stdout, stderr, reports, stopped)
+
+
+class _Pipe(asyncio.Protocol):
+    """Keep what a pipe delivers up to a limit; call `stop` when it delivers more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, stop: Callable[[], None]) -> None:
+        self.kept = bytearray()
+        self.flooded = False
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._limit = limit
+        self._stop = stop
+
+    def data_received(self, data: bytes) -> None:
+        room = self._limit - len(self.kept)
+        self.kept += data[:room]
+        if len(data) > room:
+            self.flooded = True
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+
+def _kill(process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+# --- after the run ---
+
+
+def _reports(sent: bytes, nonce: str, kinds: Mapping[str, type]) -> Report:
+    """Return what the child itself reported, of the expected kinds."""
+    prefix = f"{nonce} ".encode()
+    reports: dict[str, Any] = {}
+    for line in sent.split(b"\n"):
+        if not line.startswith(prefix):
+            continue
+        try:
+            report = json.loads(line[len(prefix) :])
+        except (ValueError, RecursionError):  # cut off, or nested too deeply
+            continue
+        if isinstance(report, dict):
+            known = cast("dict[str, Any]", report)
+            reports |= {key: known[key] for key in kinds.keys() & known if isinstance(known[key], kinds[key])}
+    return cast("Report", reports)
+
+
+def _outcome(end: _ChildEnd, reports: Report, seconds: float) -> CommandOutcome:
+    stdout, stderr = end.stdout.decode(errors="replace"), end.stderr.decode(errors="replace")
+    if "ready" not in reports:
+        if "refused" in reports:
+            raise SandboxForbiddenError(
+                f"This machine has no jail for untrusted code; it lacks {reports['refused']}. "
+                "ProcessJail(allow_unsandboxed=True) runs such code without one, with limits only."
+            )
+        if end.stopped is None:
+            raise SandboxError(f"The jailed child did not start (exit code {end.exit_code}): {stderr[-500:]}")
+    exit_code = reports.get("exit", end.exit_code)
+    stopped = (
+        end.stopped
+        or reports.get("stopped")
+        or _STOPPED_BY_EXCEPTION.get(reports.get("raised", ""))
+        or _STOPPED_BY_SIGNAL.get(exit_code)
+    )
+    return CommandOutcome(
+        exit_code=None if end.stopped or "stopped" in reports else exit_code,
+        completed=stopped is None and ("result" in reports or "exit" in reports),
+        stdout=stdout,
+        stderr=stderr,
+        result=reports.get("result"),
+        stopped=stopped,
+        seconds=seconds,
+    )

@@ -1,1 +1,0 @@
-"""Monty, the interpreter of inline Python, spoken to in its own protocol."""

@@ -1,0 +1,236 @@
+"""Pool: the warm interpreter processes of one language, at most one a processor."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from redraft.errors import SandboxError
+from redraft.sandbox.answers import HEAD
+from redraft.sandbox.jail import bare_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redraft.sandbox.answers import Answer
+
+_START_SECONDS = 120.0
+"""A first start may have to compile an interpreter on a busy machine."""
+
+_MOST_ANSWERED = 64 << 20
+
+
+class LateError(Exception):
+    """Say that a worker did not answer in time."""
+
+
+class GarbledError(Exception):
+    """Say that a worker's answer cannot be read: too long, or not JSON."""
+
+
+class DeadError(Exception):
+    """Say that a worker ended instead of answering; `exit_code` is negative for a signal."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class Pool:
+    """Ask warm processes of one language: started on demand, kept, replaced when they had to be ended.
+
+    A worker serves any event loop, one order at a time; waiting for a free one does not count as a script's
+    time. `options` are for the language's `start`, `libraries` are the folders that a worker imports from.
+    The workers belong to the process that started them: a fork starts with none.
+    """
+
+    def __init__(self, language: str, options: Mapping[str, Any], libraries: Sequence[str]) -> None:
+        self._language = language
+        self._options = options
+        self._libraries = libraries
+        self._idle: list[_Worker] = []
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._starter = self._lasting_thread()
+        atexit.register(self._end)
+        os.register_at_fork(after_in_child=self._disown)
+
+    async def ask(self, order: bytes, seconds: float) -> Answer:
+        """Return a worker's answer to an order, both JSON.
+
+        Raises `LateError`, `GarbledError`, `DeadError`, and `SandboxError` if no worker starts.
+        """
+        async with self._slot():
+            worker = self._idle_worker() or await self._start()
+            try:
+                answer = await worker.ask(order, seconds)
+            except BaseException:  # a worker left in the middle is of no use
+                worker.end()
+                raise
+            if answer.get("spent"):
+                worker.end()
+            else:
+                self._idle.append(worker)
+            return answer
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if (slot := self._slots.get(loop)) is None:
+            slot = self._slots[loop] = asyncio.Semaphore(os.cpu_count() or 1)
+        return slot
+
+    def _idle_worker(self) -> _Worker | None:
+        """Take an idle worker, and reap those that something else has killed."""
+        while True:
+            try:
+                worker = self._idle.pop()
+            except IndexError:  # another thread may have been quicker
+                return None
+            if worker.lives():
+                return worker
+            worker.end()
+
+    async def _start(self) -> _Worker:
+        loop = asyncio.get_running_loop()
+        worker = await loop.run_in_executor(self._starter, _Worker, self._libraries)
+        start = {"language": self._language, "options": self._options, "parent": os.getpid()}
+        try:
+            refused = (await worker.ask(json.dumps(start).encode(), _START_SECONDS)).get("refused")
+        except (LateError, GarbledError, DeadError) as error:
+            refused = str(error)
+        except BaseException:  # cancelled
+            worker.end()
+            raise
+        if refused is not None:
+            worker.end()
+            raise SandboxError(f"The worker for {self._language} scripts did not start: {refused}")
+        return worker
+
+    def _lasting_thread(self) -> ThreadPoolExecutor:
+        """Return the thread that starts workers: on Linux they end with it, so it must last."""
+        return ThreadPoolExecutor(1, thread_name_prefix=f"redraft-{self._language}")
+
+    def _end(self) -> None:
+        while self._idle:
+            self._idle.pop().end()
+
+    def _disown(self) -> None:
+        """Start anew in a forked child, which owns neither the thread nor the pipes."""
+        for worker in self._idle:
+            worker.disown()
+        self._idle = []
+        self._starter = self._lasting_thread()
+
+
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.interpreter import main; main()"
+_READ_BYTES = 1 << 14
+
+
+class _Worker:
+    """One process: asked by one task at a time, in any event loop.
+
+    It has an empty environment, no descriptors but its two pipes, and a session of its own. It ends when its
+    pipe closes and, on Linux, with the thread that started it.
+    """
+
+    def __init__(self, libraries: Sequence[str]) -> None:
+        inward, outward = os.pipe(), os.pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 (our interpreter, our arguments)
+                [*bare_interpreter(), "-c", _START, _PACKAGES, *libraries],
+                stdin=inward[0],
+                stdout=outward[1],
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(inward[1])
+            os.close(outward[0])
+            raise
+        finally:
+            os.close(inward[0])
+            os.close(outward[1])
+        self._to, self._from = inward[1], outward[0]
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
+
+    async def ask(self, order: bytes, seconds: float) -> Answer:
+        """Return the answer to an order; after an error or a cancellation the worker must be ended."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes] = loop.create_future()
+        unsent = memoryview(HEAD.pack(len(order)) + order)
+        received = bytearray()
+
+        def fail(error: Exception) -> None:
+            if not answered.done():
+                answered.set_exception(error)
+
+        def send() -> None:
+            nonlocal unsent
+            try:
+                unsent = unsent[os.write(self._to, unsent) :]
+            except BlockingIOError:
+                pass
+            except BrokenPipeError as error:
+                fail(error)
+                unsent = memoryview(b"")
+            if not unsent:
+                loop.remove_writer(self._to)
+
+        def receive() -> None:
+            try:
+                data = os.read(self._from, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                fail(EOFError())
+            received.extend(data)
+            if len(received) < HEAD.size or answered.done():
+                return
+            (length,) = HEAD.unpack_from(received)
+            if length > _MOST_ANSWERED:
+                fail(GarbledError(f"an answer of {length:,} bytes"))
+            elif len(received) >= HEAD.size + length:
+                answered.set_result(bytes(received[HEAD.size : HEAD.size + length]))
+
+        late = loop.call_later(seconds, fail, LateError(f"no answer in {seconds:g} s"))
+        loop.add_reader(self._from, receive)
+        loop.add_writer(self._to, send)
+        try:
+            return json.loads(await answered)
+        except (BrokenPipeError, EOFError):
+            raise DeadError(self._process.wait()) from None
+        except (ValueError, RecursionError) as error:
+            raise GarbledError(str(error)) from error
+        finally:
+            late.cancel()
+            loop.remove_reader(self._from)
+            loop.remove_writer(self._to)
+
+    def lives(self) -> bool:
+        """Say whether the process is running."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Kill the process, reap it, and close its pipes."""
+        self._process.kill()  # does nothing if it was reaped: its number may be another's by now
+        self._process.wait()
+        self._close()
+
+    def disown(self) -> None:
+        """Close the pipes in a process forked off the worker's owner."""
+        self._process.returncode = 0
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._to)
+        os.close(self._from)

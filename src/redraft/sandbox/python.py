@@ -1,0 +1,346 @@
+"""Python: inline in monty, a warm subset of the language, or whole in a jailed child of its own."""
+
+# Both run inside the jail, and a child starts anew for each script: importing typing would cost each run 7
+# ms, hence the constant below, and the imports in functions.
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import os
+import re
+import sys
+import traceback
+from itertools import accumulate
+from keyword import iskeyword
+from textwrap import indent
+
+from redraft.sandbox.answers import MOST_MESSAGE, failure, out_of_memory, success, timed_out, too_much_output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from pydantic_monty import Monty, MontyError, MontySession, ResourceLimits
+
+    from redraft.sandbox.answers import Answer
+    from redraft.sandbox.interpreter import ShutIn
+
+
+# --- inline, in monty ---
+
+_MODULES = ("json", "re")
+_RECURSION = 500
+_MOST_LOOKUPS = 1_000_000
+_ADDRESS_SPACE = 1 << 30
+"""What this process may take to read a value from monty, which has a limit of its own."""
+
+
+def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
+    """Start monty behind the jail's walls, shut this process in as well, and return what answers orders.
+
+    This process stands between monty and the host, so that what monty sends, which a hole in it could forge,
+    is decoded in here. Once shut in, it cannot start another monty: an answer that is `spent` is its last.
+    """
+    from pydantic_monty import Monty  # noqa: PLC0415
+
+    pool = Monty(binary_path=_walled(options), max_processes=1, feed_duration_limit_grace=None)
+    pool.__enter__()
+    _try_out(pool)
+    shut_in(address_space=_ADDRESS_SPACE, jailed_child=True)
+    return lambda order: _run_inline(pool, order)
+
+
+def _walled(options: dict[str, Any]) -> str:
+    """Return the path of a program that raises the walls and turns into monty.
+
+    The pool starts any program that it is given, with one argument and no environment. This one is a shell
+    script in memory, which lives as long as this process.
+    """
+    from redraft.sandbox import walls  # noqa: PLC0415
+
+    program: str = options["program"]
+    try:
+        walls.check()
+    except walls.RefusedError:
+        return program
+    import shlex  # noqa: PLC0415
+
+    start = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import redraft.sandbox.python as p; p.become_monty()"
+    )
+    words = [*options["interpreter"], "-c", start, options["packages"], program, str(os.getpid())]
+    script = os.memfd_create("monty", 0)
+    os.write(script, f"#!/bin/sh\nexec {shlex.join(words)}\n".encode())
+    return f"/proc/self/fd/{script}"
+
+
+def become_monty() -> NoReturn:
+    """Raise the walls around this process and turn into the program in `sys.argv`."""
+    from redraft.sandbox.interpreter import shut_in  # noqa: PLC0415
+
+    _, _, program, parent = sys.argv
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    shut_in(int(parent), becomes=program)
+    os.execve(program, [program, "subprocess"], {})  # noqa: S606 (no shell is what we want)
+
+
+class _Printed:
+    """Collect what a script prints; raise once it is too much, which ends the script."""
+
+    def __init__(self, most: int) -> None:
+        self.text = ""
+        self.too_much = False
+        self._most = most
+
+    def add(self, _stream: str, text: str) -> None:
+        self.text += text
+        self.too_much = len(self.text) > self._most
+        if self.too_much:
+            raise ValueError
+
+
+def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
+    from pydantic_monty import MontyError  # noqa: PLC0415
+
+    limits = order["limits"]
+    printed = _Printed(limits["output_chars"])
+    bounds: ResourceLimits = {
+        "max_feed_duration_secs": limits["seconds"],
+        "max_memory": limits["memory_mb"] << 20,
+        "max_recursion_depth": _RECURSION,
+        "max_suspensions": _MOST_LOOKUPS,
+    }
+    session = pool.checkout(limits=bounds, os_policy={"sleep": "zero"}, assert_message_annotations=False)
+    try:
+        with session:
+            return _inline_answer(session, order, printed)
+    except MontyError as error:
+        answer = too_much_output(limits) if printed.too_much else _failure(error, limits)
+    try:
+        _try_out(pool)
+    except (MontyError, RuntimeError):  # it died, or the pool cannot start another behind the walls
+        answer["spent"] = True
+    return answer
+
+
+def _try_out(pool: Monty) -> None:
+    """Raise `MontyError` or `RuntimeError` if monty does not run."""
+    with pool.checkout() as session:
+        session.feed_run("None")
+
+
+def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Printed) -> Answer:
+    """Answer with what a script returned, else `result` if it was assigned, else its last expression.
+
+    The value is written as JSON inside monty, since what leaves it otherwise may change: a function becomes
+    text. Raises `MontyError`.
+    """
+    from pydantic_monty import MontyRuntimeError  # noqa: PLC0415
+
+    limits = order["limits"]
+    source, returns = _captured(order["source"])
+    session.feed_run(f"import {', '.join(_MODULES)}\n{_VALUE} = None")
+    names = {n: v for n, v in order["names"].items() if n not in _MODULES and not iskeyword(n)}
+    value = session.feed_run(source, inputs=names, print_callback=printed.add)
+    inputs = {} if value is None else {_VALUE: value}
+    try:
+        text = session.feed_run(_WRITE_RETURNED if returns else _WRITE_ASSIGNED, inputs=inputs)
+    except MontyRuntimeError as error:
+        if _is_limit(raised := error.exception()):
+            return _failure(error, limits)
+        return failure("script", f"gave a result that cannot be written as JSON: {raised}")
+    most = limits["result_chars"]
+    if len(text) > most:
+        return failure(
+            "script",
+            f"gave a result that is too large: {len(text):,} characters of JSON, and {most:,} are allowed",
+        )
+    return {"value": text, "printed": printed.text}
+
+
+_VALUE = "__value__"
+_WRITE = "\nimport json\njson.dumps(__value__, ensure_ascii=False, allow_nan=False)"
+_WRITE_ASSIGNED = "try:\n    __value__ = result\nexcept NameError:\n    pass" + _WRITE
+_WRITE_RETURNED = f"if __value__ is None:\n{indent(_WRITE_ASSIGNED[: -len(_WRITE)], '    ')}{_WRITE}"
+
+
+def _captured(source: str) -> tuple[str, bool]:
+    """Return a script with its value assigned to `__value__`, line for line, and whether it returns.
+
+    The value is what the script returns, or else its last expression. monty reads some code that this Python
+    can't: that stays as it is, and its value then leaves monty and enters again.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source, False
+    returned = [node for node in _top_level_nodes(tree) if isinstance(node, ast.Return)]
+    values: list[ast.stmt] = [node for node in returned if node.value]
+    if not returned:
+        values = [node for node in tree.body[-1:] if isinstance(node, ast.Expr)]
+    lines = source.encode().splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    code = source.encode()
+    for node in sorted(values, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        value = code[start:end]
+        if isinstance(node, ast.Return):
+            code = b"%s%s = (%s); return%s" % (
+                code[:start],
+                _VALUE.encode(),
+                value[len("return") :],
+                code[end:],
+            )
+        else:
+            code = b"%s%s = (%s)%s" % (code[:start], _VALUE.encode(), value, code[end:])
+    return code.decode(), bool(returned)
+
+
+def _failure(error: MontyError, limits: dict[str, Any]) -> Answer:
+    from pydantic_monty import MontyRuntimeError, MontySyntaxError  # noqa: PLC0415
+
+    if not isinstance(error, MontyRuntimeError | MontySyntaxError):
+        return failure("script", f"ended its interpreter: {error}")
+    raised = error.exception()
+    lines = [frame.line for frame in error.traceback() if frame.filename != "<string>"]
+    line = max(lines[-1], 1) if lines else None
+    if _is_limit(raised):
+        return timed_out(limits) if isinstance(raised, TimeoutError) else out_of_memory(limits, line)
+    said = str(raised)[:MOST_MESSAGE]
+    what = f"raised {type(raised).__name__}{f': {said}' if said else ''}"
+    if _reaches_out(raised, said):
+        reached = "a script reaches no files, no environment, no network and no other processes"
+        return failure("forbidden", f"{what} ({reached})", line)
+    if missing := _missing_feature(raised, said):
+        return failure("script", f"{what} (inline Python has no {missing}: say `sandbox: process`)", line)
+    return failure("script", what, line)
+
+
+_LIMITS = ("feed time limit", "memory limit", "the worker exceeded its memory limit")
+_MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_MISSING_ATTRIBUTE = re.compile(r"module '(os|sys|posix|io|pathlib)' has no attribute '\w+'")
+_OUTWARD_MODULES = {
+    *("_ctypes", "_posixsubprocess", "_socket", "ctypes", "fcntl", "ftplib", "gc", "http", "imaplib"),
+    *("importlib", "inspect", "mmap", "multiprocessing", "poplib", "posix", "pty", "resource", "select"),
+    *("shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess"),
+    *("tempfile", "threading", "urllib", "webbrowser", "xmlrpc"),
+}
+"""Modules that a script needs only to get out; whole Python has them, behind its walls."""
+
+
+def _is_limit(raised: BaseException) -> bool:
+    return isinstance(raised, TimeoutError | MemoryError) and str(raised).startswith(_LIMITS)
+
+
+def _reaches_out(raised: BaseException, said: str) -> bool:
+    if isinstance(raised, PermissionError) or said.endswith("is not supported in this environment"):
+        return True
+    if isinstance(raised, ModuleNotFoundError) and (module := _MISSING_MODULE.search(said)):
+        return module[1].split(".")[0] in _OUTWARD_MODULES
+    return isinstance(raised, AttributeError) and _MISSING_ATTRIBUTE.search(said) is not None
+
+
+def _missing_feature(raised: BaseException, said: str) -> str | None:
+    """Name what Python has and monty lacks, if that is what went wrong."""
+    if isinstance(raised, NotImplementedError) and "not yet support" in said:
+        return said.rpartition("support ")[2]
+    if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(said)):
+        return f"module {module[1]!r}" if module[1].split(".")[0] in sys.stdlib_module_names else None
+    if isinstance(raised, NameError) and (name := _MISSING_NAME.search(said)):
+        return f"{name[1]}()" if name[1] in {*vars(builtins), "exit", "quit", "help"} else None
+    return "properties" if said == "cannot create 'property' instances" else None
+
+
+# --- whole, in a jailed child ---
+
+_FILE = "<script>"
+
+
+def run(order: dict[str, Any]) -> Answer:
+    """Answer with what a script returned, else `result` if it was assigned, else its last expression.
+
+    It shares the process with this function: what it can do to its own answer gains it nothing.
+    """
+    limits = order["limits"]
+    names = vars(sys.modules["__main__"])
+    names.clear()
+    names.update(
+        {"__name__": "__main__", "__builtins__": __builtins__, "json": json, "re": re, **order["names"]}
+    )
+    try:
+        value = _evaluate(ast.parse(order["source"], _FILE), names)
+    except SyntaxError as error:
+        return failure("script", f"raised {type(error).__name__}: {error.msg}", error.lineno)
+    except MemoryError as error:
+        return out_of_memory(limits, _line(error))
+    except PermissionError as error:
+        return failure("forbidden", f"raised {type(error).__name__}: {error}", _line(error))
+    except BaseException as error:  # noqa: BLE001 (whatever it raises, the host is told)
+        return failure("script", f"raised {type(error).__name__}{_message(error)}", _line(error))
+    return success(value, "", limits)
+
+
+def _evaluate(tree: ast.Module, names: dict[str, Any]) -> Any:
+    if any(isinstance(node, ast.Return) for node in _top_level_nodes(tree)):
+        value = _returned(tree, names)
+        return names.get("result") if value is None else value
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, _FILE, "exec"), names)  # noqa: S102 (the purpose of the jail)
+    value = None
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), _FILE, "eval"), names)  # noqa: S307 (likewise)
+    return names.get("result", value)
+
+
+def _returned(tree: ast.Module, names: dict[str, Any]) -> Any:
+    """Run a script that returns as the body of a function whose variables are all global."""
+    main = ast.parse("def __script__(): pass")
+    function = main.body[0]
+    if not isinstance(function, ast.FunctionDef):  # the type of what was just parsed
+        raise TypeError
+    for node in _top_level_nodes(tree):  # `x: int = 1` cannot be global, `x = 1` can
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(node, field, list(map(_without_annotation, value)))  # pyright: ignore[reportUnknownArgumentType] (nodes, most of them)
+    function.body = tree.body
+    code = next(c for c in compile(main, _FILE, "exec").co_consts if hasattr(c, "co_varnames"))
+    if assigned := [*code.co_varnames, *code.co_cellvars]:
+        function.body.insert(0, ast.fix_missing_locations(ast.Global([*dict.fromkeys(assigned)])))
+    exec(compile(main, _FILE, "exec"), names)  # noqa: S102 (likewise)
+    return names.pop("__script__")()
+
+
+def _without_annotation(node: Any) -> Any:
+    if not isinstance(node, ast.AnnAssign):
+        return node
+    if node.value is None:
+        return ast.copy_location(ast.Pass(), node)
+    return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def _top_level_nodes(tree: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a script that are in no function or class of its own."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+    found: list[ast.AST] = [tree]
+    for node in found:
+        found += [child for child in ast.iter_child_nodes(node) if not isinstance(child, scopes)]
+    return found
+
+
+def _message(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except BaseException as second:  # noqa: BLE001 (an exception's text is code of the script, too)
+        return f", whose message cannot be read ({type(second).__name__})"
+    return f": {said}" if said else ""
+
+
+def _line(error: BaseException) -> int | None:
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == _FILE]
+    return lines[-1] if lines else None
