@@ -284,8 +284,9 @@ def learn_lessons(memory: Path, agent: str = "writer") -> list[str]:
 
 async def fill_notes(store: Store, runs: int, lessons: list[str]) -> str:
     """Keep what so many runs were given and scored; return the identity of the task that has half of them."""
+    from redraft.notes.note import TaskReflection
     from redraft.notes.store import NoteStore
-    from redraft.notes.task import TaskIdentity, TaskReflection
+    from redraft.notes.task import TaskIdentity
 
     rng, notes = random.Random(6), NoteStore(store)
     identities = [TaskIdentity.of(task(number)) for number in range(NOTED_TASKS)]

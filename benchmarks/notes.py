@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from _measure import options, publish, server, table
 
+from redraft.notes.note import TaskReflection
 from redraft.notes.store import (
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
     given_note,
 )
-from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task, TaskReflection
+from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task
 from redraft.types import Task as Asked
 
 if TYPE_CHECKING:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from redraft.notes.ensemble import Ensemble as Ensemble
     from redraft.notes.ensemble import EnsembleStream as EnsembleStream
     from redraft.notes.note import TaskReflectedEvent as TaskReflectedEvent
+    from redraft.notes.note import TaskReflection as TaskReflection
     from redraft.notes.store import InMemoryReflectionStore as InMemoryReflectionStore
     from redraft.notes.store import PostgresReflectionStore as PostgresReflectionStore
     from redraft.notes.store import ReflectionStore as ReflectionStore
@@ -80,8 +81,6 @@ if TYPE_CHECKING:
     from redraft.notes.task import Task as Task
     from redraft.notes.task import TaskContext as TaskContext
     from redraft.notes.task import TaskIdentity as TaskIdentity
-    from redraft.notes.task import TaskReflection as TaskReflection
-    from redraft.notes.task import Trial as Trial
     from redraft.notes.task_run import EnsembleEvent as EnsembleEvent
     from redraft.notes.task_run import EnsembleFinished as EnsembleFinished
     from redraft.notes.task_run import EnsembleResult as EnsembleResult
@@ -89,6 +88,7 @@ if TYPE_CHECKING:
     from redraft.notes.task_run import TaskFinished as TaskFinished
     from redraft.notes.task_run import TaskResult as TaskResult
     from redraft.notes.task_run import TaskStarted as TaskStarted
+    from redraft.notes.trial import Trial as Trial
     from redraft.protocols import AgentPattern as AgentPattern
     from redraft.protocols import Attempt as Attempt
     from redraft.protocols import ChatReply as ChatReply
@@ -168,7 +168,7 @@ _PLACES = {
     "models.embed": ("ScriptedEmbedder",),
     "models.testing": ("Cassette", "ScriptedModel"),
     "notes.ensemble": ("Ensemble", "EnsembleStream"),
-    "notes.note": ("TaskReflectedEvent",),
+    "notes.note": ("TaskReflectedEvent", "TaskReflection"),
     "notes.store": (
         "InMemoryReflectionStore",
         "PostgresReflectionStore",
@@ -183,9 +183,8 @@ _PLACES = {
         "Task",
         "TaskContext",
         "TaskIdentity",
-        "TaskReflection",
-        "Trial",
     ),
+    "notes.trial": ("Trial",),
     "notes.task_run": (
         "EnsembleEvent",
         "EnsembleFinished",

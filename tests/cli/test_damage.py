@@ -21,9 +21,9 @@ from redraft._sync import run_sync
 from redraft.cycles.agents import Agents
 from redraft.loop.runs import Runs
 from redraft.models.testing import ScriptedModel
-from redraft.notes.note import NoteUse
+from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import project_notes
-from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.notes.task import TaskIdentity
 from redraft.stores.location import project_store
 from redraft.types import Task
 from support.commands import document, put, redraft

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from redraft.notes.note import NoteUse
+from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
-from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.notes.task import TaskIdentity
 from redraft.types import Task
 from support.commands import document, redraft
 

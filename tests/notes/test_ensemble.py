@@ -22,7 +22,7 @@ from redraft import (
     TokenUsage,
 )
 from redraft.notes.ensemble import graph_of
-from redraft.notes.task import Trial
+from redraft.notes.trial import Trial
 from redraft.stores.memory import MemoryStore
 from support.ensembles import BETTER, asked, better, is_reflection, reflections, thinking
 

@@ -6,9 +6,9 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.notes.history import TaskNotes, named_revision, task_notes, the_one, version_named
-from redraft.notes.note import Note, NotedTask, NoteUse
+from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
 from redraft.notes.store import InMemoryReflectionStore
-from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.notes.task import TaskIdentity
 from redraft.types import Task
 
 NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))

@@ -1,8 +1,9 @@
 import pytest
 
 from redraft.errors import OutputError
+from redraft.notes.note import TaskReflection
 from redraft.notes.strategy import redacted, storable
-from redraft.notes.task import ReflectionInput, TaskReflection
+from redraft.notes.task import ReflectionInput
 from redraft.types import Task
 from support.redact_corpus import Maker, person
 

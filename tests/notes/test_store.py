@@ -2,35 +2,25 @@ import asyncio
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from redraft import stats as effects
 from redraft.errors import ConfigError, StoreError
-from redraft.notes import store as trials
-from redraft.notes.note import Note, NotedTask, NoteUse, Rollback
+from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
 from redraft.notes.store import (
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
-    Turns,
-    arm_of,
     checked_version,
-    may_replace,
     notebook_of,
     project_notes,
     rolled_back,
     switched,
-    turns_of,
-    verdict,
-    why_of,
     with_revision,
 )
-from redraft.notes.task import TaskIdentity, TaskReflection, Trial
-from redraft.stats import effect_of
+from redraft.notes.task import TaskIdentity
+from redraft.notes.trial import Trial, arm_of
 from redraft.types import Task
 
 TASK = Task("Write about {topic}.", "A report.")
@@ -389,8 +379,8 @@ def test_the_notes_of_a_project_are_in_the_database_of_its_runs(tmp_path, monkey
     assert isinstance(project_notes(), InMemoryReflectionStore)
 
 
-TASK_own_store = Task("Write.")
-IDENTITY_own_store = TaskIdentity.of(TASK_own_store)
+# Notes in a store of a program's own, which keeps the latest only.
+
 SAID = TaskReflection.of_first_run("Write well.", "")
 
 
@@ -447,16 +437,16 @@ def test_a_store_of_ours_is_its_own_notebook():
 @pytest.mark.parametrize("kind", [Plain, Async, Mixed, Awaited])
 def test_64_runs_at_once_are_counted_64_times(kind):
     store = kind()
-    store.kept[IDENTITY_own_store] = TaskReflection("Write.", "", run_count=5)
+    store.kept[IDENTITY] = TaskReflection("Write.", "", run_count=5)
 
     async def main():
         notes = notebook_of(store)
-        made = await asyncio.gather(*(notes.append(TASK_own_store, SAID, run_id=f"r{n}") for n in range(64)))
+        made = await asyncio.gather(*(notes.append(TASK, SAID, run_id=f"r{n}") for n in range(64)))
         assert [note.reflection.run_count for note, _ in made] == list(range(6, 70))
         assert not any(is_first for _, is_first in made)
 
     asyncio.run(main())
-    assert store.kept[IDENTITY_own_store].run_count == 69
+    assert store.kept[IDENTITY].run_count == 69
     assert threading.current_thread() not in store.threads  # who waits for a disk stops no other task
 
 
@@ -465,39 +455,39 @@ def test_runs_in_many_threads_and_event_loops_take_turns():
 
     async def runs():
         notes = notebook_of(store)  # each has its own, as two ensembles do
-        await asyncio.gather(*(notes.append(TASK_own_store, SAID) for _ in range(8)))
+        await asyncio.gather(*(notes.append(TASK, SAID) for _ in range(8)))
 
     threads = [threading.Thread(target=asyncio.run, args=[runs()]) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.kept[IDENTITY_own_store].run_count == 64
+    assert store.kept[IDENTITY].run_count == 64
 
 
 def test_it_keeps_the_latest_note_and_no_more():
     async def main():
         notes = notebook_of(Plain())
         assert not notes.keeps_revisions
-        assert await notes.current(IDENTITY_own_store) is None
-        assert await notes.noted(IDENTITY_own_store) is None
-        assert await notes.revisions(IDENTITY_own_store) == []
-        first, is_first = await notes.append(TASK_own_store, SAID, run_id="r1")
+        assert await notes.current(IDENTITY) is None
+        assert await notes.noted(IDENTITY) is None
+        assert await notes.revisions(IDENTITY) == []
+        first, is_first = await notes.append(TASK, SAID, run_id="r1")
         assert (first.version, is_first) == (1, True)
-        note, is_first = await notes.append(TASK_own_store, SAID, run_id="r2", based_on=1, name="it")
+        note, is_first = await notes.append(TASK, SAID, run_id="r2", based_on=1, name="it")
         assert (note.version, note.run_id, note.based_on, is_first) == (2, "r2", 1, False)
-        current = await notes.current(IDENTITY_own_store)
+        current = await notes.current(IDENTITY)
         assert (current.version, current.reflection) == (2, note.reflection)
-        assert await notes.revision(IDENTITY_own_store, 2) == current
-        assert await notes.revision(IDENTITY_own_store, 1) is None
-        assert await notes.revisions(IDENTITY_own_store) == [current]
-        assert (await notes.noted(IDENTITY_own_store)).run_count == 2
-        await notes.used(IDENTITY_own_store, NoteUse("r1", None))
-        assert await notes.uses(IDENTITY_own_store) == []
+        assert await notes.revision(IDENTITY, 2) == current
+        assert await notes.revision(IDENTITY, 1) is None
+        assert await notes.revisions(IDENTITY) == [current]
+        assert (await notes.noted(IDENTITY)).run_count == 2
+        await notes.used(IDENTITY, NoteUse("r1", None))
+        assert await notes.uses(IDENTITY) == []
         for refused in (
-            notes.append(TASK_own_store, SAID, trial=Trial()),
-            notes.settle(IDENTITY_own_store, Trial()),
-            notes.rollback(IDENTITY_own_store, 1),
+            notes.append(TASK, SAID, trial=Trial()),
+            notes.settle(IDENTITY, Trial()),
+            notes.rollback(IDENTITY, 1),
         ):
             with pytest.raises(ConfigError, match="keeps every revision"):
                 await refused
@@ -529,60 +519,18 @@ def test_what_a_store_gives_wrong_or_raises_is_told():
     async def main():
         notes = notebook_of(Wrong())
         with pytest.raises(StoreError, match="must return a TaskReflection or None, got 'a text'"):
-            await notes.current(IDENTITY_own_store)
+            await notes.current(IDENTITY)
         with pytest.raises(OSError, match="the disk is gone"):
             await notes.current("down")
         with pytest.raises(StoreError):  # and the turn is passed on
-            await notes.append(TASK_own_store, SAID)
+            await notes.append(TASK, SAID)
         with pytest.raises(StoreError):
-            await notes.append(TASK_own_store, SAID)
+            await notes.append(TASK, SAID)
 
     asyncio.run(main())
 
 
-def test_turns_come_in_order_and_pass_by_who_no_longer_waits():
-    async def main():
-        turns, order = Turns(), []
-
-        async def take(number):
-            async with turns:
-                order.append(number)
-                await asyncio.sleep(0)
-
-        async with turns:
-            waiting = [asyncio.create_task(take(number)) for number in range(5)]
-            await asyncio.sleep(0)
-            waiting[0].cancel()
-            waiting[2].cancel()
-            await asyncio.sleep(0)
-        waiting[1].cancel()  # its turn has come, and it has not begun
-        await asyncio.gather(*waiting, return_exceptions=True)
-        assert order == [3, 4]
-        await take(9)
-        assert order == [3, 4, 9]
-
-    asyncio.run(main())
-
-
-def test_a_waiter_whose_event_loop_is_gone_is_passed_by():
-    turns = Turns()
-    loop = asyncio.new_event_loop()
-
-    async def main():
-        async with turns:
-            gone = loop.create_future()
-            turns._waiting.append(gone)
-            loop.close()
-        async with turns:
-            pass
-
-    asyncio.run(main())
-
-
-def test_turns_are_the_same_for_a_name_as_long_as_anybody_holds_them():
-    held = turns_of("a")
-    assert turns_of("a") is held
-    assert turns_of("b") is not held
+# How the notes on a task stand.
 
 
 def note(version, based_on=None):
@@ -638,146 +586,3 @@ def test_a_version_that_there_is_not():
     assert checked_version(stands(1, 1), 1) == 1
     with pytest.raises(ConfigError, match=r"no version 2 .* there is version 1\."):
         checked_version(stands(1, 1), 2)
-
-
-def test_the_reason_of_a_rollback_has_its_figures():
-    assert why_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
-        "version 7 was rolled back by itself: runs with it scored 0.12 lower than runs without notes "
-        "(95 % interval -0.20 to -0.04, 40 and 10 runs)"
-    )
-    assert "than runs with version 6" in why_of(Rollback(7, 6, -0.1, -0.2, -0.04, 40, 10))
-
-
-def history(*rows):
-    """Uses from rows: how many runs, the arm, the version, their scores in turn."""
-    uses = []
-    for count, arm, version, *scores in rows:
-        for number in range(count):
-            at = START + timedelta(seconds=len(uses))
-            score = scores[number % len(scores)]
-            uses.append(NoteUse(f"r{len(uses)}", version, arm, score, at))
-    return uses
-
-
-def standing(in_force, since=1):
-    return NotedTask("id", "Write.", run_count=9, in_force=in_force, since=since)
-
-
-def test_the_arm_of_a_run_is_always_the_same_and_the_share_is_kept():
-    for share in (0.2, 0.5):
-        trial = Trial(share=share)
-        arms = [arm_of(trial, f"run {number}", "id") for number in range(4000)]
-        assert arms.count("control") / 4000 == pytest.approx(share, abs=0.02)
-        assert arms[:50] == [arm_of(trial, f"run {number}", "id") for number in range(50)]
-    others = [arm_of(Trial(share=0.5), f"run {number}", "another") for number in range(4000)]
-    agree = sum(a == b for a, b in zip(arms, others, strict=True))
-    assert agree / 4000 == pytest.approx(0.5, abs=0.03)  # each task draws for itself
-    assert arm_of(trial, "\ud800", "id") in ("note", "control")
-
-
-WELL, BADLY = (0.8, 0.9), (0.2, 0.3)
-
-
-@pytest.mark.parametrize(
-    ("uses", "against", "noted", "previous", "expected"),
-    [
-        pytest.param([(10, "note", 1, *BADLY), (10, "control", None, *WELL)], "none", standing(1), None,
-                     (1, None, 10, 10), id="10 and 10 are enough"),
-        pytest.param([(9, "note", 1, *BADLY), (30, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="9 with notes are not"),
-        pytest.param([(30, "note", 1, *BADLY), (9, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="9 without are not"),
-        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *BADLY)], "none", standing(1), None,
-                     None, id="a note that helps stays"),
-        pytest.param([(30, "note", 1, *WELL), (12, "control", None, *WELL)], "none", standing(1), None,
-                     None, id="one without effect stays"),
-        pytest.param([(6, "note", 1, *BADLY), (6, "note", 2, *BADLY), (10, "control", None, *WELL)], "none",
-                     standing(2), None, (2, None, 12, 10), id="the notes of a line count together"),
-        pytest.param([(20, "note", 1, *BADLY), (20, "control", None, *WELL)], "none", standing(5, since=4),
-                     None, None, id="what was rolled back counts no more"),
-        pytest.param([(20, "control", None, *WELL), (20, "note", 5, *BADLY)], "none", standing(5, since=4),
-                     None, None, id="nor do control runs of the time before"),
-        pytest.param([(9, "note", 1, *BADLY), (9, "note", 1, None), (20, "control", None, *WELL)], "none",
-                     standing(1), None, None, id="a run without a score does not count"),
-        pytest.param([(20, "note", 1, *BADLY), (20, "none", None, *WELL)], "none", standing(1), None,
-                     None, id="a run before the notes is no control"),
-        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(2, since=4),
-                     None, None, id="what a person chose stays"),
-        pytest.param([(20, "note", 2, *BADLY), (20, "control", None, *WELL)], "none", standing(None),
-                     None, None, id="where none is in force nothing is taken away"),
-        pytest.param([(12, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), 1,
-                     (2, 1, 12, 10), id="the previous one takes over"),
-        pytest.param([(12, "note", 2, *BADLY), (10, "control", None, *WELL)], "previous", standing(2), 1,
-                     None, id="against the previous one others don't count"),
-        pytest.param([(12, "note", 1, *BADLY), (9, "note", 2, *BADLY), (20, "control", 1, *WELL)], "previous",
-                     standing(2), 1, None, id="nor do runs with older notes"),
-        pytest.param([(12, "note", 1, *BADLY), (10, "control", None, *WELL)], "previous", standing(1), None,
-                     (1, None, 12, 10), id="before the first note there was none"),
-    ],
-)  # fmt: skip
-def test_a_verdict(uses, against, noted, previous, expected):
-    found = verdict(Trial(against=against), noted, history(*uses), previous)
-    if expected is None:
-        assert found is None
-    else:
-        assert (found.version, found.to, found.with_runs, found.without_runs) == expected
-        assert found.low <= found.effect <= found.high < 0
-
-
-def test_a_verdict_is_the_same_until_there_is_four_times_as_much():
-    even = [(1, "note", 1, 0.2), (1, "control", None, 0.8)] * 10
-    turned = [(1, "note", 1, 0.9), (1, "control", None, 0.1)] * 29
-    first = verdict(Trial(), standing(1), history(*even))
-    assert first == verdict(Trial(), standing(1), history(*even, *turned))
-    assert verdict(Trial(), standing(1), history(*even, *turned, *turned[:2])) is None
-
-
-@pytest.mark.parametrize(
-    ("uses", "against", "noted", "expected"),
-    [
-        ([], "none", standing(None), True),
-        ([(4, "note", 2, 0.5)], "none", standing(2), False),
-        ([(5, "note", 2, 0.5)], "none", standing(2), True),
-        ([(9, "note", 2, None)], "none", standing(2), False),
-        ([(9, "note", 1, 0.5), (9, "control", 2, 0.5)], "none", standing(2), False),
-        ([(12, "note", 2, 0.5), (9, "control", 1, 0.5)], "previous", standing(2), False),
-        ([(9, "note", 2, 0.5), (12, "control", 1, 0.5)], "previous", standing(2), False),
-        ([(10, "note", 2, 0.5), (10, "control", 1, 0.5)], "previous", standing(2), True),
-        ([(10, "note", 2, 0.5)], "previous", standing(2, since=3), True),
-        ([(10, "note", 2, *BADLY), (10, "control", 1, *WELL)], "previous", standing(2), False),
-    ],
-)
-def test_when_a_newer_note_may_take_its_place(uses, against, noted, expected):
-    trial = Trial(min_runs=5, against=against)
-    assert may_replace(trial, noted, history(*uses), previous=1) is expected
-
-
-def rolled_back_after(effect, runs, seed):
-    """Run a task so often with a note of such an effect; return how many runs it took to be rolled back."""
-    trial, noted, chance, uses = Trial(), standing(1), Random(seed), []  # noqa: S311 (no secret)
-    controls = 0
-    for number in range(runs):
-        arm = arm_of(trial, f"{seed}/{number}", "id")
-        score = min(1.0, max(0.0, chance.gauss(0.6 + (effect if arm == "note" else 0), 0.2)))
-        uses.append(NoteUse(f"{number}", 1 if arm == "note" else None, arm, score, START))
-        controls += arm == "control"
-        # They are the fewer ones, and a verdict takes 10 of them: with each it is looked at, it takes ages.
-        if arm == "control" and controls % 5 == 0 and verdict(trial, noted, uses):
-            return number + 1
-    return None
-
-
-@pytest.mark.parametrize(
-    ("effect", "least", "most"),
-    [
-        pytest.param(-0.2, 0.95, 1, id="hurts"),
-        pytest.param(0, 0, 0.05, id="nothing"),
-        pytest.param(0.2, 0, 0, id="helps"),
-    ],
-)
-def test_of_200_histories_of_300_runs(effect, least, most, monkeypatch):
-    monkeypatch.setattr(effects, "RESAMPLES", 300)
-    monkeypatch.setattr(trials, "effect_of", lru_cache(effect_of))
-    ends = [rolled_back_after(effect, 300, seed) for seed in range(200)]
-    share = sum(end is not None for end in ends) / 200
-    assert least <= share <= most

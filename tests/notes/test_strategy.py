@@ -6,6 +6,7 @@ import pytest
 from redraft._sync import run_sync
 from redraft.errors import ModelError, OutputError
 from redraft.models.testing import ScriptedModel
+from redraft.notes.note import TaskReflection
 from redraft.notes.strategy import (
     MARKERS,
     LlmReflectionStrategy,
@@ -16,7 +17,7 @@ from redraft.notes.strategy import (
     shorten_prompt,
     size_of,
 )
-from redraft.notes.task import ReflectionInput, TaskReflection
+from redraft.notes.task import ReflectionInput
 from redraft.protocols import ChatReply
 from redraft.types import Issue, ReflectionEvaluation, Task
 

@@ -3,9 +3,9 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from redraft.notes.note import NoteUse
+from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import NoteStore
-from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.notes.task import TaskIdentity
 from redraft.types import Task
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

@@ -19,7 +19,7 @@ LEARNING = """
 from redraft import (
     Agent, Ensemble, Lessons, QualityCriterion, ReflectionConfig, ReflectionPattern, ScriptedModel, Task
 )
-from redraft.notes.task import Trial
+from redraft.notes.trial import Trial
 
 REPLY = '''REFINED_DESCRIPTION:
 Summarise the {what} report, with {count} figures

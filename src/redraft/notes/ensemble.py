@@ -24,19 +24,18 @@ from redraft.errors import ConfigError, EnsembleError, RedraftError
 from redraft.loop.keeper import RunKey, check_keep
 from redraft.loop.stream import EventStream
 from redraft.models.names import model_of
-from redraft.notes.note import NoteUse, ReflectedListener, Rollback, TaskReflectedEvent
-from redraft.notes.store import GivenNote, Notebook, given_note, notebook_of, project_notes
-from redraft.notes.strategy import LlmReflectionStrategy, storable
-from redraft.notes.task import (
-    ReflectionConfig,
-    ReflectionInput,
-    ReflectionStrategy,
-    Task,
-    TaskIdentity,
+from redraft.notes.note import (
+    NoteUse,
+    ReflectedListener,
+    Rollback,
+    TaskReflectedEvent,
     TaskReflection,
     fill,
     placeholders_of,
 )
+from redraft.notes.store import GivenNote, Notebook, given_note, notebook_of, project_notes
+from redraft.notes.strategy import LlmReflectionStrategy, storable
+from redraft.notes.task import ReflectionConfig, ReflectionInput, ReflectionStrategy, Task, TaskIdentity
 from redraft.notes.task_run import (
     BESIDE,
     EnsembleEvent,

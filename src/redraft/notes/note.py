@@ -1,16 +1,17 @@
-"""Note: one revision of what is put before a task, and how it is rendered."""
+"""Notes: what the runs of a task taught, and how it is put before the task the next time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from redraft._texts import estimate_tokens
-from redraft.notes.task import TaskReflection, fill_known
+from redraft._texts import as_text, estimate_tokens
+from redraft._validation import check_count, nearest
+from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,6 +19,71 @@ if TYPE_CHECKING:
     from redraft.types import Task
 
 Arm = Literal["note", "control", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReflection:
+    """Hold what an analysis of a task's runs came to: better instructions, and what was noticed.
+
+    `refined_description` and `refined_expected_output` are improved versions of the task's own, which stay as
+    they are. `run_count` (from 1) is how many runs have informed it. Raises `ConfigError` for a part that is
+    None or no text, and for a count below 1.
+    """
+
+    refined_description: str
+    refined_expected_output: str
+    observations: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    reflected_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    run_count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_text("refined_description", self.refined_description)
+        _check_text("refined_expected_output", self.refined_expected_output)
+        for name, items in (("observations", self.observations), ("suggestions", self.suggestions)):
+            if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
+                raise ConfigError(f"{name} must be a list of texts, got {items!r}.")
+            for item in items:
+                _check_text(f"an item of {name}", item)
+            object.__setattr__(self, name, tuple(items))
+        if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+            raise ConfigError(f"reflected_at must be a datetime, got {self.reflected_at!r}.")
+        check_count("run_count", self.run_count, 1)
+
+    @classmethod
+    def of_first_run(
+        cls,
+        refined_description: str,
+        refined_expected_output: str,
+        observations: Sequence[str] = (),
+        suggestions: Sequence[str] = (),
+    ) -> TaskReflection:
+        """Make the reflection on a task's first run, as of now."""
+        return cls(refined_description, refined_expected_output, tuple(observations), tuple(suggestions))
+
+    @classmethod
+    def from_prior(
+        cls,
+        refined_description: str,
+        refined_expected_output: str,
+        observations: Sequence[str] = (),
+        suggestions: Sequence[str] = (),
+        *,
+        prior: TaskReflection,
+    ) -> TaskReflection:
+        """Make the reflection that follows `prior`, as of now: one more run has informed it."""
+        return cls(
+            refined_description,
+            refined_expected_output,
+            tuple(observations),
+            tuple(suggestions),
+            run_count=prior.run_count + 1,
+        )
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a text, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +118,6 @@ class NoteUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
-    """Say why a note was taken out of force by itself: runs with it did worse than runs without.
-
-    `version` was in force, `to` is what took its place (None: no note). `effect` is the mean difference of
-    the scores, `low` and `high` its 95 % interval, over `with_runs` and `without_runs`.
-    """
-
-    version: int
-    to: int | None
-    effect: float
-    low: float
-    high: float
-    with_runs: int
-    without_runs: int
-
-
-@dataclass(frozen=True, slots=True)
 class NotedTask:
     """Tell how the notes on a task stand: the definition, how many revisions, and which is in force.
 
@@ -86,6 +135,23 @@ class NotedTask:
     off: bool = False
     why_off: str = ""
     since: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Say why a note was taken out of force by itself: runs with it did worse than runs without.
+
+    `version` was in force, `to` is what took its place (None: no note). `effect` is the mean difference of
+    the scores, `low` and `high` its 95 % interval, over `with_runs` and `without_runs`.
+    """
+
+    version: int
+    to: int | None
+    effect: float
+    low: float
+    high: float
+    with_runs: int
+    without_runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +176,7 @@ class TaskReflectedEvent:
 ReflectedListener: TypeAlias = Callable[[TaskReflectedEvent], Awaitable[None] | None]
 
 
-_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-# Controls; what turns the direction of writing; what has no width; the tags and selectors that spell whole
-# sentences nobody sees. U+FE0E and U+FE0F stay: emoji are made with them.
-_UNSEEN = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
-    r"\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
-    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-# Persian, the scripts of India and emoji need joiners, between two signs of their own; nothing else does.
-_STRAY_JOINERS = re.compile(
-    r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
-)
-
-
-def plain(text: str) -> str:
-    """Return a text without what can't be seen; every line ends in a line feed; takes linear time.
-
-    Half a surrogate pair, which no encoding has, becomes U+FFFD. Tabs stay.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    seen = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
-    return _SURROGATES.sub("\ufffd", _STRAY_JOINERS.sub("", seen))
-
+# How a note stands before its task.
 
 _LEAD = """\
 ## Task Improvement Notes (from prior executions)
@@ -189,3 +231,87 @@ def _listed(items: Iterable[str]) -> str:
 def _contained(text: str) -> str:
     """Return a text that can't leave its place: nothing unseen in it, and no structure at a line's start."""
     return _STRUCTURE.sub(_INDENT, plain(text).strip()).rstrip()
+
+
+# Text that can't hide anything.
+
+_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+# Controls; what turns the direction of writing; what has no width; the tags and selectors that spell whole
+# sentences nobody sees. U+FE0E and U+FE0F stay: emoji are made with them.
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    r"\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Persian, the scripts of India and emoji need joiners, between two signs of their own; nothing else does.
+_STRAY_JOINERS = re.compile(
+    r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
+)
+
+
+def plain(text: str) -> str:
+    """Return a text without what can't be seen; every line ends in a line feed; takes linear time.
+
+    Half a surrogate pair, which no encoding has, becomes U+FFFD. Tabs stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    seen = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
+    return _SURROGATES.sub("\ufffd", _STRAY_JOINERS.sub("", seen))
+
+
+# Placeholders.
+
+_BRACED = re.compile(r"(?<!\{)(\{++)([^\W\d]\w*+)(\}++)")
+
+
+def placeholders_of(text: str) -> tuple[str, ...]:
+    """Return the names of the placeholders of a text, each once, in the order in which they stand there."""
+    names: dict[str, None] = {}
+
+    def note(name: str) -> str:
+        names[name] = None
+        return name
+
+    _filled(text, note)
+    return tuple(names)
+
+
+def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
+    """Return a text with its placeholders filled from the inputs of a run.
+
+    `{name}` is one where the name is an identifier; `{{name}}` stands for a literal `{name}`, as in
+    `str.format`. All other braces (JSON, code) stay as they are, and so do those in a value. A value that is
+    no text goes in as JSON. Raises `ConfigError` for an input that is missing; `title` names the task there.
+    """
+
+    def value_of(name: str) -> str:
+        if name not in inputs:
+            raise ConfigError(
+                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, and no input of this name: "
+                f'{nearest(name, inputs)} Give it as run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} '
+                f"in the task where the braces are meant as they stand."
+            )
+        return as_text(inputs[name])
+
+    return _filled(text, value_of)
+
+
+def fill_known(text: str, inputs: Mapping[str, Any]) -> str:
+    """Do what `fill` does in a text that a model wrote: a placeholder without an input stays as it is."""
+    return _filled(text, lambda name: as_text(inputs[name]) if name in inputs else f"{{{name}}}")
+
+
+def _filled(text: str, value_of: Callable[[str], str]) -> str:
+    def filled(found: re.Match[str]) -> str:
+        opening, name, closing = found.groups()
+        if not name.isidentifier():
+            return found[0]
+        # Each two braces stand for one; one that is left over makes a placeholder.
+        both = min(len(opening), len(closing))
+        inner = value_of(name) if both % 2 else name
+        kept = both // 2
+        return f"{opening[both - kept :]}{inner}{closing[: len(closing) - both + kept]}"
+
+    return _BRACED.sub(filled, text)

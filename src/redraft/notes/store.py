@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from operator import attrgetter
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import quote, unquote
-from weakref import WeakValueDictionary
 
 from redraft._calls import awaited
 from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, StoreError
-from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, note_block, tokens_of
-from redraft.notes.task import TaskIdentity, TaskReflection
+from redraft.notes.fair_lock import fair_lock
+from redraft.notes.note import Arm, Note, NotedTask, NoteUse, Rollback, TaskReflection, note_block, tokens_of
+from redraft.notes.task import TaskIdentity
+from redraft.notes.trial import LATEST_USES, Trial, arm_of, may_replace, verdict, why_of
 from redraft.redact.log import logger
-from redraft.stats import FEWEST, effect_of, last_look
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
 from redraft.types import Advice, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import NoReturn, Self
 
-    from redraft.notes.task import ReflectionConfig, Trial
+    from redraft.notes.task import ReflectionConfig
     from redraft.notes.task import Task as EnsembleTask
     from redraft.stores.base import Store
+
+NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
+"""The kinds of the records."""
+CURRENT = "note"
+"""Under which name the record of a task also holds its note in force, so that a run reads but this."""
 
 
 class ReflectionStore(Protocol):
@@ -50,263 +51,6 @@ class ReflectionStore(Protocol):
     def retrieve(self, task_identity: str, /) -> Awaitable[TaskReflection | None] | TaskReflection | None:
         """Return the latest reflection on a task, None where there is none."""
         ...
-
-
-class Notebook(Protocol):
-    """Keep the notes on tasks, safely under many tasks, threads and processes at once.
-
-    A run asks for the `current` note, and with a trial that makes it a control run against the previous one
-    for the `revision` that the note is `based_on`. It writes down with `used` what it was given and how it
-    did, then with `append` what it taught, then lets `settle` see whether the note in force hurts.
-    `notebook_of` makes one of any store. What the store raises comes through.
-    """
-
-    @property
-    def keeps_revisions(self) -> bool:
-        """Whether there are revisions, uses and rollbacks; without them there is no trial."""
-        ...
-
-    async def current(self, identity: str, /) -> Note | None:
-        """Return the note in force; None where there is none, or notes are off."""
-        ...
-
-    async def revision(self, identity: str, version: int, /) -> Note | None:
-        """Return one revision, in force or not; None where it is not kept."""
-        ...
-
-    async def revisions(self, identity: str, /) -> list[Note]:
-        """Return all revisions that are kept, the first one first."""
-        ...
-
-    async def append(
-        self,
-        task: Task,
-        reflection: TaskReflection,
-        /,
-        *,
-        run_id: str = "",
-        based_on: int | None = None,
-        name: str = "",
-        trial: Trial | None = None,
-    ) -> tuple[Note, bool]:
-        """Keep what an accepted run taught as the next revision; return it, and whether it is the first.
-
-        `task` is the definition as it was written, for its description is what the notes are kept under.
-        `reflection` counts its runs anew. `based_on` is the version that was in force when the run began, for
-        a control run, too. The new revision comes into force unless `trial` holds the present one, notes are
-        off, or what it is based on was rolled back meanwhile. Once more for the same `run_id` gives what is
-        there.
-        """
-        ...
-
-    async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Write down what a run was given and how well it did, in place of what was said of it before."""
-        ...
-
-    async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:
-        """Return what the runs of a task were given, the earliest first; `latest` bounds how many."""
-        ...
-
-    async def noted(self, identity: str, /) -> NotedTask | None:
-        """Tell how the notes on a task stand; None where there are none."""
-        ...
-
-    async def rollback(self, identity: str, version: int | None, /) -> NotedTask:
-        """Put an older version in force, or none. Raises `ConfigError` for one that there is not."""
-        ...
-
-    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
-        """Roll the note in force back if the trial shows that it hurts; say so to one caller only."""
-        ...
-
-
-def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
-    """Count a new revision, and put it in force unless something speaks against it.
-
-    `held` says that a trial keeps the present one. What is based on a note that was rolled back meanwhile is
-    kept and no more.
-    """
-    if note.version <= noted.run_count:  # counted already, or a newer one was faster
-        return noted
-    counted = replace(noted, run_count=note.version)
-    if held or noted.off or not _is_in_line(noted, note):
-        return counted
-    return replace(counted, in_force=note.version, why_off="")
-
-
-def _is_in_line(noted: NotedTask, note: Note) -> bool:
-    if noted.since == 1 or note.based_on == noted.in_force:
-        return True
-    return note.based_on is not None and note.based_on >= noted.since
-
-
-def rolled_back(noted: NotedTask, version: int | None, why: str = "") -> NotedTask:
-    """Put an older version in force, or none: a new line of notes begins."""
-    why = why or f"rolled back from version {noted.in_force}"
-    since = noted.run_count + 1
-    return replace(noted, in_force=version, off=version is None, why_off=why, since=since)
-
-
-def switched(noted: NotedTask, *, off: bool, why: str = "") -> NotedTask:
-    """Switch notes off, or on again with what was in force, else with the newest."""
-    if off:
-        return replace(noted, off=True, why_off=why or "switched off")
-    return replace(noted, off=False, why_off="", in_force=noted.in_force or noted.run_count or None)
-
-
-def checked_version(noted: NotedTask, version: int) -> int:
-    """Return a version that there is; raises `ConfigError` for any other."""
-    if not 1 <= version <= noted.run_count:
-        there = "version 1" if noted.run_count == 1 else f"versions 1 to {noted.run_count}"
-        raise ConfigError(f"There is no version {version} of the notes on this task; there is {there}.")
-    return version
-
-
-def why_of(rollback: Rollback) -> str:
-    """Say why a note was rolled back by itself, with the figures."""
-    other = "without notes" if rollback.to is None else f"with version {rollback.to}"
-    return (
-        f"version {rollback.version} was rolled back by itself: runs with it scored "
-        f"{-rollback.effect:.2f} lower than runs {other} (95 % interval {rollback.low:+.2f} to "
-        f"{rollback.high:+.2f}, {rollback.with_runs} and {rollback.without_runs} runs)"
-    )
-
-
-class Turns:
-    """Let one task at a time go on, in the order in which they came: an async context manager.
-
-    No thread is blocked by who waits, so what the holder does in threads finds one.
-    """
-
-    def __init__(self) -> None:
-        self._guard = Lock()
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def __aenter__(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if not self._withdrawn(waiter):  # the turn had come, and nobody takes it
-                self._pass_on()
-            raise
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._pass_on()
-
-    def _withdrawn(self, waiter: asyncio.Future[None]) -> bool:
-        with self._guard:
-            if waiter not in self._waiting:
-                return False
-            self._waiting.remove(waiter)
-            return True
-
-    def _pass_on(self) -> None:
-        with self._guard:
-            while self._waiting:
-                waiter = self._waiting.popleft()
-                try:
-                    waiter.get_loop().call_soon_threadsafe(_wake, waiter)
-                except RuntimeError:  # its loop was closed, and nobody waits there any more
-                    continue
-                return
-            self._taken = False
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-_turns: WeakValueDictionary[str, Turns] = WeakValueDictionary()
-_finding = Lock()
-
-
-def turns_of(name: str) -> Turns:
-    """Return the turns that this process takes at something, the same as long as anybody holds them."""
-    with _finding:
-        if (found := _turns.get(name)) is None:
-            _turns[name] = found = Turns()
-        return found
-
-
-LATEST_USES = 2000
-"""How many runs a verdict looks back: what was before says little about now."""
-
-
-def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control"]:
-    """Say whether a run is given the note. A run that is resumed gets the same answer."""
-    drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
-    return "control" if int.from_bytes(drawn) < trial.share * 2**64 else "note"
-
-
-def verdict(
-    trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None
-) -> Rollback | None:
-    """Say that the note in force hurts, and what should take its place; None where that is not known.
-
-    `uses` are those of the task, the earliest first; `previous` is the version that the note in force is
-    based on. Against none, all notes of the present line count together; against the previous one, the note
-    in force alone. It looks no more often than `last_look` says.
-    """
-    in_force = noted.in_force
-    if in_force is None or in_force < noted.since:  # a person chose it
-        return None
-    to = previous if trial.against == "previous" else None
-    scores: list[tuple[bool, float]] = []
-    for use in uses:
-        if use.score is None:
-            continue
-        if _has_note(use, noted, alone=trial.against == "previous"):
-            scores.append((True, use.score))
-        elif use.arm == "control" and use.version == to and scores:  # of the time of these notes
-            scores.append((False, use.score))
-    seen = last_look(scores)
-    if seen is None:
-        return None
-    effect = effect_of(*seen)
-    if effect.high >= 0:
-        return None
-    return Rollback(in_force, to, effect.mean, effect.low, effect.high, len(seen[0]), len(seen[1]))
-
-
-def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None) -> bool:
-    """Say whether a newer note may take the place of the one in force.
-
-    It takes `min_runs` scored runs with that; against the previous one also as many runs of both as a verdict
-    takes, else none would ever be reached. One that hurts is rolled back, and no newer one grows from it.
-    """
-    in_force = noted.in_force
-    if in_force is None:
-        return True
-    scored = [use for use in uses if use.score is not None]
-    having = sum(use.arm == "note" and use.version == in_force for use in scored)
-    if having < trial.min_runs:
-        return False
-    if trial.against == "none" or in_force < noted.since:
-        return True
-    controls = sum(use.arm == "control" and use.version == previous for use in scored)
-    return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
-
-
-def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
-    if use.arm != "note" or use.version is None:
-        return False
-    return use.version == noted.in_force if alone else use.version >= noted.since
-
-
-NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
-"""The kinds of the records."""
-CURRENT = "note"
-"""Under which name the record of a task also holds its note in force, so that a run reads but this."""
 
 
 class NoteStore:
@@ -395,7 +139,7 @@ class NoteStore:
         """
         identity = TaskIdentity.of(task)
         counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
-        async with turns_of(identity):  # else each run of this process would try the numbers of all others
+        async with fair_lock(identity):  # else each run of this process would try the numbers of all others
             note = await self._written(identity, counted, run_id)
             free = None if trial is None else await self._replaceable(identity, trial)
 
@@ -569,6 +313,51 @@ class NoteStore:
         return await self.revision(identity, version)
 
 
+# How the notes on a task stand after a change.
+
+
+def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
+    """Count a new revision, and put it in force unless something speaks against it.
+
+    `held` says that a trial keeps the present one. What is based on a note that was rolled back meanwhile is
+    kept and no more.
+    """
+    if note.version <= noted.run_count:  # counted already, or a newer one was faster
+        return noted
+    counted = replace(noted, run_count=note.version)
+    if held or noted.off or not _is_in_line(noted, note):
+        return counted
+    return replace(counted, in_force=note.version, why_off="")
+
+
+def _is_in_line(noted: NotedTask, note: Note) -> bool:
+    if noted.since == 1 or note.based_on == noted.in_force:
+        return True
+    return note.based_on is not None and note.based_on >= noted.since
+
+
+def rolled_back(noted: NotedTask, version: int | None, why: str = "") -> NotedTask:
+    """Put an older version in force, or none: a new line of notes begins."""
+    why = why or f"rolled back from version {noted.in_force}"
+    since = noted.run_count + 1
+    return replace(noted, in_force=version, off=version is None, why_off=why, since=since)
+
+
+def switched(noted: NotedTask, *, off: bool, why: str = "") -> NotedTask:
+    """Switch notes off, or on again with what was in force, else with the newest."""
+    if off:
+        return replace(noted, off=True, why_off=why or "switched off")
+    return replace(noted, off=False, why_off="", in_force=noted.in_force or noted.run_count or None)
+
+
+def checked_version(noted: NotedTask, version: int) -> int:
+    """Return a version that there is; raises `ConfigError` for any other."""
+    if not 1 <= version <= noted.run_count:
+        there = "version 1" if noted.run_count == 1 else f"versions 1 to {noted.run_count}"
+        raise ConfigError(f"There is no version {version} of the notes on this task; there is {there}.")
+    return version
+
+
 def _key(identity: str) -> str:
     # An identity of a program's own may hold the slash that sets versions apart.
     return quote(identity, safe="", errors="surrogatepass")
@@ -608,6 +397,52 @@ def _shown(noted: NotedTask) -> NotedTask:
     return replace(noted, in_force=None) if noted.off else noted
 
 
+class InMemoryReflectionStore(NoteStore):
+    """Keep notes for as long as this object lives: for tests, and to try things out."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+
+
+class SqliteReflectionStore(NoteStore):
+    """Keep notes in a SQLite database; the file at `path` and its folder are made by the first write.
+
+    The database of a project, `.redraft/redraft.db`, may be the one.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (sqlite3 is imported on first use)
+
+        super().__init__(SqliteStore(path))
+
+
+class PostgresReflectionStore(NoteStore):
+    """Keep notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+
+    Projects in one database each see their own notes; those of one name are one project. The name is
+    `project`, else what the settings say: REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError`
+    for what is no such URL, and `MissingExtraError` where `redraft[postgres]` is not installed.
+    """
+
+    def __init__(self, dsn: str, project: str | None = None) -> None:
+        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (imported on first use)
+
+        super().__init__(PostgresStore(dsn, server_space() if project is None else project))
+
+
+def project_notes() -> NoteStore:
+    """Return the notes of the project that this process works in, in the database of its runs.
+
+    Where the settings keep nothing they are new ones, which live as long as this object.
+    """
+    store = project_store()
+    return InMemoryReflectionStore() if store is None else NoteStore(store)
+
+
+Notebook: TypeAlias = "NoteStore | LatestNoteStore"
+"""Where an ensemble keeps its notes."""
+
+
 def notebook_of(store: ReflectionStore) -> Notebook:
     """Return the notebook that a store is, or make one of its two methods.
 
@@ -617,10 +452,10 @@ def notebook_of(store: ReflectionStore) -> Notebook:
         raise ConfigError(
             f"reflection_store must be a store, got the class: make one, {store.__name__}(...)."
         )
-    return store if isinstance(store, NoteStore) else OwnStore(store)
+    return store if isinstance(store, NoteStore) else LatestNoteStore(store)
 
 
-class OwnStore:
+class LatestNoteStore:
     """Keep the latest note on each task in a store of a program's own: a `Notebook` without revisions.
 
     The runs of a process take turns at a task, whichever event loops and threads they are in; what other
@@ -668,7 +503,7 @@ class OwnStore:
         if trial is not None:
             _refuse("A trial")
         identity = TaskIdentity.of(task)
-        async with turns_of(identity):
+        async with fair_lock(identity):
             before = await self.current(identity)
             version = 1 if before is None else before.version + 1
             counted = replace(reflection, run_count=version)
@@ -715,46 +550,7 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
     return method
 
 
-class InMemoryReflectionStore(NoteStore):
-    """Keep notes for as long as this object lives: for tests, and to try things out."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore())
-
-
-class SqliteReflectionStore(NoteStore):
-    """Keep notes in a SQLite database; the file at `path` and its folder are made by the first write.
-
-    The database of a project, `.redraft/redraft.db`, may be the one.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (sqlite3 is imported on first use)
-
-        super().__init__(SqliteStore(path))
-
-
-class PostgresReflectionStore(NoteStore):
-    """Keep notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
-
-    Projects in one database each see their own notes; those of one name are one project. The name is
-    `project`, else what the settings say: REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError`
-    for what is no such URL, and `MissingExtraError` where `redraft[postgres]` is not installed.
-    """
-
-    def __init__(self, dsn: str, project: str | None = None) -> None:
-        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (imported on first use)
-
-        super().__init__(PostgresStore(dsn, server_space() if project is None else project))
-
-
-def project_notes() -> NoteStore:
-    """Return the notes of the project that this process works in, in the database of its runs.
-
-    Where the settings keep nothing they are new ones, which live as long as this object.
-    """
-    store = project_store()
-    return InMemoryReflectionStore() if store is None else NoteStore(store)
+# What a run is given.
 
 
 @dataclass(frozen=True, slots=True)

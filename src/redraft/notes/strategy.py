@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redraft._calls import render_critique
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
-from redraft.notes.note import plain
-from redraft.notes.task import TaskReflection, placeholders_of
+from redraft.notes.note import TaskReflection, placeholders_of, plain
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.log import logger

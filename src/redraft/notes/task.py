@@ -1,18 +1,16 @@
-"""Task: what is asked, how it is run, accepted and reflected on."""
+"""Tasks: what is asked, how it is answered, accepted and reflected on."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from redraft._texts import as_text
-from redraft._validation import check_choice, check_count, check_list, check_share, nearest
+from redraft._validation import check_count, check_list
 from redraft.errors import ConfigError
+from redraft.notes.note import TaskReflection
+from redraft.notes.trial import Trial
 from redraft.protocols import ChatModel
 from redraft.types import Output, QualityCriterion, ReflectionEvaluation
 from redraft.types import Task as Asked
@@ -22,215 +20,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern  # noqa: TC004 (a task is no reason to load the loop)
 
-
-_BRACED = re.compile(r"(?<!\{)(\{++)([^\W\d]\w*+)(\}++)")
-
-
-def placeholders_of(text: str) -> tuple[str, ...]:
-    """Return the names of the placeholders of a text, each once, in the order in which they stand there."""
-    names: dict[str, None] = {}
-
-    def note(name: str) -> str:
-        names[name] = None
-        return name
-
-    _filled(text, note)
-    return tuple(names)
-
-
-def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
-    """Return a text with its placeholders filled from the inputs of a run.
-
-    `{name}` is one where the name is an identifier; `{{name}}` stands for a literal `{name}`, as in
-    `str.format`. All other braces (JSON, code) stay as they are, and so do those in a value. A value that is
-    no text goes in as JSON. Raises `ConfigError` for an input that is missing; `title` names the task there.
-    """
-
-    def value_of(name: str) -> str:
-        if name not in inputs:
-            raise ConfigError(
-                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, and no input of this name: "
-                f'{nearest(name, inputs)} Give it as run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} '
-                f"in the task where the braces are meant as they stand."
-            )
-        return as_text(inputs[name])
-
-    return _filled(text, value_of)
-
-
-def fill_known(text: str, inputs: Mapping[str, Any]) -> str:
-    """Do what `fill` does in a text that a model wrote: a placeholder without an input stays as it is."""
-    return _filled(text, lambda name: as_text(inputs[name]) if name in inputs else f"{{{name}}}")
-
-
-def _filled(text: str, value_of: Callable[[str], str]) -> str:
-    def filled(found: re.Match[str]) -> str:
-        opening, name, closing = found.groups()
-        if not name.isidentifier():
-            return found[0]
-        # Each two braces stand for one; one that is left over makes a placeholder.
-        both = min(len(opening), len(closing))
-        inner = value_of(name) if both % 2 else name
-        kept = both // 2
-        return f"{opening[both - kept :]}{inner}{closing[: len(closing) - both + kept]}"
-
-    return _BRACED.sub(filled, text)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskReflection:
-    """Hold what an analysis of a task's runs came to: better instructions, and what was noticed.
-
-    `refined_description` and `refined_expected_output` are improved versions of the task's own, which stay as
-    they are. `run_count` (from 1) is how many runs have informed it. Raises `ConfigError` for a part that is
-    None or no text, and for a count below 1.
-    """
-
-    refined_description: str
-    refined_expected_output: str
-    observations: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    reflected_at: datetime = field(default_factory=partial(datetime.now, UTC))
-    run_count: int = 1
-
-    def __post_init__(self) -> None:
-        _check_text("refined_description", self.refined_description)
-        _check_text("refined_expected_output", self.refined_expected_output)
-        for name, items in (("observations", self.observations), ("suggestions", self.suggestions)):
-            if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
-                raise ConfigError(f"{name} must be a list of texts, got {items!r}.")
-            for item in items:
-                _check_text(f"an item of {name}", item)
-            object.__setattr__(self, name, tuple(items))
-        if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
-            raise ConfigError(f"reflected_at must be a datetime, got {self.reflected_at!r}.")
-        check_count("run_count", self.run_count, 1)
-
-    @classmethod
-    def of_first_run(
-        cls,
-        refined_description: str,
-        refined_expected_output: str,
-        observations: Sequence[str] = (),
-        suggestions: Sequence[str] = (),
-    ) -> TaskReflection:
-        """Make the reflection on a task's first run, as of now."""
-        return cls(refined_description, refined_expected_output, tuple(observations), tuple(suggestions))
-
-    @classmethod
-    def from_prior(
-        cls,
-        refined_description: str,
-        refined_expected_output: str,
-        observations: Sequence[str] = (),
-        suggestions: Sequence[str] = (),
-        *,
-        prior: TaskReflection,
-    ) -> TaskReflection:
-        """Make the reflection that follows `prior`, as of now: one more run has informed it."""
-        return cls(
-            refined_description,
-            refined_expected_output,
-            tuple(observations),
-            tuple(suggestions),
-            run_count=prior.run_count + 1,
-        )
-
-
-def _check_text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a text, got {value!r}.")
-
-
 MAX_TOKENS = 600
-
-
-@dataclass(frozen=True, slots=True)
-class ReflectionInput:
-    """Show a strategy what there is to reflect on.
-
-    `task` is the definition as it was written, without the inputs of the run; `task_output` the accepted
-    output as a text. `prior_reflection` is the note that is in force, None before the first. `evaluation` is
-    what the criteria of the task said of the output, where it has any. `max_tokens` bounds the note.
-    """
-
-    task: Asked
-    task_output: str
-    prior_reflection: TaskReflection | None = None
-    evaluation: ReflectionEvaluation | None = None
-    max_tokens: int = MAX_TOKENS
-
-
-class ReflectionStrategy(Protocol):
-    """Say how a task's instructions could be better. A function is one, sync or async.
-
-    Whatever it raises leaves the note as it was. The store counts the runs, whatever `run_count` says.
-    """
-
-    def __call__(self, given: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
-        """Return the improved brief; what can't be improved stays as the task has it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Let a share of the runs go without the note, so that it shows whether the note helps.
-
-    `share` (0..1, neither end) of the runs are the control: they go without any note, or `against="previous"`
-    with the one before. A note stays until `min_runs` runs with it were scored; only then the newest takes
-    its place. What the task's criteria say of a run's first version is its score. When at least 10 runs with
-    notes and 10 control runs put a 95 % bootstrap interval of the difference below zero, the control takes
-    over.
-    """
-
-    share: float = 0.2
-    min_runs: int = 5
-    against: Literal["none", "previous"] = "none"
-
-    def __post_init__(self) -> None:
-        check_share("Trial.share", self.share)
-        if self.share in (0, 1):
-            raise ConfigError(f"Trial.share must leave runs with and without the note, got {self.share!r}.")
-        check_count("Trial.min_runs", self.min_runs, 1)
-        check_choice("Trial.against", self.against, ("none", "previous"))
-
-
-# Compared by identity, as functions are.
-@dataclass(frozen=True, slots=True, eq=False)
-class ReflectionConfig:
-    """Choose how a task is reflected on after a run that was accepted.
-
-    `model` reflects: a name or a `ChatModel`; without it the task's own, else the ensemble's. A smaller and
-    cheaper one will often do. `strategy` stands in for `LlmReflectionStrategy` and needs no model.
-    `max_tokens` bounds a note. `trial` makes the notes prove themselves. Raises `ConfigError`.
-    """
-
-    model: str | ChatModel | None = None
-    strategy: ReflectionStrategy | None = None
-    max_tokens: int = MAX_TOKENS
-    trial: Trial | None = None
-
-    def __post_init__(self) -> None:
-        check_count("max_tokens", self.max_tokens, 50)
-        if self.strategy is not None and not callable(self.strategy):
-            raise ConfigError(f"strategy must be a function of a ReflectionInput, got {self.strategy!r}.")
-        if self.trial is not None and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (True is what people try)
-            raise ConfigError(f"trial must be a Trial(...), got {self.trial!r}.")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskContext:
-    """Show the handler of a task what it is asked.
-
-    `prompt` is all of it as a text, the notes of earlier runs included. `outputs` are those of the tasks
-    named in `context`, in that order. `feedback` says why the output before was refused, empty at first.
-    """
-
-    task: Asked
-    prompt: str
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    outputs: tuple[Output, ...] = ()
-    feedback: str = ""
 
 
 # Compared by identity: two tasks may say the same and be two steps of an ensemble.
@@ -331,7 +121,19 @@ def _name_of(tool: Callable[..., Any]) -> str:
     return name if isinstance(name, str) else type(tool).__name__
 
 
-DEFAULT_CONFIG = ReflectionConfig()
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """Show the handler of a task what it is asked.
+
+    `prompt` is all of it as a text, the notes of earlier runs included. `outputs` are those of the tasks
+    named in `context`, in that order. `feedback` says why the output before was refused, empty at first.
+    """
+
+    task: Asked
+    prompt: str
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    outputs: tuple[Output, ...] = ()
+    feedback: str = ""
 
 
 class TaskIdentity:
@@ -346,3 +148,56 @@ class TaskIdentity:
         """
         description = task if isinstance(task, str) else task.description
         return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# Compared by identity, as functions are.
+@dataclass(frozen=True, slots=True, eq=False)
+class ReflectionConfig:
+    """Choose how a task is reflected on after a run that was accepted.
+
+    `model` reflects: a name or a `ChatModel`; without it the task's own, else the ensemble's. A smaller and
+    cheaper one will often do. `strategy` stands in for `LlmReflectionStrategy` and needs no model.
+    `max_tokens` bounds a note. `trial` makes the notes prove themselves. Raises `ConfigError`.
+    """
+
+    model: str | ChatModel | None = None
+    strategy: ReflectionStrategy | None = None
+    max_tokens: int = MAX_TOKENS
+    trial: Trial | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_tokens", self.max_tokens, 50)
+        if self.strategy is not None and not callable(self.strategy):
+            raise ConfigError(f"strategy must be a function of a ReflectionInput, got {self.strategy!r}.")
+        if self.trial is not None and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (True is what people try)
+            raise ConfigError(f"trial must be a Trial(...), got {self.trial!r}.")
+
+
+DEFAULT_CONFIG = ReflectionConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionInput:
+    """Show a strategy what there is to reflect on.
+
+    `task` is the definition as it was written, without the inputs of the run; `task_output` the accepted
+    output as a text. `prior_reflection` is the note that is in force, None before the first. `evaluation` is
+    what the criteria of the task said of the output, where it has any. `max_tokens` bounds the note.
+    """
+
+    task: Asked
+    task_output: str
+    prior_reflection: TaskReflection | None = None
+    evaluation: ReflectionEvaluation | None = None
+    max_tokens: int = MAX_TOKENS
+
+
+class ReflectionStrategy(Protocol):
+    """Say how a task's instructions could be better. A function is one, sync or async.
+
+    Whatever it raises leaves the note as it was. The store counts the runs, whatever `run_count` says.
+    """
+
+    def __call__(self, given: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
+        """Return the improved brief; what can't be improved stays as the task has it."""
+        ...

@@ -32,9 +32,9 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.models.names import model_of
-from redraft.notes.note import Arm, TaskReflectedEvent
+from redraft.notes.note import Arm, TaskReflectedEvent, TaskReflection, fill
 from redraft.notes.store import NO_NOTE, GivenNote
-from redraft.notes.task import Task, TaskContext, TaskReflection, fill
+from redraft.notes.task import Task, TaskContext
 from redraft.protocols import ChatModel, Evaluator
 from redraft.text.replies import fenced
 from redraft.types import (
