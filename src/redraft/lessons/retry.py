@@ -1,4 +1,4 @@
-"""Retry with lessons: tell each attempt what went wrong before."""
+"""Retry with lessons: each attempt at a task is told what the earlier ones taught."""
 
 from __future__ import annotations
 
@@ -20,186 +20,24 @@ from redraft.text.replies import fenced
 from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-_MOST_FIELD = 800
-_MOST_SHOWN = 400
-"""Characters of what is said of an attempt besides its lesson: its error, its output."""
-_OF_THE_RUN = "what_happened"
-_BEFORE = (
-    "This task was tried {times} before, and failed. Do not do again what failed, and make use of what was "
-    "learnt from it."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """Tell how one attempt at a task ended: with a value and what is said of it, or with an exception.
-
-    `lesson` is what was learnt from one that failed, None where nothing could be.
-    """
-
-    value: Any = None
-    verdict: ReflectionEvaluation | None = None
-    error: Exception | None = None
-    lesson: Lesson | None = None
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether it was good enough."""
-        return self.verdict is not None and self.verdict.satisfactory
-
-    def is_better_than(self, earlier: Tried) -> bool:
-        """Say whether it did better than one before: it succeeded, or scores more, beyond the noise."""
-        if self.succeeded or self.verdict is None or earlier.verdict is None:
-            return self.succeeded
-        score, before = self.verdict.overall_score, earlier.verdict.overall_score
-        noise = max(self.verdict.spread, earlier.verdict.spread)
-        return score is not None and before is not None and score - before > noise
-
-    def outcome(self, task: Task) -> Outcome:
-        """Return how it ended, to be reflected on."""
-        ended = outcome_of(self.value) if isinstance(self.value, ReflectionResult) else None
-        if ended is not None:
-            status = "failed" if ended.status == "success" else ended.status  # as `succeeded` says
-            return replace(ended, status=status, error=ended.error or self.why)
-        output = "" if self.value is None else as_text(self.value)
-        return Outcome(task, "failed", output=output, error=self.why, tools=task.tools)
-
-    @property
-    def why(self) -> str:
-        """What made it a failure, in the words of the program."""
-        if self.error is not None:
-            return f"{type(self.error).__name__}: {self.error}"
-        return "" if self.verdict is None else render_critique(self.verdict)
-
-
-def verdict_of(value: Any) -> ReflectionEvaluation:
-    """Say whether what a function returned is good enough where nobody else says it.
-
-    A run of the loop knows; any other value is, since nothing was raised.
-    """
-    if not isinstance(value, ReflectionResult):
-        return ReflectionEvaluation(1.0, satisfactory=True)
-    issues = value.history.best_version.evaluation.issues
-    if value.error is not None:
-        issues = (*issues, Issue(f"{type(value.error).__name__}: {value.error}"))
-    return ReflectionEvaluation(score_of(value), satisfactory=value.success, issues=issues)
-
-
-def told(attempts: Sequence[Tried]) -> str:
-    """Render what was tried and learnt, for the next attempt; empty for the first.
-
-    What was learnt more than once is told once.
-    """
-    if not attempts:
-        return ""
-    said = "\n\n".join(_told(attempts, at) for at in range(len(attempts)))
-    times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
-    return f"{_BEFORE.format(times=times)}\n{fenced(said, 'record of earlier attempts')}"
-
-
-def _told(attempts: Sequence[Tried], at: int) -> str:
-    attempt = attempts[at]
-    lines = [f"Attempt {at + 1} failed. {_short(attempt.why)}".rstrip()]
-    if attempt.value is not None:
-        output = attempt.value.best_output if isinstance(attempt.value, ReflectionResult) else attempt.value
-        lines.append(f"It gave: {_short(as_text(output))}")
-    if attempt.lesson is not None:
-        contents = [one.lesson.content if one.lesson else None for one in attempts]
-        first = contents.index(attempt.lesson.content)
-        again = f"It taught the same as attempt {first + 1}."
-        lines += _learnt(attempt.lesson.content) if first == at else [again]
-    return "\n".join(lines)
-
-
-def _learnt(content: Content) -> list[str]:
-    lines: list[str] = []
-    for name, heading in headings_of(type(content)).items():
-        said = getattr(content, name)
-        if name != _OF_THE_RUN and not is_empty(said):
-            asked = heading if heading.endswith("?") else f"{heading}:"
-            lines.append(f"{asked} {without_middle(said, _MOST_FIELD)}")
-    return lines
-
-
-def _short(text: str) -> str:
-    return without_middle(text, _MOST_SHOWN)
-
-
-_TOLD = ("feedback", "lessons")
-_NUMBER = "attempt"
-
-
-@dataclass(frozen=True, slots=True)
-class Calling:
-    """Call a function with a task, and with what it asks for by name."""
-
-    call: Callable[..., Awaitable[Any]]
-    task: str | Task
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, fn: Callable[..., Any], task: Any) -> Calling:
-        """Look at what a function takes; raises `ConfigError` for one that can't be called so."""
-        if not isinstance(task, str | Task):
-            raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
-        if not callable(fn):
-            raise ConfigError(f"fn must be a function of a task, got {fn!r}.")
-        try:
-            parameters = list(inspect.signature(fn).parameters.values())
-        except (TypeError, ValueError):  # a builtin without a signature takes what it is given
-            return cls(awaited(fn), task, ())
-        if not parameters:
-            raise ConfigError(f"fn is called with a task; {fn!r} takes nothing.")
-        return cls(awaited(fn), task, tuple(_names(fn, parameters[1:])))
-
-    async def __call__(self, said: str, number: int) -> Any:
-        """Call for an attempt by its number (from 1), with what is `said` of those before it."""
-        values: dict[str, Any] = {name: number if name == _NUMBER else said for name in self.names}
-        takes_it = any(name in _TOLD for name in self.names)
-        task = self.task if takes_it or not said else _with(self.task, said)
-        return await self.call(task, **values)
-
-
-def _with(task: str | Task, said: str) -> str | Task:
-    """Return a task behind what is said of earlier attempts at it."""
-    if isinstance(task, str):
-        return f"{said}\n\n{task}"
-    asked = task.asked()
-    return replace(asked, context=f"{asked.context}\n\n{said}".strip())
-
-
-def _names(fn: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Iterator[str]:
-    for one in parameters:
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
-            continue
-        if one.name in (*_TOLD, _NUMBER) and one.kind is not one.POSITIONAL_ONLY:
-            yield one.name
-        elif one.default is one.empty:
-            raise ConfigError(
-                f"Nothing fills the parameter {one.name!r} of {fn!r}: behind the task, 'feedback', 'lessons' "
-                "and 'attempt' are filled, by name."
-            )
-
+    from collections.abc import Sequence
 
 MAX_RETRIES = 3
 """Reflexion Protocol, section 7."""
-_SHOWN = 80
 
 T = TypeVar("T")
 
 
 @runtime_checkable
 class Reflects(Protocol):
-    """Learn from how a task ended: what `Lessons` is to a chain of attempts."""
+    """What a chain of attempts needs of its lessons; `Lessons` has it."""
 
     async def reflect_on(self, outcome: Outcome, /) -> Lesson | None:
-        """Make a lesson of how a task ended; None where there is nothing to learn."""
+        """Return the lesson of how a task ended; None if there is nothing to learn."""
         ...
 
     async def approve(self, lesson_id: str, why: str, /) -> object:
-        """Let a lesson out of quarantine, and keep why."""
+        """Start using a quarantined lesson."""
         ...
 
 
@@ -212,29 +50,29 @@ async def retry_with_lessons(
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
 ) -> T | Any:
-    """Call `fn` with a task until it succeeds; reflect on each failure, and tell the next attempt.
+    """Call `fn` with a task until it succeeds, reflecting on each failure.
 
-    An attempt fails when `fn` raises, or when `succeeded` says so of what it returned, with any verdict that
-    an evaluator may give; without it, when a `ReflectionResult` is no success. What was tried and learnt goes
-    to a parameter of `fn` named `feedback` or `lessons`, as a text; if it has none, it is added to the task.
-    `attempt` is filled with the attempt's number, from 1. Any function may be async or not.
+    An attempt fails if `fn` raises, or if `succeeded` says so of its value, in any form that an evaluator may
+    return; by default a `ReflectionResult` fails if it is no success. What was tried and learnt goes to the
+    parameter `feedback` or `lessons` of `fn`, as a text; if it has neither, it is added to the task. A
+    parameter `attempt` gets the number of the attempt, from 1. All functions may be async or not.
 
-    All lessons of the chain are told, those in quarantine as well; one of these with which an attempt did
-    better is approved. A reflection that fails is logged, and the next attempt is told the error alone. After
-    `max_retries` retries, `on_escalate` gets the `EscalationError`, and what it returns is returned; without
-    it, that is raised. `ConfigError` passes at once: no lesson mends it. Reflexion Protocol, section 7.
+    All lessons of the chain are told, quarantined ones too; one with which an attempt did better is approved.
+    A reflection that fails is logged, and the next attempt is told the error alone. After `max_retries`
+    retries, the `EscalationError` is raised, or given to `on_escalate`, whose value is returned. A
+    `ConfigError` is raised at once: no lesson can help. Reflexion Protocol, section 7.
     """
     check_count("max_retries", max_retries, 0)
-    if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (whatever is given)
+    if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
         raise ConfigError(f"lessons must be Lessons, or have reflect_on and approve; got {lessons!r}.")
-    calling = Calling.of(fn, task)
+    call = _Call.of(fn, task)
     chain = _Chain(task if isinstance(task, Task) else Task(task), lessons)
     for number in range(1, max_retries + 2):
-        attempt = await _attempted(calling, chain, number, succeeded)
-        await chain.release(attempt)
+        attempt = await _attempt(call, chain, number, succeeded)
+        await chain.approve_what_helped(attempt)
         if attempt.succeeded:
             return attempt.value
-        await chain.learn(attempt)
+        await chain.learn_from(attempt)
     error = chain.escalation()
     if on_escalate is not None:
         return await awaited(on_escalate)(error)
@@ -248,7 +86,7 @@ def retried_with_lessons(
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[[str | Task], Awaitable[Any]]]:
-    """Make a function of a task into one that is retried with lessons, as `retry_with_lessons` does."""
+    """Decorate a function of a task so that it is retried with lessons (see `retry_with_lessons`)."""
     check_count("max_retries", max_retries, 0)
 
     def decorate(fn: Callable[..., Any]) -> Callable[[str | Task], Awaitable[Any]]:
@@ -262,7 +100,7 @@ def retried_with_lessons(
                 on_escalate=on_escalate,
             )
 
-        # Not its signature: what the chain fills is no parameter of the whole.
+        # Without the signature: callers give the task alone.
         update_wrapper(retried, fn, ("__module__", "__name__", "__qualname__", "__doc__"))
         vars(retried).pop("__wrapped__")
         return retried
@@ -270,32 +108,83 @@ def retried_with_lessons(
     return decorate
 
 
-async def _attempted(
-    calling: Calling, chain: _Chain, number: int, succeeded: Callable[[Any], Any] | None
-) -> Tried:
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """How one attempt ended: with a value and a verdict on it, or with an exception.
+
+    `lesson` is what a failed one taught, None if nothing could be learnt.
+    """
+
+    value: Any = None
+    verdict: ReflectionEvaluation | None = None
+    error: Exception | None = None
+    lesson: Lesson | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.verdict is not None and self.verdict.satisfactory
+
+    @property
+    def problem(self) -> str:
+        """What made it a failure, in the words of the program."""
+        if self.error is not None:
+            return f"{type(self.error).__name__}: {self.error}"
+        return "" if self.verdict is None else render_critique(self.verdict)
+
+    def is_better_than(self, earlier: _Attempt) -> bool:
+        """Say whether it succeeded, or scored more than an earlier one, beyond the noise."""
+        if self.succeeded or self.verdict is None or earlier.verdict is None:
+            return self.succeeded
+        score, before = self.verdict.overall_score, earlier.verdict.overall_score
+        noise = max(self.verdict.spread, earlier.verdict.spread)
+        return score is not None and before is not None and score - before > noise
+
+    def outcome(self, task: Task) -> Outcome:
+        ended = outcome_of(self.value) if isinstance(self.value, ReflectionResult) else None
+        if ended is not None:
+            # The caller's verdict counts, even on a run that was a success by its own criteria.
+            status = "failed" if ended.status == "success" else ended.status
+            return replace(ended, status=status, error=ended.error or self.problem)
+        output = "" if self.value is None else as_text(self.value)
+        return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools)
+
+
+async def _attempt(
+    call: _Call, chain: _Chain, number: int, succeeded: Callable[[Any], Any] | None
+) -> _Attempt:
     try:
-        value = await calling(told(chain.attempts), number)
+        value = await call(feedback_on(chain.attempts), number)
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 (whatever it is, there is something to learn)
-        return Tried(error=error)
+    except Exception as error:  # noqa: BLE001 (there is something to learn, whatever it is)
+        return _Attempt(error=error)
     if succeeded is None:
-        return Tried(value, verdict_of(value))
-    return Tried(value, evaluation_of(await awaited(succeeded)(value)))
+        return _Attempt(value, _own_verdict(value))
+    return _Attempt(value, evaluation_of(await awaited(succeeded)(value)))
+
+
+def _own_verdict(value: Any) -> ReflectionEvaluation:
+    """Return the verdict of a run on itself; any other value is good enough, since nothing was raised."""
+    if not isinstance(value, ReflectionResult):
+        return ReflectionEvaluation(1.0, satisfactory=True)
+    issues = value.history.best_version.evaluation.issues
+    if value.error is not None:
+        issues = (*issues, Issue(f"{type(value.error).__name__}: {value.error}"))
+    return ReflectionEvaluation(score_of(value), satisfactory=value.success, issues=issues)
 
 
 @dataclass(slots=True)
 class _Chain:
-    """Hold the attempts at a task that failed, and what was learnt from each."""
+    """The failed attempts at a task, and what each taught."""
 
     task: Task
     lessons: Reflects
-    attempts: list[Tried] = field(default_factory=list[Tried])
+    attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
-    released: set[str] = field(default_factory=set[str])
+    approved: set[str] = field(default_factory=set[str])
 
-    async def learn(self, attempt: Tried) -> None:
-        """Reflect on an attempt that failed."""
+    async def learn_from(self, attempt: _Attempt) -> None:
+        """Add a failed attempt, with the reflection on it."""
         outcome = attempt.outcome(self.task.asked())
         lesson: Lesson | None = None
         try:
@@ -304,39 +193,130 @@ class _Chain:
             logger.warning(
                 "Nothing was learnt from attempt %d at %r: %s: %s",
                 len(self.attempts) + 1,
-                self.task.description[:_SHOWN],
+                self.task.description[:80],
                 type(error).__name__,
                 error,
             )
         self.outcomes.append(outcome)
         self.attempts.append(replace(attempt, lesson=lesson))
 
-    async def release(self, attempt: Tried) -> None:
-        """Approve what is in quarantine, and helped an attempt to do better than the one that taught it."""
+    async def approve_what_helped(self, attempt: _Attempt) -> None:
+        """Approve quarantined lessons of attempts that this one, told of them, did better than."""
         for number, earlier in enumerate(self.attempts, 1):
             lesson = earlier.lesson
-            if lesson is None or lesson.status != "quarantined" or lesson.id in self.released:
+            if lesson is None or lesson.status != "quarantined" or lesson.id in self.approved:
                 continue
             if attempt.is_better_than(earlier):
-                self.released.add(lesson.id)
+                self.approved.add(lesson.id)
                 why = f"attempt {len(self.attempts) + 1} did better with it than attempt {number}"
-                await self._approve(lesson.id, why)
-
-    async def _approve(self, lesson_id: str, why: str) -> None:
-        try:
-            await self.lessons.approve(lesson_id, why)
-        except Exception as error:  # noqa: BLE001 (what the attempt made must not be lost with it)
-            logger.warning(
-                "The lesson %r stays in quarantine: %s: %s", lesson_id, type(error).__name__, error
-            )
+                try:
+                    await self.lessons.approve(lesson.id, why)
+                except Exception as error:  # noqa: BLE001 (the value of the attempt must not be lost)
+                    logger.warning(
+                        "The lesson %r stays in quarantine: %s: %s", lesson.id, type(error).__name__, error
+                    )
 
     def escalation(self) -> EscalationError:
-        """Say that the task is given up, with all that was tried."""
-        last, count = self.attempts[-1], len(self.attempts)
-        times = "once" if count == 1 else f"{count} times"
-        why = " ".join(last.why.split())[: _SHOWN * 3]
+        """Return the error that gives the task up, with all that was tried."""
+        times = "once" if len(self.attempts) == 1 else f"{len(self.attempts)} times"
+        problem = " ".join(self.attempts[-1].problem.split())[:240]
         return EscalationError(
-            f"The task {self.task.description[:_SHOWN]!r} failed {times}; in the end: {why}",
+            f"The task {self.task.description[:80]!r} failed {times}; in the end: {problem}",
             outcomes=self.outcomes,
             lessons=[one.lesson for one in self.attempts],
         )
+
+
+# --- calling the function ----------------------------------------------------------------------------------
+
+_FEEDBACK = ("feedback", "lessons")
+_NUMBER = "attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A function of a task, with the parameters that are filled by name."""
+
+    call: Callable[..., Awaitable[Any]]
+    task: str | Task
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], task: Any) -> _Call:
+        """Look at the parameters of a function; raises `ConfigError` if it can't be called with a task."""
+        if not isinstance(task, str | Task):
+            raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
+        if not callable(fn):
+            raise ConfigError(f"fn must be a function of a task, got {fn!r}.")
+        try:
+            parameters = list(inspect.signature(fn).parameters.values())
+        except (TypeError, ValueError):  # a builtin without a signature is called with the task alone
+            return cls(awaited(fn), task, ())
+        if not parameters:
+            raise ConfigError(f"fn is called with a task, but {fn!r} has no parameters.")
+        names: list[str] = []
+        for one in parameters[1:]:
+            if one.name in (*_FEEDBACK, _NUMBER) and one.kind in (
+                one.POSITIONAL_OR_KEYWORD,
+                one.KEYWORD_ONLY,
+            ):
+                names.append(one.name)
+            elif one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                raise ConfigError(
+                    f"The parameter {one.name!r} of {fn!r} can't be filled: besides the task, 'feedback', "
+                    "'lessons' and 'attempt' are filled, by name."
+                )
+        return cls(awaited(fn), task, tuple(names))
+
+    async def __call__(self, feedback: str, number: int) -> Any:
+        """Call the function for an attempt by its number, with the feedback on those before it."""
+        task = self.task
+        if feedback and not any(name in _FEEDBACK for name in self.names):
+            if isinstance(task, str):
+                task = f"{feedback}\n\n{task}"
+            else:
+                task = task.asked()
+                task = replace(task, context=f"{task.context}\n\n{feedback}".strip())
+        return await self.call(task, **{name: number if name == _NUMBER else feedback for name in self.names})
+
+
+# --- what an attempt is told -------------------------------------------------------------------------------
+
+_INTRODUCTION = (
+    "This task was tried {times} before, and failed. Do not do again what failed, and make use of what was "
+    "learnt from it."
+)
+_MOST_FIELD = 800
+_MOST_SHOWN = 400
+"""Characters of the error and the output of an attempt."""
+
+
+def feedback_on(attempts: Sequence[_Attempt]) -> str:
+    """Render what was tried and learnt for the next attempt, no lesson twice; empty before the first."""
+    if not attempts:
+        return ""
+    parts: list[str] = []
+    taught: dict[Content, int] = {}
+    for number, attempt in enumerate(attempts, 1):
+        lines = [f"Attempt {number} failed. {without_middle(attempt.problem, _MOST_SHOWN)}".rstrip()]
+        if (value := attempt.value) is not None:
+            output = value.best_output if isinstance(value, ReflectionResult) else value
+            lines.append(f"It gave: {without_middle(as_text(output), _MOST_SHOWN)}")
+        if attempt.lesson is not None:
+            first = taught.setdefault(attempt.lesson.content, number)
+            again = f"It taught the same as attempt {first}."
+            lines += _learnt(attempt.lesson.content) if first == number else [again]
+        parts.append("\n".join(lines))
+    times = "once" if len(attempts) == 1 else f"{len(attempts)} times"
+    record = fenced("\n\n".join(parts), "record of earlier attempts")
+    return f"{_INTRODUCTION.format(times=times)}\n{record}"
+
+
+def _learnt(content: Content) -> list[str]:
+    lines: list[str] = []
+    for name, heading in headings_of(type(content)).items():
+        text = getattr(content, name)
+        if name != "what_happened" and not is_empty(text):  # what happened is told already
+            label = heading if heading.endswith("?") else f"{heading}:"
+            lines.append(f"{label} {without_middle(text, _MOST_FIELD)}")
+    return lines
