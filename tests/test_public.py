@@ -42,6 +42,7 @@ NAMES = [
     "LeaseError",
     "Lesson",
     "LessonFileError",
+    "LessonLibrary",
     "Lessons",
     "LlmReflectionStrategy",
     "LongTermStorage",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Partial as Partial
     from redraft.lessons.lesson import Procedure as Procedure
     from redraft.lessons.lessons import Lessons as Lessons
+    from redraft.lessons.library import LessonLibrary as LessonLibrary
     from redraft.lessons.outcome import Outcome as Outcome
     from redraft.lessons.retry import retried_with_lessons as retried_with_lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
@@ -155,6 +156,7 @@ _PLACES = {
     ),
     "lessons.lesson": ("Decision", "Failure", "Lesson", "Partial", "Procedure"),
     "lessons.lessons": ("Lessons",),
+    "lessons.library": ("LessonLibrary",),
     "lessons.outcome": ("Outcome",),
     "lessons.retry": ("retried_with_lessons", "retry_with_lessons"),
     "loop.agent": ("Agent",),

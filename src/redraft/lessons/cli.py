@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from redraft.lessons.lesson import STATUSES, Lesson, lesson_document
 from redraft.lessons.lessons import reflection_of
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.safety import lesson_redactor
-from redraft.stores.location import project_store
+from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
 from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
@@ -73,14 +73,11 @@ lessons = command_group(default="list", help="Read, search and edit what agents 
 @asynccontextmanager
 async def _library(path: Path | None, agent: str | None = None) -> AsyncGenerator[LessonLibrary]:
     """Open the lessons that a command is about, with the project's store."""
-    store = project_store()
-    library = LessonLibrary(path, agent=agent, store=store)
-    try:
+    async with (
+        open_project_store() as store,
+        aclosing(LessonLibrary(path, agent=agent, store=store or False)) as library,
+    ):
         yield library
-    finally:
-        await library.aclose()
-        if store is not None:
-            await store.aclose()
 
 
 def _redacted(value: T) -> T:

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft._validation import check_choice, nearest
@@ -20,11 +21,11 @@ from redraft.lessons.lessons import Lessons, Problem
 from redraft.lessons.rules import Rules
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
+from redraft.stores.location import project_store
 from redraft.types import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from redraft.lessons.folder import Entry
     from redraft.lessons.index import Found
@@ -72,16 +73,16 @@ class Rebuilt:
 class LessonLibrary:
     """The lessons under one folder, of all agents or of one.
 
-    `path` is the folder, by default the project's. `store` has what is counted and what is due; without one,
-    nothing is. A method raises `ConfigError` for an `agent` that has no lessons there.
+    `path` is the folder, by default the project's. `store` has what is counted and due: that of the project,
+    the one given, or with False none. Methods raise `ConfigError` for an `agent` that has no lessons there.
     """
 
     def __init__(
-        self, path: Path | None = None, *, agent: str | None = None, store: Store | None = None
+        self, path: str | Path | None = None, *, agent: str | None = None, store: bool | Store = True
     ) -> None:
-        self.path = path or project_folder() / load_settings().memory
+        self.path = Path(path) if path else project_folder() / load_settings().memory
         self.agent = agent
-        self._store = store
+        self._store = (project_store() if store else None) if isinstance(store, bool) else store
         self._lessons: dict[str, Lessons] = {}
 
     def folders(self) -> list[LessonFolder]:
