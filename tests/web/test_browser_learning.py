@@ -132,15 +132,15 @@ def test_a_note_is_rolled_back_switched_off_and_on_again(opened, project):
     ).wait_for()
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Put version 1 in force").click()
-    page.get_by_text("Version 1 is in force, until a run with it has taught the next.").wait_for()
+    page.get_by_text("Version 1 is in force, until a run with it leads to the next version.").wait_for()
     page.get_by_role("heading", name=f"Version 1 of {before.run_count} is in force").wait_for()
     assert in_force(project).in_force == 1
-    page.get_by_label("Why").fill("it misleads")
-    page.get_by_role("button", name="Give no notes").click()
+    page.get_by_label("Reason").fill("it misleads")
+    page.get_by_role("button", name="Switch notes off").click()
     page.get_by_role("heading", name="Notes are off").wait_for()
     page.get_by_text("It misleads.").wait_for()
     assert (in_force(project).off, in_force(project).why_off) == (True, "it misleads")
-    page.get_by_role("button", name="Give notes again").click()
+    page.get_by_role("button", name="Switch notes on").click()
     page.get_by_role("heading", name=f"Version 1 of {before.run_count} is in force").wait_for()
     assert not in_force(project).off
 
@@ -148,7 +148,7 @@ def test_a_note_is_rolled_back_switched_off_and_on_again(opened, project):
 def test_two_versions_are_compared(opened, project):
     page = opened(f"tasks/{in_force(project).identity}")
     page.get_by_role("link", name="v1 to v2").click()
-    page.get_by_role("heading", name="What changed from version 1 to version 2").wait_for()
+    page.get_by_role("heading", name="Changes from version 1 to version 2").wait_for()
     assert page.locator("ins").first.inner_text() == "2"
     assert page.locator("svg .dot").count() > 0
 

@@ -2,7 +2,19 @@ from itertools import pairwise
 
 import pytest
 
-from redraft.web.charts import MOST_DOTS, TREND, Period, Scored, period_bars, score_curve, trend
+from redraft.web.charts import (
+    LABEL_WIDTH,
+    MOST_DOTS,
+    MOST_SAMPLES,
+    TREND,
+    Period,
+    Sample,
+    Scored,
+    period_bars,
+    score_curve,
+    series,
+    trend,
+)
 
 TOP, LOW = TREND.top, TREND.bottom
 
@@ -70,3 +82,38 @@ def test_a_curve_of_many_scores_has_few_dots_among_them_what_stands_out():
 @pytest.mark.parametrize("count", [1, 16, MOST_DOTS])
 def test_a_curve_of_fewer_scores_has_a_dot_for_each(count):
     assert len(score_curve([Scored(n, 0.5) for n in range(count)]).points) == count
+
+
+def samples(*rows):
+    """Samples of (group, score); those of the group "x" count in no mean."""
+    return [Sample(score, "kind", "title", None if group == "x" else group) for group, score in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ([], []),
+        ([("no note", 0.2), ("no note", 0.4), ("v1", 0.6)], ["no note", "v1"]),
+        ([("v1", 0.5), ("x", 0.3), ("v1", 0.7), ("v2", 0.8)], ["v1", "v2"]),
+        ([("v1", 0.5), ("v2", 0.5), ("v1", 0.5)], ["v1", "v2", "v1"]),
+    ],
+)
+def test_a_stretch_ends_where_the_group_changes(rows, labels):
+    drawn = series(samples(*rows))
+    assert [part.label for part in drawn.stretches] == labels
+    assert len(drawn.points) == len(rows)
+
+
+def test_scores_stand_from_the_bottom_to_the_top_and_within_the_frame():
+    drawn = series(samples(("a", 0.0), ("a", 1.0), ("a", 0.5)))
+    low, high, middle = (point.y for point in drawn.points)
+    assert (low, high) == (drawn.frame.bottom, drawn.frame.top)
+    assert drawn.stretches[0].mean == middle == (low + high) / 2
+    assert all(drawn.frame.left < point.x < drawn.frame.right for point in drawn.points)
+
+
+def test_the_latest_samples_are_drawn_and_their_labels_do_not_overlap():
+    drawn = series(samples(*((f"v{number}", 0.5) for number in range(MOST_SAMPLES + 10))))
+    assert (len(drawn.points), drawn.left_out) == (MOST_SAMPLES, 10)
+    starts = [part.start for part in drawn.stretches if part.label]
+    assert min(after - before for before, after in pairwise(starts)) >= LABEL_WIDTH

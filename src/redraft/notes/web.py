@@ -1,13 +1,10 @@
-"""The dashboard's pages of tasks that have notes: the list of them, and each one."""
+"""The dashboard's pages of tasks that have notes: the list of them, and each with its versions and runs."""
 
 from __future__ import annotations
 
-import asyncio
 from bisect import insort
 from dataclasses import dataclass, field
-from itertools import groupby
 from operator import attrgetter
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -27,7 +24,7 @@ from redraft.notes.history import (
 from redraft.notes.note import Note, NotedTask, NoteUse
 from redraft.notes.store import NOTE_USE, NoteStore
 from redraft.stats import Effect
-from redraft.web.charts import Sparkline, sparkline
+from redraft.web.charts import Sample, Series, Sparkline, series, sparkline
 from redraft.web.feed import Feed
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
@@ -38,201 +35,54 @@ if TYPE_CHECKING:
     from redraft.stores.base import Record, Store
     from redraft.web.project import Project
 
-
-@dataclass(slots=True)
-class _Latest:
-    """Hold a task's latest uses, the earliest first, and apart from them those before any note."""
-
-    runs: int = 0
-    uses: list[NoteUse] = field(default_factory=list[NoteUse])
-    bare: list[NoteUse] = field(default_factory=list[NoteUse])
-
-    def add(self, use: NoteUse) -> None:
-        self.runs += 1
-        _keep(self.uses, use, MANY)
-        if use.arm == "none":
-            _keep(self.bare, use, FEW)
+PAGE_SIZE = 50
+LATEST_RUNS = 20
+"""Runs of a task that are listed one by one."""
 
 
-class NoteUses:
-    """Remember of each task its latest runs; those of a task with 100,000 take long to sort in a store."""
-
-    def __init__(self, store: Store) -> None:
-        self._tasks: dict[str, _Latest] = {}
-        self.feed = Feed(store, NOTE_USE, self._note)
-
-    @classmethod
-    def of(cls, project: Project) -> NoteUses:
-        """Return those of a project."""
-        return cls(project.store)
-
-    def runs(self, identity: str) -> int:
-        """Return how many runs of a task are known of."""
-        return self._of(identity).runs
-
-    def latest(self, identity: str, most: int = MANY) -> tuple[NoteUse, ...]:
-        """Return a task's latest uses, the earliest first, behind those before any note."""
-        found = self._of(identity)
-        uses = found.uses[-most:]
-        earlier = (use for use in found.bare if uses and use.at < uses[0].at)
-        return (*earlier, *uses)
-
-    def _of(self, identity: str) -> _Latest:
-        return self._tasks.get(identity) or _Latest()
-
-    def _note(self, record: Record) -> None:
-        identity = unquote(record.key.partition("/")[0], errors="surrogatepass")
-        self._tasks.setdefault(identity, _Latest()).add(from_record(NoteUse, record.data))
-
-
-def _keep(uses: list[NoteUse], use: NoteUse, most: int) -> None:
-    """Put a use in its place, unless there are enough later ones."""
-    if len(uses) < most or use.at > uses[0].at:
-        insort(uses, use, key=attrgetter("at"))
-        del uses[:-most]
-
-
-@dataclass(frozen=True, slots=True)
-class NoteChange:
-    """Hold two versions of a note, and what differs: `hunks` of lines, or both texts `whole`."""
-
-    older: Note
-    newer: Note
-    text: TextChange
-
-
-def note_change(task: TaskNotes, older: Note, newer: Note) -> NoteChange:
-    """Compare two versions of a note."""
-    return NoteChange(older, newer, text_change(task.block(older), task.block(newer)))
-
-
-WIDTH, HEIGHT = 960.0, 250.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 16.0, 30.0, 34.0
-MOST_DRAWN = 120
-"""Runs that are drawn: the latest."""
-APART = 56.0
-"""How far apart two marks with words must be, so that their words do not run into one another."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunPoint:
-    """Place one run; `arm` says what it was given, and `words` all that is known of it."""
-
-    x: float
-    y: float
-    arm: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Hold the runs that had one note, from `start` to `end`, with the height of their mean.
-
-    `label` names the note where there is room.
-    """
-
-    start: float
-    end: float
-    mean: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoteChart:
-    """Hold the runs that were scored, the earliest first, and the stretches between changes of the note."""
-
-    points: tuple[RunPoint, ...]
-    stretches: tuple[Stretch, ...]
-    ticks: tuple[tuple[float, str], ...]
-    left_out: int
-    has_control: bool
-    width: float = WIDTH
-    height: float = HEIGHT
-    left: float = LEFT
-    right: float = WIDTH - RIGHT
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
-
-
-def note_chart(uses: Sequence[NoteUse]) -> NoteChart:
-    """Lay out the runs of a task that were scored, at most the latest 120.
-
-    What a trial took the note from, or gave another, changes nothing of which note is in force.
-    """
-    scored = [(use, use.score) for use in uses if use.score is not None]
-    drawn = scored[-MOST_DRAWN:]
-    step = (WIDTH - LEFT - RIGHT) / max(1, len(drawn))
-    places = [(LEFT + (at + 0.5) * step, use, score) for at, (use, score) in enumerate(drawn)]
-    points = tuple(RunPoint(x, _height(score), use.arm, _words(use)) for x, use, score in places)
-    stretches: list[Stretch] = []
-    labelled = float("-inf")
-    in_force = [one for one in places if one[1].arm != "control"]
-    for version, group in groupby(in_force, key=lambda one: one[1].version):
-        runs = list(group)
-        start, label = runs[0][0] - step / 2, ""
-        if start - labelled >= APART:
-            label, labelled = "no note" if version is None else f"v{version}", start
-        mean = _height(fmean(score for _, _, score in runs))
-        stretches.append(Stretch(start, runs[-1][0] + step / 2, mean, label))
-    return NoteChart(
-        points,
-        tuple(stretches),
-        tuple((_height(score), f"{score:g}") for score in (0, 0.25, 0.5, 0.75, 1)),
-        len(scored) - len(drawn),
-        any(use.arm == "control" for use, _ in drawn),
-    )
-
-
-def _height(score: float) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(1.0, max(0.0, score)))
-
-
-def _words(use: NoteUse) -> str:
-    given = "no note" if use.version is None else f"version {use.version}"
-    control = ", by a trial" if use.arm == "control" else ""
-    return f"{given}{control}: {use.score:.2f}"
-
-
-MOST = 50
+# --- the tasks that have notes --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """Hold a task as the table has it: how its notes stand, and how its latest runs did."""
+    """Hold a task as the table shows it: its notes, how many runs it had, and how they scored."""
 
     task: TaskNotes
     runs: int
 
     @property
     def curve(self) -> Sparkline:
-        """The mean scores before any note and with each, in their order."""
+        """The mean scores before any note, then with each version."""
         return sparkline(self.task.trend)
 
 
 @dataclass(frozen=True, slots=True)
 class TasksView:
-    """Hold a page of tasks; `older` is the last one where there is another page."""
+    """Hold one page of tasks; `older` is the identity of the last one if there is another page.
+
+    `is_complete` says whether all runs of all tasks have been read.
+    """
 
     rows: tuple[TaskRow, ...]
-    older: str = ""
-    is_whole: bool = True
-    """Whether all runs of all tasks were looked through."""
+    older: str
+    is_complete: bool
 
 
 async def tasks(request: PageRequest) -> TasksView:
-    """Read a page of the tasks that have notes, the one that was noted last first."""
-    uses = request.project.shared(NoteUses.of)
+    """Read one page of the tasks that have notes, the most recently noted first."""
+    uses = _uses(request.project)
     await uses.feed.read()
+    store, before = NoteStore(request.project.store), request.query.get("before", "")
     try:
-        found = await NoteStore(request.project.store).page(MOST + 1, before=request.query.get("before", ""))
+        found = await store.page(PAGE_SIZE + 1, before=before)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    shown = await request.project.redacted(found[:MOST], full=request.full)
+    noted_tasks = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
     rows = tuple(
-        TaskRow(TaskNotes(noted, uses=uses.latest(noted.identity, FEW)), uses.runs(noted.identity))
-        for noted in shown
+        TaskRow(TaskNotes(noted, uses=uses.latest(noted.identity, FEW)), uses.count(noted.identity))
+        for noted in noted_tasks
     )
-    older = found[MOST - 1].identity if len(found) > MOST else ""
+    older = found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else ""
     return TasksView(rows, older, uses.feed.is_complete)
 
 
@@ -248,31 +98,31 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
         }
         for row in view.rows
     ]
-    return {"tasks": rows, "older": view.older or None, "is_whole": view.is_whole}
+    return {"tasks": rows, "older": view.older or None, "is_complete": view.is_complete}
 
 
-LATEST = 20
-"""Runs that are listed one by one."""
+# --- one task ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """Hold the notes on a task, two versions to compare where there are two, and its latest runs.
+    """Hold the notes on a task, two versions to compare if there are two, and its latest runs.
 
-    `kept` are those of these runs that have a page; `is_whole` says whether all runs were looked through.
+    `stored` are those of these runs that have a page. `is_complete` says whether all runs have been read.
     """
 
     task: TaskNotes
     older: Note | None
     newer: Note | None
     latest: tuple[NoteUse, ...]
-    kept: frozenset[str]
-    is_whole: bool
+    stored: frozenset[str]
+    is_complete: bool
 
 
 async def task(request: PageRequest) -> TaskView:
-    """Read the notes on a task; version `a` is compared with `b` (default: what is in force, and before)."""
-    store, uses = NoteStore(request.project.store), request.project.shared(NoteUses.of)
+    """Read the notes on a task; compare version `a` with `b`, by default the one in force with its base."""
+    project, uses = request.project, _uses(request.project)
+    store = NoteStore(project.store)
     noted = await _noted(store, request.path["identity"])
     await uses.feed.read()
     notes = await store.revisions(noted.identity, latest=FEW_REVISIONS)
@@ -281,14 +131,14 @@ async def task(request: PageRequest) -> TaskView:
         notes = notes if current is None else [current, *notes]
     older, newer = await _compared(request, store, noted)
     used = uses.latest(noted.identity)
-    latest = used[: -LATEST - 1 : -1]
-    kept = await request.project.stored_runs(use.run_id for use in latest)
-    noted, notes, older, newer, latest, used = await request.project.redacted(
+    latest = used[: -LATEST_RUNS - 1 : -1]
+    stored = await project.stored_runs(use.run_id for use in latest)
+    noted, notes, older, newer, latest, shown = await project.redacted(
         (noted, notes, older, newer, latest, used if request.full else ()), full=request.full
     )
-    # A chart of them shows no text of theirs.
-    runs = used or uses.latest(noted.identity)
-    return TaskView(TaskNotes(noted, tuple(notes), runs), older, newer, latest, kept, uses.feed.is_complete)
+    # A page draws the runs that it does not list, and shows none of their texts.
+    runs = shown if request.full else used
+    return TaskView(TaskNotes(noted, tuple(notes), runs), older, newer, latest, stored, uses.feed.is_complete)
 
 
 async def _noted(store: NoteStore, identity: str) -> NotedTask:
@@ -304,12 +154,11 @@ async def _compared(
     if noted.run_count == 0:
         return None, None
     try:
-        newer = await named_revision(
-            store, noted, request.query.get("b") or str(noted.in_force or noted.run_count)
-        )
-        before = newer.based_on or newer.version - 1
-        wanted = request.query.get("a") or (str(before) if before else "")
-        return (await named_revision(store, noted, wanted) if wanted else None), newer
+        name = request.query.get("b") or str(noted.in_force or noted.run_count)
+        newer = await named_revision(store, noted, name)
+        base = newer.based_on or newer.version - 1
+        name = request.query.get("a") or (str(base) if base else "")
+        return (await named_revision(store, noted, name) if name else None), newer
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
 
@@ -318,34 +167,12 @@ def _task_document(view: TaskView) -> dict[str, Any]:
     change = None
     if view.older is not None and view.newer is not None:
         change = diff_document(view.task, view.older, view.newer)
-    return {**notes_document(view.task), "change": change, "is_whole": view.is_whole}
-
-
-async def _roll_back(wanted: Form) -> str:
-    store = NoteStore(wanted.project.store)
-    noted = await _noted(store, wanted.path["identity"])
-    version = version_named(noted, wanted.text("version"))
-    await store.rollback(noted.identity, version)
-    return f"Version {version} is in force, until a run with it has taught the next."
-
-
-async def _switch_off(wanted: Form) -> str:
-    store = NoteStore(wanted.project.store)
-    noted = await _noted(store, wanted.path["identity"])
-    await store.switch(noted.identity, off=True, why=wanted.text("why", "").strip())
-    return "The notes on this task are off. What its runs teach is kept all the same."
-
-
-async def _switch_on(wanted: Form) -> str:
-    store = NoteStore(wanted.project.store)
-    noted = await _noted(store, wanted.path["identity"])
-    noted = await store.switch(noted.identity, off=False)
-    return f"The notes on this task are on; version {noted.in_force} is in force."
+    return {**notes_document(view.task), "change": change, "is_complete": view.is_complete}
 
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """Hold a version of the note as the table has it: how many runs had it, and what they scored."""
+    """Hold a version of the note as the table shows it: how many runs had it, and their mean score."""
 
     note: Note
     runs: int
@@ -353,59 +180,169 @@ class NoteRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NotesView:
-    """Hold what the page of a task shows; the latest of `rows` and `runs` come first."""
+class NoteChange:
+    """Hold how two versions of a note differ, as prompts include them."""
+
+    older: Note
+    newer: Note
+    text: TextChange
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Hold what the page of a task shows, the latest versions and runs first.
+
+    Each of `runs` comes with whether it has a page. `earlier` versions are not listed. `control` are the
+    scores of the runs that a trial left without a note. `block` is the note in force.
+    """
 
     task: TaskNotes
     rows: tuple[NoteRow, ...]
     earlier: int
     runs: tuple[tuple[NoteUse, bool], ...]
-    chart: NoteChart
+    chart: Series
     effect: Effect | None
     control: tuple[float, ...]
     block: str
     change: NoteChange | None
-    is_whole: bool
+    is_complete: bool
 
 
-def notes_view(view: TaskView) -> NotesView:
-    """Work out what the page shows."""
-    task, note = view.task, view.task.in_force
+def task_page(view: TaskView) -> TaskPage:
+    """Work out what the page of a task shows."""
+    task, note, older, newer = view.task, view.task.in_force, view.older, view.newer
     rows = tuple(
         NoteRow(one, sum(use.version == one.version for use in task.uses), mean_of(task.scores(one.version)))
         for one in reversed(task.revisions)
     )
     change = None
-    if view.older is not None and view.newer is not None:
-        change = note_change(task, view.older, view.newer)
-    return NotesView(
+    if older is not None and newer is not None:
+        change = NoteChange(older, newer, text_change(task.block(older), task.block(newer)))
+    return TaskPage(
         task,
         rows,
         task.noted.run_count - len(task.revisions),
-        tuple((use, use.run_id in view.kept) for use in view.latest),
-        note_chart(task.uses),
+        tuple((use, use.run_id in view.stored) for use in view.latest),
+        series(samples_of(task.uses)),
         task.effect,
         tuple(use.score for use in task.uses if use.arm == "control" and use.score is not None),
         "" if note is None else task.block(note),
         change,
-        view.is_whole,
+        view.is_complete,
     )
 
 
+def samples_of(uses: Sequence[NoteUse]) -> list[Sample]:
+    """Return the scored runs of a task for a chart, grouped by the note that was in force.
+
+    A run that a trial left without its note says nothing about which one was in force.
+    """
+    samples: list[Sample] = []
+    for use in uses:
+        if use.score is None:
+            continue
+        given = "no note" if use.version is None else f"version {use.version}"
+        why = ", for a trial" if use.arm == "control" else ""
+        label = "no note" if use.version is None else f"v{use.version}"
+        group = None if use.arm == "control" else label
+        samples.append(Sample(use.score, use.arm, f"{given}{why}: {use.score:.2f}", group))
+    return samples
+
+
+# --- what a person changes --------------------------------------------------------------------------------
+
+
+async def _roll_back(form: Form) -> str:
+    store = NoteStore(form.project.store)
+    noted = await _noted(store, form.path["identity"])
+    version = version_named(noted, form.text("version"))
+    await store.rollback(noted.identity, version)
+    return f"Version {version} is in force, until a run with it leads to the next version."
+
+
+async def _switch_off(form: Form) -> str:
+    store = NoteStore(form.project.store)
+    noted = await _noted(store, form.path["identity"])
+    await store.switch(noted.identity, off=True, why=form.text("why", "").strip())
+    return "The notes on this task are off. What its runs teach is still recorded."
+
+
+async def _switch_on(form: Form) -> str:
+    store = NoteStore(form.project.store)
+    noted = await _noted(store, form.path["identity"])
+    noted = await store.switch(noted.identity, off=False)
+    return f"The notes on this task are on; version {noted.in_force} is in force."
+
+
+# --- reading the runs of tasks ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _TaskUses:
+    """Hold a task's latest uses, the earliest first, and apart from them the latest before any note."""
+
+    count: int = 0
+    latest: list[NoteUse] = field(default_factory=list[NoteUse])
+    bare: list[NoteUse] = field(default_factory=list[NoteUse])
+
+    def add(self, use: NoteUse) -> None:
+        self.count += 1
+        _insert(self.latest, use, MANY)
+        if use.arm == "none":
+            _insert(self.bare, use, FEW)
+
+
+def _insert(uses: list[NoteUse], use: NoteUse, most: int) -> None:
+    """Insert a use by its time, unless there are enough later ones."""
+    if len(uses) < most or use.at > uses[0].at:
+        insort(uses, use, key=attrgetter("at"))
+        del uses[:-most]
+
+
+class RunsOfTasks:
+    """Remember the latest runs of each task: a store would take long to sort those of a busy one."""
+
+    def __init__(self, store: Store) -> None:
+        self._tasks: dict[str, _TaskUses] = {}
+        self.feed = Feed(store, NOTE_USE, self._add)
+
+    @classmethod
+    def of(cls, project: Project) -> RunsOfTasks:
+        """Return the runs of a project's tasks."""
+        return cls(project.store)
+
+    def count(self, identity: str) -> int:
+        """Return how many runs a task had."""
+        found = self._tasks.get(identity) or _TaskUses()
+        return found.count
+
+    def latest(self, identity: str, most: int = MANY) -> tuple[NoteUse, ...]:
+        """Return a task's latest runs, the earliest first, after the latest before any note."""
+        found = self._tasks.get(identity) or _TaskUses()
+        uses = found.latest[-most:]
+        earlier = (use for use in found.bare if uses and use.at < uses[0].at)
+        return (*earlier, *uses)
+
+    def _add(self, record: Record) -> None:
+        identity = unquote(record.key.partition("/")[0], errors="surrogatepass")
+        self._tasks.setdefault(identity, _TaskUses()).add(from_record(NoteUse, record.data))
+
+
+def _uses(project: Project) -> RunsOfTasks:
+    return project.shared(RunsOfTasks.of)
+
+
 async def _warm_up(project: Project) -> None:
-    uses = project.shared(NoteUses.of)
-    while not uses.feed.is_complete:
-        await uses.feed.read()
-        await asyncio.sleep(0.1)
+    await _uses(project).feed.read_all()
 
 
 PATH = "/tasks/{identity:path}"
 SLICE = Slice(
-    (
+    pages=(
         Page("/tasks", "notes/templates/tasks.html", tasks, _tasks_document),
-        Page(PATH, "notes/templates/task.html", task, _task_document, present=notes_view),
+        Page(PATH, "notes/templates/task.html", task, _task_document, present=task_page),
     ),
-    (
+    changes=(
         Change(f"{PATH}/rollback", _roll_back),
         Change(f"{PATH}/off", _switch_off),
         Change(f"{PATH}/on", _switch_on),

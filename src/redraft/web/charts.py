@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import groupby
 from math import floor, log10
-from statistics import median
+from operator import itemgetter
+from statistics import fmean, median
 from typing import Literal
 
 SCORE_TICKS = (0, 0.25, 0.5, 0.75, 1)
@@ -156,6 +158,78 @@ def _best_so_far(judged: list[tuple[float, float]]) -> str:
             best = y
             line.append(f"{x:.1f},{best:.1f}")
     return " ".join(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Hold a score of a series: its `kind`, what it is in words, and the `group` whose mean it counts in.
+
+    A sample without a group (None) is drawn and counts in no mean.
+    """
+
+    score: float
+    kind: str
+    title: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """Place one sample of a series."""
+
+    x: float
+    y: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Place neighbours of one group, from `start` to `end`, with the height of their mean.
+
+    `label` names the group where there is room.
+    """
+
+    start: float
+    end: float
+    mean: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Hold scores in their order, the earliest first, and the stretches between changes of the group."""
+
+    points: tuple[SeriesPoint, ...]
+    stretches: tuple[Stretch, ...]
+    left_out: int
+    frame: Frame
+
+
+SERIES = Frame(960.0, 250.0, left=46.0, right=944.0, top=30.0, bottom=216.0)
+MOST_SAMPLES = 120
+"""Samples that a series draws: the latest."""
+LABEL_WIDTH = 56.0
+"""The room that the label of a stretch takes."""
+
+
+def series(samples: Sequence[Sample]) -> Series:
+    """Lay out scores in their order, at most the latest 120."""
+    drawn = samples[-MOST_SAMPLES:]
+    step = SERIES.inner_width / max(1, len(drawn))
+    placed = [(SERIES.left + (at + 0.5) * step, one) for at, one in enumerate(drawn)]
+    stretches: list[Stretch] = []
+    labelled = float("-inf")
+    grouped = [(x, one, one.group) for x, one in placed if one.group is not None]
+    for name, members in groupby(grouped, key=itemgetter(2)):
+        group = list(members)
+        start, label = group[0][0] - step / 2, ""
+        if start - labelled >= LABEL_WIDTH:
+            label, labelled = name, start
+        mean = SERIES.y(fmean(one.score for _, one, _ in group))
+        stretches.append(Stretch(start, group[-1][0] + step / 2, mean, label))
+    points = tuple(SeriesPoint(x, SERIES.y(one.score), one.kind, one.title) for x, one in placed)
+    return Series(points, tuple(stretches), len(samples) - len(drawn), SERIES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,85 @@
+"""The pages of tasks that have notes: the list of them, each one, and what a person changes."""
+
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
+from redraft.notes.note import NoteUse
 from redraft.notes.store import NoteStore
+from redraft.notes.web import PAGE_SIZE, samples_of
 from redraft.stores.memory import MemoryStore
 from redraft.types import Task
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from support.noted_task import IDENTITY, noted_task, reflection
+
+
+def read(store, path="/tasks"):
+    answer = pages(store).get(path)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_tasks_stand_with_their_scores_before_notes_and_now():
+    store = MemoryStore()
+    identity = noted_task(store)
+    noted_task(store, versions=1, task=Task("Translate it."), name="")
+    words = Seen(read(store).text).words
+    assert "board summary" in words
+    assert "✓ v3 3 16 0.34" in words
+    assert words.index("Translate it.") < words.index("board summary")  # noted last
+    rows = read(store, "/tasks.json").json()["tasks"]
+    assert [(row["state"], row["run_count"], row["runs"]) for row in rows] == [("on", 1, 8), ("on", 3, 16)]
+    assert rows[1]["identity"] == identity
+    assert rows[1]["score_before"] == pytest.approx(0.345)
+    assert len(rows[1]["trend"]) == 4
+
+
+def test_without_notes_the_page_says_how_there_would_be_some():
+    assert "reflect=True" in read(MemoryStore()).text
+    assert read(MemoryStore(), "/tasks.json").json() == {
+        "schema_version": 1,
+        "tasks": [],
+        "older": None,
+        "is_complete": True,
+    }
+
+
+def test_many_tasks_come_a_page_at_a_time():
+    store = MemoryStore()
+    for number in range(PAGE_SIZE + 3):
+        noted_task(store, versions=1, runs=0, task=Task(f"Task {number}."), name="")
+    client, seen, path = pages(store), [], "/tasks"
+    while path:
+        page = client.get(f"{path}".replace("/tasks", "/tasks.json")).json()
+        seen += [row["description"] for row in page["tasks"]]
+        path = f"/tasks?before={page['older']}" if page["older"] else ""
+    assert seen == [f"Task {number}." for number in reversed(range(PAGE_SIZE + 3))]
+    assert "Older tasks" in client.get("/tasks").text
+
+
+def test_an_unknown_page_is_not_found():
+    assert pages(MemoryStore()).get("/tasks?before=none").status_code == 404
+
+
+def test_what_is_new_shows_at_once():
+    store = MemoryStore()
+    identity = noted_task(store)
+    client = pages(store)
+    assert client.get("/tasks.json").json()["tasks"][0]["runs"] == 16
+    asyncio.run(NoteStore(store).switch(identity, off=True))
+    assert "✗ off" in Seen(client.get("/tasks").text).words
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_are_shown_harmlessly(text):
+    store = MemoryStore()
+    noted_task(store, versions=1, task=Task(f"a {text} b"), name=text)
+    seen = Seen(read(store).text)
+    assert {"img", "iframe", "style"}.isdisjoint(seen.tags)
+    assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
+    assert all(link.startswith(("/", "#")) for link in seen.links)
+
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
@@ -36,9 +109,9 @@ def test_the_page_has_scores_versions_changes_and_runs(store):
         "Version 3 of 3 is in force",
         "✓ Notes help: in a trial, runs with one score +0.32",
         "6 runs went without",
-        "What changed from version 2 to version 3",
+        "Changes from version 2 to version 3",
         "Keep rule 3 in mind.",
-        "a trial)",
+        " trial)",
         "no note: 0.30",
     ):
         assert said in seen.words
@@ -48,7 +121,7 @@ def test_the_page_has_scores_versions_changes_and_runs(store):
     assert len(seen.ids) == len(set(seen.ids))
 
 
-def test_the_same_as_data(store):
+def test_a_task_as_data(store):
     document = pages(store).get(f"/tasks/{IDENTITY}.json").json()
     assert [one["version"] for one in document["revisions"]] == [1, 2, 3]
     assert len(document["uses"]) == 16
@@ -60,9 +133,9 @@ def test_the_same_as_data(store):
 @pytest.mark.parametrize(
     ("query", "status", "told"),
     [
-        ("?a=1&b=3", 200, "What changed from version 1 to version 3"),
+        ("?a=1&b=3", 200, "Changes from version 1 to version 3"),
         ("?b=1", 200, "the first"),
-        ("?a=2&b=2", 200, "They are the same."),
+        ("?a=2&b=2", 200, "The two versions are the same."),
         ("?a=7", 404, "There is no version"),
         ("?b=x", 404, "There is no version"),
     ],
@@ -155,3 +228,18 @@ def test_a_secret_in_a_note_is_withheld(monkeypatch):
         answer = client.get(path)
         assert answer.status_code == 200
         assert "zeppelin" not in answer.text, path
+
+
+def test_a_run_that_a_trial_left_without_says_nothing_of_the_note_in_force():
+    rows = [
+        (None, "none", 0.2),
+        (1, "note", 0.5),
+        (None, "control", 0.3),
+        (2, "note", None),
+        (2, "note", 0.8),
+    ]
+    uses = [NoteUse("run", version, arm, score, datetime.now(UTC)) for version, arm, score in rows]
+    samples = samples_of(uses)
+    assert [one.group for one in samples] == ["no note", "v1", None, "v2"]
+    assert [one.kind for one in samples] == ["none", "note", "control", "note"]
+    assert samples[2].title == "no note, for a trial: 0.30"
