@@ -14,6 +14,5 @@ def script_workflows(monkeypatch, *replies):
     def model_of(given, _settings=None, **_missing):
         return model if isinstance(given, str | None) else given
 
-    for place in ("redraft.workflow.scope", "redraft.workflow.cli"):
-        monkeypatch.setattr(f"{place}.model_of", model_of)
+    monkeypatch.setattr("redraft.workflow.scope.model_of", model_of)
     return model

@@ -177,7 +177,7 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
         (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
         (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
-        (CALL.format("system: '{{ variables.topic }}'"), "nothing gives it: add -v topic=TEXT."),
+        (CALL.format("system: '{{ variables.topic }}'"), "nothing gives it: pass it to run(), on the"),
         (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
         (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
         (CALL.format("max_tokens: 9"), "use --model NAME"),
@@ -349,7 +349,7 @@ def test_nothing_of_a_file_acts_on_the_terminal(project):
 
 def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
     asked = []
-    monkeypatch.setattr("redraft.workflow.cli.model_of", lambda given, _settings=None: asked.append(given))
+    monkeypatch.setattr("redraft.workflow.scope.model_of", asked.append)
     monkeypatch.setattr("redraft.workflow.scope.model_of", lambda given, _settings=None: asked.append(given))
     text = (
         PROFILE.replace("FAILURE", "raise")

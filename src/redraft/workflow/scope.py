@@ -150,8 +150,16 @@ class Bench:
 
         Raises `ConfigError` where none can be had.
         """
+        return model_of(self._chosen_model(name, scope))
+
+    def full_name(self, name: str | None, scope: Scope) -> str | None:
+        """Return the full name of the model that a node names, or would get; None if it has none yet."""
+        chosen = meant(self._chosen_model(name, scope), load_settings().models)
+        return chosen if isinstance(chosen, str | None) else type(chosen).__name__
+
+    def _chosen_model(self, name: str | ChatModel | None, scope: Scope) -> str | ChatModel | None:
         chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
-        return model_of(meant(chosen or load_settings().model, self.models))
+        return meant(chosen or load_settings().model, self.models)
 
     def schema(self, given: Any) -> Schema:
         """Return a JSON Schema, compiled once; raises `ConfigError` for one that can't be used."""

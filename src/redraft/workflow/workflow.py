@@ -20,6 +20,7 @@ from redraft.types import Task
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check
 from redraft.workflow.history import WorkflowRecord
+from redraft.workflow.requirements import Requirements, check_code, check_models, check_values
 from redraft.workflow.run import Running, WorkflowFinished
 from redraft.workflow.scope import Bench, Scope, copy_of, plain_data
 from redraft.workflow.spec import Source, read
@@ -105,6 +106,22 @@ class Workflow:
     ) -> Workflow:
         """Read and check the text of a workflow file."""
         return cls(Source(text), actions=actions, models=models, keep=keep)
+
+    def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
+        """Check that the workflow can run from a state; return what it would use. Nothing is spent.
+
+        Raises `WorkflowError` for a value that is read and that nothing provides, and for a model that can't
+        be used here.
+        """
+        given, found = dict(state or {}), Requirements.of(self.spec)
+        check_values(self.spec, self.source, given)
+        check_models(found, self.spec, self.source, self._bench, given)
+        return found
+
+    async def check_code(self) -> None:
+        """Have all code parsed by what would run it; raises `WorkflowError` if it can't be run here."""
+        found, allow = Requirements.of(self.spec), self._bench.allow_unsandboxed
+        await check_code(found, self.source, allow_unsandboxed=allow)
 
     async def run(
         self,
