@@ -89,6 +89,7 @@ NAMES = [
     "StepFailed",
     "StepFinished",
     "StepStarted",
+    "Stop",
     "Store",
     "StoreError",
     "Task",

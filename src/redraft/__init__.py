@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionHistory as ReflectionHistory
     from redraft.types import ReflectionResult as ReflectionResult
     from redraft.types import ReflectionVersion as ReflectionVersion
+    from redraft.types import Stop as Stop
     from redraft.types import TokenUsage as TokenUsage
     from redraft.workflow.workflow import Workflow as Workflow
 
@@ -221,6 +222,7 @@ _PLACES = {
         "ReflectionHistory",
         "ReflectionResult",
         "ReflectionVersion",
+        "Stop",
         "TokenUsage",
     ),
     "workflow.workflow": ("Workflow",),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.types import ConvergenceReason, Draft, ReflectionResult
+    from redraft.types import ConvergenceReason, Draft, ReflectionResult, Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +57,7 @@ class Reviser(Protocol):
 class Stopper(Protocol):
     """Say why the run should stop now, or None. Pure: the same versions always get the same answer."""
 
-    def __call__(self, versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None: ...
+    def __call__(self, versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None: ...
 
 
 @runtime_checkable

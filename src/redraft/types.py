@@ -502,6 +502,18 @@ class ConvergenceReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Say why a run stops: its reason, a sentence that explains it, and the numbers it was decided on.
+
+    `numbers` are JSON data by names such as `score` or `plateau_iterations`.
+    """
+
+    reason: ConvergenceReason
+    detail: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass(slots=True)
 class ReflectionHistory:
     """Hold the versions of a finished run; `total_iterations` counts revisions. Specification 2.7.1."""
@@ -522,7 +534,8 @@ class ReflectionResult:
     `usage_by_role` splits `token_usage` into `generation`, `evaluation`, `revision` and `reflection`.
     `diagnostics` maps the name of each thing that a person should know about this run to a sentence. `error`
     is the exception that ended the run, if one did. `reflections` are the looks back in the middle of the
-    run. `execution_time` is in seconds. `task` is what was asked; None in a result that no run made.
+    run. `execution_time` is in seconds. `task` is what was asked, and `stop` explains the
+    `convergence_reason`; both are None in a result that no run made.
     """
 
     success: bool
@@ -541,6 +554,7 @@ class ReflectionResult:
     error: BaseException | None = None
     reflections: tuple[Reflection, ...] = ()
     task: Task | None = None
+    stop: Stop | None = None
 
     def summary(self) -> str:
         """Tell the run in a few lines: versions with scores, what failed, cost, and why it stopped."""

@@ -571,8 +571,8 @@ def test_of_a_task_that_nothing_judges_it_is_not_said_that_it_meets_anything(pro
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.")]).run_sync()
     told = redraft("why", "last").stdout
     assert told.splitlines()[2:6] == [
-        "max_iterations: one version was wanted.",
-        "  Nothing is there to judge it by.",
+        "max_iterations: the maximum of revisions was reached.",
+        "  One version was wanted, with nothing to judge it by.",
         "",
         "Returned: version 1, which nothing judged.",
     ]

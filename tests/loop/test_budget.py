@@ -11,6 +11,7 @@ from redraft import (
     Agent,
     ChatReply,
     ConfigError,
+    ConvergenceReason,
     ModelError,
     OutputError,
     QualityCriterion,
@@ -51,6 +52,65 @@ def test_spent(budget, usage, expected):
     tally = Tally(budget)
     tally.add("generation", usage)
     assert tally.spent() == expected
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason", "usage", "detail"),
+    [
+        (
+            Budget(tokens=1000),
+            "token_budget",
+            TokenUsage(1200, 34),
+            "1,234 of 1,000 tokens were used (budget_tokens).",
+        ),
+        (
+            Budget(revision_tokens=500),
+            "token_budget",
+            TokenUsage(500),
+            "Revisions used 500 of 500 tokens (max_revision_tokens).",
+        ),
+        (
+            Budget(usd=0.01),
+            "cost_budget",
+            TokenUsage(cost_usd=0.0123),
+            "$0.0123 of $0.0100 were spent (budget_usd).",
+        ),
+        (
+            Budget(usd=0.00002),
+            "cost_budget",
+            TokenUsage(cost_usd=0.00003),
+            "<$0.0001 of <$0.0001 were spent (budget_usd).",
+        ),
+        (
+            Budget(usd=0.01),
+            "cost_budget",
+            TokenUsage(cost_usd=None),
+            "Part of the cost is not known; the rest reached $0.0100 (budget_usd).",
+        ),
+        (
+            Budget(seconds=60),
+            "time_budget",
+            TokenUsage(),
+            "61.2 of 60.0 seconds went by (budget_seconds).",
+        ),
+    ],
+)
+def test_a_budget_explains_why_it_stops_a_run(budget, reason, usage, detail):
+    times = iter([0.0, 61.24])
+    tally = Tally(budget, clock=lambda: next(times))
+    tally.add("revision", usage)
+    stop = tally.stop(ConvergenceReason(reason))
+    assert (stop.reason, stop.detail) == (reason, detail)
+    assert stop.numbers["used"] == (61.24 if reason == "time_budget" else usage.cost_usd
+                                    if reason == "cost_budget" else usage.total_tokens)  # fmt: skip
+
+
+def test_a_budget_that_is_too_small_for_the_next_call_says_so():
+    tally = Tally(Budget(tokens=1000), exhausted=ConvergenceReason.TOKEN_BUDGET)
+    tally.add("revision", TokenUsage(900, 20))
+    assert tally.stop(ConvergenceReason.TOKEN_BUDGET).detail == (
+        "920 of 1,000 tokens were used (budget_tokens). What was left was too little for the next call."
+    )
 
 
 def test_revisions_have_a_budget_of_their_own():

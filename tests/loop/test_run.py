@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 
 import pytest
 
@@ -306,6 +307,8 @@ def test_an_error_in_a_revision_keeps_the_versions():
     assert isinstance(result.error, RuntimeError)
     assert result.best_output == "b"
     assert "boom" in result.summary()
+    assert result.stop.detail == "The step 'revise' failed after version 2: RuntimeError: boom"
+    assert result.stop.numbers == {"step": "revise", "error": "RuntimeError: boom"}
 
 
 def test_an_error_in_an_evaluation_keeps_the_draft_unjudged():
@@ -429,6 +432,7 @@ def test_cancellation_keeps_what_was_made():
 
     history = asyncio.run(main())
     assert history.convergence_reason == "cancelled"
+    assert finished[-1].result.stop.detail == "It was cancelled after version 1."
     assert history.best_version.output == "x"
     assert isinstance(finished[-1], RunFinished)
 
@@ -498,8 +502,12 @@ def test_callbacks_see_everything():
 )
 def test_decisions(decisions, options, reason, best):
     result = Script(0.6, 0.5, 0.4).run(callbacks=Recorder(*decisions), **options)
-    assert result.convergence_reason == reason
+    assert result.convergence_reason == result.stop.reason == reason
     assert result.best_output == best
+    if reason == "user_accepted":
+        assert re.fullmatch(r"A callback accepted version \d \(0\.[56]0\)\.", result.stop.detail)
+    if reason == "user_stopped":
+        assert result.stop.detail == "A callback said stop after version 2 (0.50)."
 
 
 def test_continue_goes_past_a_rule():

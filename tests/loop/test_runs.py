@@ -1,10 +1,9 @@
 import pytest
 
-from redraft import ConfigError, ConvergenceReason, Issue, OutputError, ReflectionCallbacks, TokenUsage
-from redraft.loop.record import Origin
-from redraft.loop.runs import RULES, after_best, falls_short, timeline, why
+from redraft import ConfigError, ConvergenceReason, OutputError, ReflectionCallbacks, Stop, TokenUsage
+from redraft.loop.runs import after_best, falls_short, timeline, why
 from support.kept_runs import GONE, kept, ran
-from support.versions import gained, history, version
+from support.versions import history, version
 
 PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
 
@@ -76,155 +75,11 @@ def test_steps_add_up():
     assert [one.began for one in stretches] == sorted(one.began for one in stretches)
 
 
-def told(*scores, **fields):
-    return kept(history(*scores), **fields)
-
-
-def used(usage):
-    return {"usage_by_role": {"revision": usage}}
-
-
-REPEATED = gained([version(1, 0.5), version(2, 0.5, repeats=1), version(3, 0.5, "OUTPUT 1", repeats=None)])
-STUCK = gained([version(n, 0.5, issues=(Issue("too long"), Issue("no title"))) for n in (1, 2, 3)])
-SHORT = [version(1, 0.92, satisfactory=True, criteria_scores={"short": 0.9})]
-BLIND = version(1, None, criteria_scores={"short": None}, issues=(Issue("no\nreply"),))
-NOISY = gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)])
-
-
-@pytest.mark.parametrize(
-    ("run", "detail"),
-    [
-        (
-            kept(SHORT, "quality_met"),
-            "Version 1 scored 0.92 >= 0.80, and every criterion is at its threshold: short 0.90 >= 0.70.",
-        ),
-        (
-            kept([version(1, 1.0, satisfactory=True)], "quality_met", quality_threshold=1.0),
-            "Version 1 scored 1.00 >= 1.00.",
-        ),
-        (
-            kept([version(1, 0.3, satisfactory=True)], "quality_met"),
-            "Version 1 is satisfactory by its evaluator, and scored 0.30.",
-        ),
-        (
-            told(0.2, reason="max_iterations", max_iterations=0, origin=Origin("workflow", "w")),
-            "1 of 1 attempts were made; the best is version 1 (0.20).",
-        ),
-        (
-            told(0.2, 0.4, 0.3, 0.35, reason="max_iterations"),
-            "3 of 3 revisions were made; the best is version 2 (0.40).",
-        ),
-        (
-            told(0.2, 0.4, reason="max_iterations", max_iterations=1),
-            "The one revision that was allowed was made; the best is version 2 (0.40).",
-        ),
-        (
-            told(0.2, reason="max_iterations", max_iterations=0),
-            "No revision was allowed (max_iterations = 0); the best is version 1 (0.20).",
-        ),
-        (
-            told(0.5, 0.72, 0.70, 0.71, reason="plateau"),
-            (
-                "The best score, 0.72 of version 2, was not beaten by versions 3 (0.70) and 4 (0.71); "
-                "plateau_iterations = 2."
-            ),
-        ),
-        (
-            kept(NOISY, "plateau"),
-            (
-                "The best score, 0.70 of version 1, was not beaten by versions 2 (0.72, within the judge's "
-                "spread of 0.10) and 3 (0.60); plateau_iterations = 2."
-            ),
-        ),
-        (
-            told(0.5, 0.4, reason="plateau", plateau_iterations=1),
-            "The best score, 0.50 of version 1, was not beaten by version 2 (0.40); plateau_iterations = 1.",
-        ),
-        (
-            told(0.70, 0.72, reason="diminishing"),
-            "Version 2 (0.72) beat the best before it by only 0.02 < 0.05 (improvement_threshold).",
-        ),
-        (
-            told(0.70, 0.749, reason="diminishing"),
-            "Version 2 (0.75) beat the best before it by only 0.049 < 0.050 (improvement_threshold).",
-        ),
-        (
-            told(0.5, 0.7, 0.5, 0.7, reason="oscillation"),
-            (
-                "The last scores went up and down and ended no higher: 0.50 (version 1), 0.70 (version 2), "
-                "0.50 (version 3) and 0.70 (version 4)."
-            ),
-        ),
-        (
-            kept(REPEATED, "semantic_stability"),
-            (
-                "Nothing changed in substance any more: version 2 is the same as version 1 and version 3 won "
-                "nothing."
-            ),
-        ),
-        (
-            kept(STUCK, "repeated_issues"),
-            (
-                "Versions 1, 2 and 3 have the same issues, and the score went from 0.50 to 0.50: too long; "
-                "no title."
-            ),
-        ),
-        (told(0.4, reason="user_accepted"), "A callback accepted version 1 (0.40)."),
-        (
-            told(0.4, reason="user_stopped"),
-            "A callback, or a rule of the caller's, said stop after version 1 (0.40).",
-        ),
-        (
-            told(0.4, reason="token_budget", budget_tokens=1000, **used(TokenUsage(1200, 34))),
-            "1,234 of 1,000 tokens were used (budget_tokens).",
-        ),
-        (
-            told(
-                0.4,
-                reason="token_budget",
-                budget_tokens=1000,
-                diagnostics={"budget": "budget_tokens=1000 left no room for all model calls: 1 not started."},
-                **used(TokenUsage(900, 20)),
-            ),
-            "920 of 1,000 tokens were used (budget_tokens). What was left was too little for the next call.",
-        ),
-        (
-            told(0.4, reason="token_budget", max_revision_tokens=500, **used(TokenUsage(500))),
-            "Revisions used 500 of 500 tokens (max_revision_tokens).",
-        ),
-        (
-            told(0.4, reason="cost_budget", budget_usd=0.01, **used(TokenUsage(cost_usd=0.0123))),
-            "$0.0123 of $0.0100 were spent (budget_usd).",
-        ),
-        (
-            told(0.4, reason="cost_budget", budget_usd=0.00002, **used(TokenUsage(cost_usd=0.00003))),
-            "<$0.0001 of <$0.0001 were spent (budget_usd).",
-        ),
-        (
-            told(0.4, reason="cost_budget", budget_usd=0.01, **used(TokenUsage(cost_usd=None))),
-            "Part of the cost is not known; what is reached $0.0100 (budget_usd).",
-        ),
-        (
-            told(0.4, reason="time_budget", budget_seconds=60.0, execution_time=61.25),
-            "61.2 of 60.0 seconds went by (budget_seconds).",
-        ),
-        (
-            kept([BLIND], "unjudged"),
-            "Version 1 could not be judged: short (no reply).",
-        ),
-        (told(0.4, reason="error", error="E: away"), "A step failed after version 1: E: away"),
-        (told(0.4, reason="cancelled"), "It was cancelled after version 1."),
-    ],
-)
-def test_the_numbers_are_those_that_the_rule_went_by(run, detail):
-    found = why(run)
-    assert found.detail == detail
-    assert found.rule == run.record.reason.value
-    assert found.headline
-
-
-def test_every_reason_has_its_words():
-    assert set(RULES) == {reason.value for reason in ConvergenceReason}
+def test_why_shows_what_the_rule_said_and_derives_nothing():
+    stop = Stop(ConvergenceReason.PLATEAU, "It was not beaten.", {"plateau_iterations": 2})
+    found = why(kept(history(0.5, 0.4, 0.3), stop=stop))
+    assert (found.rule, found.detail, found.numbers) == ("plateau", stop.detail, stop.numbers)
+    assert found.headline == "the best version was not beaten any more"
 
 
 @pytest.mark.parametrize(

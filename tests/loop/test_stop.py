@@ -1,13 +1,16 @@
+from functools import partial
+
 import pytest
 
 from redraft import ConfigError, Issue
 from redraft.loop import stop
+from redraft.types import ConvergenceReason, Stop
 from support.versions import gained, history, judged, version
 
 
 def reason(rule, versions):
     found = rule(versions)
-    return found.value if found else None
+    return found.reason.value if found else None
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,130 @@ def test_first_asks_in_order():
 def test_rules_refuse_what_makes_no_sense(build):
     with pytest.raises(ConfigError):
         build()
+
+
+def met(**options):
+    return partial(stop.quality_met, **options)
+
+
+@pytest.mark.parametrize(
+    ("rule", "versions", "detail"),
+    [
+        (
+            met(threshold=0.8, criteria={"short": 0.7}),
+            [version(1, 0.92, satisfactory=True, criteria_scores={"short": 0.9})],
+            "Version 1 scored 0.92 >= 0.80, and every criterion is at its threshold: short 0.90 >= 0.70.",
+        ),
+        (met(threshold=1.0), [version(1, 1.0, satisfactory=True)], "Version 1 scored 1.00 >= 1.00."),
+        (
+            met(threshold=0.8),
+            [version(1, 0.3, satisfactory=True)],
+            "Version 1 is satisfactory by its evaluator, and scored 0.30.",
+        ),
+        (stop.quality_met, [version(1, None, satisfactory=True)], "Version 1 is satisfactory."),
+        (
+            stop.max_iterations(3),
+            history(0.2, 0.4, 0.3, 0.35),
+            "All 4 versions were made: a draft and 3 revisions, the maximum.",
+        ),
+        (
+            stop.max_iterations(1),
+            history(0.2, 0.4),
+            "All 2 versions were made: a draft and 1 revision, the maximum.",
+        ),
+        (stop.max_iterations(0), history(0.2), "One version was wanted, with no revision."),
+        (
+            stop.max_iterations(0),
+            [version(1, None, satisfactory=True)],
+            "One version was wanted, with nothing to judge it by.",
+        ),
+        (
+            stop.plateau(2),
+            history(0.5, 0.72, 0.70, 0.71),
+            (
+                "The best score, 0.72 of version 2, was not beaten by versions 3 (0.70) and 4 (0.71); "
+                "plateau_iterations = 2."
+            ),
+        ),
+        (
+            stop.plateau(2),
+            gained([version(1, 0.7), version(2, 0.72, spread=0.1), version(3, 0.6)]),
+            (
+                "The best score, 0.70 of version 1, was not beaten by versions 2 (0.72, within the judge's "
+                "spread of 0.10) and 3 (0.60); plateau_iterations = 2."
+            ),
+        ),
+        (
+            stop.plateau(1),
+            history(0.5, 0.4),
+            "The best score, 0.50 of version 1, was not beaten by version 2 (0.40); plateau_iterations = 1.",
+        ),
+        (
+            stop.diminishing(0.05),
+            history(0.70, 0.72),
+            "Version 2 (0.72) beat the best before it by only 0.02 < 0.05 (improvement_threshold).",
+        ),
+        (
+            stop.diminishing(0.05),
+            history(0.70, 0.749),
+            "Version 2 (0.75) beat the best before it by only 0.049 < 0.050 (improvement_threshold).",
+        ),
+        (
+            stop.oscillation,
+            history(0.5, 0.7, 0.5, 0.7),
+            (
+                "The last scores went up and down and ended no higher: 0.50 (version 1), 0.70 (version 2), "
+                "0.50 (version 3) and 0.70 (version 4)."
+            ),
+        ),
+        (
+            stop.semantic_stability,
+            gained([version(1, 0.5), version(2, 0.5, "output 1", repeats=1), version(3, 0.5, "OUTPUT 1")]),
+            (
+                "Nothing changed in substance any more: version 2 is the same as version 1 and version 3 "
+                "says what version 2 said."
+            ),
+        ),
+        (
+            stop.repeated_issues,
+            gained([version(n, 0.5, issues=(Issue("too long"), Issue("no title"))) for n in (1, 2, 3)]),
+            (
+                "Versions 1, 2 and 3 have the same issues, and the score went from 0.50 to 0.50: too long; "
+                "no title."
+            ),
+        ),
+        (
+            stop.unjudged,
+            [version(1, None, criteria_scores={"short": None}, issues=(Issue("no\nreply"),))],
+            "Version 1 could not be judged: short (no reply).",
+        ),
+    ],
+)
+def test_a_rule_explains_itself_with_its_numbers(rule, versions, detail):
+    found = rule(versions)
+    assert found.detail == detail
+    assert found.numbers
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (True, "user_stopped"),
+        ("plateau", "plateau"),
+        (ConvergenceReason.OSCILLATION, "oscillation"),
+        (False, None),
+        (None, None),
+    ],
+)
+def test_what_a_rule_of_the_callers_returns_becomes_a_stop(answer, reason):
+    found = stop.stop_of(answer, history(0.4))
+    assert (found and found.reason) == reason
+    assert found is None or found.detail == "A rule of the caller's said stop after version 1 (0.40)."
+
+
+def test_a_stop_of_the_callers_is_kept_as_it_is():
+    mine = Stop(ConvergenceReason.USER_STOPPED, "Enough.", {"mood": 3})
+    assert stop.stop_of(mine, history(0.4)) is mine
 
 
 LOW = {"clarity": 0.4, "regex": 1.0}

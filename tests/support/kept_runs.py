@@ -8,14 +8,24 @@ from redraft._codec import to_json
 from redraft.loop.journal import Journalled
 from redraft.loop.pattern import RECORDED
 from redraft.loop.record import Origin, Process, RunRecord
+from redraft.loop.run import Judges
 from redraft.loop.runs import KeptRun, Runs
 from redraft.loop.select import select
 from redraft.stores.memory import MemoryStore
-from redraft.types import QualityCriterion
+from redraft.types import QualityCriterion, Stop
 
 START = datetime(2026, 11, 22, 3, 45, tzinfo=UTC)
 CALL = TokenUsage(100, 20, requests=1, cost_usd=0.01)
 GONE = Process(Process.this().host, 4_000_000, "1")
+
+
+def stop_of(reason, versions, pattern):
+    """What the rule of a reason says of these versions; the bare reason if no rule of the pattern fires."""
+    if reason is None:
+        return None
+    options = pattern.options_for(Judges(None, criteria=tuple(pattern.quality_criteria)))
+    fired = [rule(versions) for rule in (options.until, options.limit) if versions]
+    return next((stop for stop in fired if stop and stop.reason == reason), Stop(ConvergenceReason(reason)))
 
 
 def record(versions, reason=None, **fields):
@@ -40,7 +50,7 @@ def record(versions, reason=None, **fields):
         "best": select(versions, "highest_score").iteration if versions else None,
         "final": versions[-1].iteration if versions else None,
         "revisions": max(0, len(versions) - 1),
-        "reason": None if reason is None else ConvergenceReason(reason),
+        "stop": stop_of(reason, versions, pattern),
     }
     known |= fields
     return RunRecord(**known | {"task": known["task"].asked()})

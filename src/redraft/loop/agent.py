@@ -211,7 +211,7 @@ class Agent:
             step = kept_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("run_id and step were both given; a Journalled step has its own run_id.")
-        options = pattern.run_options
+        options = pattern.options_for(judges)
         if self._lessons is not None:
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from redraft._steps import allowance
 from redraft._validation import check_bound
 from redraft.errors import ModelError, OutputError, RedraftError, UnfinishedError
-from redraft.types import NOTHING_USED, ConvergenceReason, TokenUsage
+from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -161,6 +161,31 @@ class Tally:
             if reason is ConvergenceReason.COST_BUDGET
             else f"budget_tokens={budget.tokens}"
         )
+
+    def stop(self, reason: ConvergenceReason) -> Stop:
+        """Explain a reason to stop that is a budget's: what was used, of how much."""
+        budget, used = self.budget, self.total()
+        if reason is ConvergenceReason.TIME_BUDGET:
+            seconds, bound = self.seconds(), budget.seconds or 0.0
+            detail = f"{seconds:.1f} of {bound:.1f} seconds went by (budget_seconds)."
+            return Stop(reason, detail, {"used": seconds, "budget_seconds": bound})
+        if reason is ConvergenceReason.COST_BUDGET:
+            usd = render_usd(budget.usd or 0.0)
+            if used.cost_usd is None:
+                detail = f"Part of the cost is not known; the rest reached {usd} (budget_usd)."
+            else:
+                detail = f"{render_usd(used.cost_usd)} of {usd} were spent (budget_usd)."
+            return Stop(reason, detail, {"used": used.cost_usd, "budget_usd": budget.usd})
+        tokens, bound = used.total_tokens, budget.tokens
+        if bound is not None and (tokens >= bound or self.exhausted is ConvergenceReason.TOKEN_BUDGET):
+            detail = f"{tokens:,} of {bound:,} tokens were used (budget_tokens)."
+            if tokens < bound:
+                detail += " What was left was too little for the next call."
+            return Stop(reason, detail, {"used": tokens, "budget_tokens": bound})
+        bound = budget.revision_tokens or 0
+        tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
+        detail = f"Revisions used {tokens:,} of {bound:,} tokens (max_revision_tokens)."
+        return Stop(reason, detail, {"used": tokens, "max_revision_tokens": bound})
 
     def account(self) -> str:
         """Say which calls the budget has cost the run, if any."""

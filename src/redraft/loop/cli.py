@@ -330,12 +330,12 @@ class Keeping:
         """Let a model answer the task, or redraft a draft."""
         judges = judges_of(pattern, model, task.task_type)
         verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
-        return await self._run(task, verbs, pattern.run_options, draft)
+        return await self._run(task, verbs, pattern.options_for(verbs.judges), draft)
 
     async def judged(self, task: Task, pattern: ReflectionPattern, draft: str) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
         verbs = function_verbs(pattern, task.task_type, None, None, _nothing, has_draft=True)
-        return await self._run(task, verbs, pattern.run_options, draft)
+        return await self._run(task, verbs, pattern.options_for(verbs.judges), draft)
 
     async def _run(
         self, task: Task, verbs: Verbs, options: RunOptions, draft: str | None

@@ -110,7 +110,9 @@ class Reflected(Generic[P, R]):
         task = Task(self._describe(given), task_type=self.pattern.task_type)
         step = kept_step(self._keep, run_id, task)
         origin = Origin("reflected", self._name)
-        return await run_kept(task, self._verbs(generate), self.pattern.run_options, step, None, origin)
+        verbs = self._verbs(generate)
+        options = self.pattern.options_for(verbs.judges)
+        return await run_kept(task, verbs, options, step, None, origin)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name; what is filled for the caller may be missing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -210,7 +211,7 @@ class ReflectionPattern(AgentPattern):
     def _run_options(self) -> RunOptions:
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         return RunOptions(
-            until=self.until or self._rules(),
+            until=self.until or self._rules(()),
             limit=max_iterations(self.max_iterations),
             budget=NO_BUDGET if budget == NO_BUDGET else budget,
             retry=self.retry,
@@ -225,8 +226,16 @@ class ReflectionPattern(AgentPattern):
             choices={name: getattr(self, name) for name in RECORDED},
         )
 
-    def _rules(self) -> Stopper:
-        rules: list[Stopper] = [quality_met, unjudged, semantic_stability, repeated_issues]
+    def options_for(self, judges: Judges) -> RunOptions:
+        """Return what a run goes by whose outputs these judge: their thresholds explain why it stops."""
+        if self.until is not None or not judges.criteria:
+            return self.run_options
+        return replace(self.run_options, until=self._rules(judges.criteria))
+
+    def _rules(self, criteria: Sequence[QualityCriterion]) -> Stopper:
+        thresholds = {criterion.name: criterion.threshold for criterion in criteria}
+        met = partial(quality_met, threshold=self.quality_threshold, criteria=thresholds)
+        rules: list[Stopper] = [met, unjudged, semantic_stability, repeated_issues]
         if self.detect_oscillation:
             rules.append(oscillation)
         rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
@@ -368,9 +377,11 @@ async def run_functions(
     """Run the loop over plain functions: `reflect` says how."""
     pattern = pattern_or_default(pattern)
     check_function("until", until)
-    options = pattern.run_options if until is None else replace(pattern.run_options, until=until)
     asked = task_of(task, pattern)
     verbs = function_verbs(pattern, asked.task_type, generate, evaluate, revise, has_draft=draft is not None)
+    options = pattern.options_for(verbs.judges)
+    if until is not None:
+        options = replace(options, until=until)
     start = starting_draft(draft)
     if step is None:
         return await Run(asked, verbs, options).to_end(start)

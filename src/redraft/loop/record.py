@@ -25,6 +25,7 @@ from redraft.types import (
     ReflectionHistory,
     ReflectionResult,
     ReflectionVersion,
+    Stop,
     Task,
     TokenUsage,
 )
@@ -154,7 +155,7 @@ class RunRecord:
     best: int | None = None
     final: int | None = None
     revisions: int = 0
-    reason: ConvergenceReason | None = None
+    stop: Stop | None = None
     usage_by_role: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
     execution_time: float = 0.0
     diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -169,6 +170,11 @@ class RunRecord:
         That is `killed` where it is gone, and `unknown` where the machine can't tell.
         """
         return self.process.state_of_run if self.status == "running" else self.status
+
+    @property
+    def reason(self) -> ConvergenceReason | None:
+        """The reason why the run stopped; None where it has not ended, or ended without a version."""
+        return None if self.stop is None else self.stop.reason
 
     @property
     def is_inner(self) -> bool:
@@ -187,16 +193,16 @@ class RunRecord:
     def result(self) -> ReflectionResult:
         """Return the result of a run that finished."""
         best, final = self.version(self.best), self.version(self.final)
-        if self.reason is None or best is None or final is None:
+        if self.stop is None or best is None or final is None:
             raise ValueError(f"The run {self.run_id!r} has no result: it is {self.status}.")
         return ReflectionResult(
             success=best.evaluation.satisfactory,
             final_output=final.output,
             best_output=best.output,
             final_evaluation=final.evaluation,
-            history=ReflectionHistory(self.versions, best, final, self.reason, self.revisions),
+            history=ReflectionHistory(self.versions, best, final, self.stop.reason, self.revisions),
             iterations_used=self.revisions,
-            convergence_reason=self.reason,
+            convergence_reason=self.stop.reason,
             token_usage=self.usage,
             execution_time=self.execution_time,
             run_id=self.run_id,
@@ -205,6 +211,7 @@ class RunRecord:
             advice=self.advice,
             reflections=self.reflections,
             task=self.task,
+            stop=self.stop,
         )
 
     def stored(self) -> Record:
@@ -233,7 +240,7 @@ class RunRecord:
         self.best = history.best_version.iteration
         self.final = history.final_version.iteration
         self.revisions = history.total_iterations
-        self.reason = result.convergence_reason
+        self.stop = result.stop
         self.usage_by_role = dict(result.usage_by_role)
         self.execution_time = result.execution_time
         self.diagnostics = dict(result.diagnostics)

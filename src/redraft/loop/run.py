@@ -28,7 +28,7 @@ from redraft.loop.last_run import LastRun
 from redraft.loop.live import LiveRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
 from redraft.loop.select import Selection, first_best_last, gain_over, is_better, is_known_drop, select
-from redraft.loop.stop import reason_of
+from redraft.loop.stop import after, stop_of
 from redraft.protocols import (
     Advisor,
     Attempt,
@@ -53,6 +53,7 @@ from redraft.types import (
     ReflectionHistory,
     ReflectionResult,
     ReflectionVersion,
+    Stop,
     prompt_of,
 )
 
@@ -134,6 +135,7 @@ class Run:
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic)
         self.notes: dict[str, str] = {}
         self.context = RunContext(task, self.run_id, advice=options.advice)
+        self.doing = "recall"
         self.pending: Draft | None = None
         self.peaks: Peaks = {}
         self.judged: dict[object, ReflectionVersion] = {}
@@ -164,20 +166,20 @@ class Run:
         try:
             error: BaseException | None = None
             try:
-                reason = await self._loop(draft)
+                stop = await self._loop(draft)
             except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (what was made is not lost)
-                reason, error = await self._interrupted(raised), raised
-            return await self._finish(reason, error)
+                stop, error = await self._interrupted(raised), raised
+            return await self._finish(stop, error)
         finally:
             allowance.reset(outer)
 
-    async def _loop(self, given: Draft | None) -> ConvergenceReason:
+    async def _loop(self, given: Draft | None) -> Stop:
         await self._begin(given)
         draft = given or await self._generate()
         while True:
             version = await self._evaluate(draft)
-            if reason := await self._reason_to_stop(version):
-                return reason
+            if stop := await self._stop(version):
+                return stop
             draft = await self._revise()
 
     async def _begin(self, given: Draft | None) -> None:
@@ -191,6 +193,7 @@ class Run:
     async def _generate(self) -> Draft:
         if self.verbs.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
+        self.doing = "generate"
         prompt = prompt_of(self.task, self.context.advice)
         return await self._made(
             await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
@@ -207,6 +210,7 @@ class Run:
         )
         if attempt.mode == "fresh" and self.verbs.generate is not None:
             return await self._generate()
+        self.doing = "revise"
         draft = await self.step(
             "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation, self.context
         )
@@ -232,6 +236,7 @@ class Run:
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
         if judges.output_alone and (same := self.judged.get(key)) is not None:
             return self._add(draft, same.evaluation, repeats=same.iteration)
+        self.doing = "evaluate"
         context = replace(self.context, free_only=True) if self.tally.spent() else self.context
         evaluation = await self.step(
             "evaluate", ReflectionEvaluation, judges.evaluate, copy_of(output), context
@@ -271,26 +276,30 @@ class Run:
         self.emit(VersionEvaluated(self.run_id, version, is_best))
         return version
 
-    async def _reason_to_stop(self, version: ReflectionVersion) -> ConvergenceReason | None:
+    async def _stop(self, version: ReflectionVersion) -> Stop | None:
         """Ask the callback, the rules, the budgets and the maximum; CONTINUE overrides only the rules."""
-        options, reason, decision = self.options, None, ReflectionDecision.AUTO
+        options, decision, stop = self.options, ReflectionDecision.AUTO, None
         if options.callbacks is not None:
             decision = await self._decision(version)
         if decision is ReflectionDecision.ACCEPT:
             version.accepted = True
-            return ConvergenceReason.USER_ACCEPTED
+            return after(ConvergenceReason.USER_ACCEPTED, "A callback accepted", version)
         if decision is ReflectionDecision.STOP:
-            return ConvergenceReason.USER_STOPPED
+            return after(ConvergenceReason.USER_STOPPED, "A callback said stop after", version)
         if decision is ReflectionDecision.AUTO:
-            reason = reason_of(options.until(self.versions))
-        if reason is ConvergenceReason.QUALITY_MET:
-            return reason
+            stop = stop_of(options.until(self.versions), self.versions)
+        if stop and stop.reason is ConvergenceReason.QUALITY_MET:
+            return stop
         # A spent budget goes before what may be its consequence: that nothing could be judged any more.
-        if reason := self.tally.spent() or reason or options.limit(self.versions):
-            return reason
-        return ConvergenceReason.TOKEN_BUDGET if self.tally.revision_tokens_left() == 0 else None
+        if spent := self.tally.spent():
+            return self.tally.stop(spent)
+        if stop := stop or stop_of(options.limit(self.versions), self.versions):
+            return stop
+        if self.tally.revision_tokens_left() == 0:
+            return self.tally.stop(ConvergenceReason.TOKEN_BUDGET)
+        return None
 
-    async def _interrupted(self, error: Exception | asyncio.CancelledError) -> ConvergenceReason:
+    async def _interrupted(self, error: Exception | asyncio.CancelledError) -> Stop:
         """Keep what there is and say why the run ends; raise the error again where it is the caller's."""
         had_versions = bool(self.versions)
         if self.pending is not None and not isinstance(error, ChangedRunError):
@@ -300,49 +309,55 @@ class Run:
             self.options.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
             await self._observe_failure(error)
             raise error
+        made = len(self.versions)
         if isinstance(error, asyncio.CancelledError):
-            self.emit(RunFinished(self.run_id, self._make_result(ConvergenceReason.CANCELLED, error)))
+            detail = f"It was cancelled after version {made}."
+            stop = Stop(ConvergenceReason.CANCELLED, detail, {"versions": made})
+            self.emit(RunFinished(self.run_id, self._make_result(stop, error)))
             raise error
-        reason = (error.reason if isinstance(error, UnfinishedError) else None) or ConvergenceReason.ERROR
-        if reason is not ConvergenceReason.ERROR or self.options.on_failure == "raise":
-            return reason
+        if isinstance(error, UnfinishedError) and error.reason is not None:
+            return self.tally.stop(error.reason)
+        what = f"{type(error).__name__}: {error}"
+        detail = f"The step {self.doing!r} failed after version {made}: {what}"
+        stop = Stop(ConvergenceReason.ERROR, detail, {"step": self.doing, "error": what})
+        if self.options.on_failure == "raise":
+            return stop
         is_mistake = isinstance(error, MISTAKES)
         if is_mistake and not had_versions:  # the evaluator has never worked: nobody wants an unjudged draft
-            self.emit(RunFinished(self.run_id, self._make_result(reason, error)))
+            self.emit(RunFinished(self.run_id, self._make_result(stop, error)))
             await self._observe_failure(error)
             raise error
         logger.warning(
-            "The run %s ended with an error after %d versions, the best of which is returned: %s: %s",
+            "The run %s ended with an error after %d versions, the best of which is returned: %s",
             self.run_id,
-            len(self.versions),
-            type(error).__name__,
-            error,
+            made,
+            what,
             exc_info=error if is_mistake else None,
         )
-        return reason
+        return stop
 
-    async def _finish(self, reason: ConvergenceReason, error: BaseException | None) -> ReflectionResult:
-        result = self._make_result(reason, error)
+    async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
+        result = self._make_result(stop, error)
         for advisor in self.options.advisors:
             try:
                 await self.step_once("observe", type(None), advisor.observe, result)
             except Exception:
                 logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
         self.emit(RunFinished(self.run_id, result))
-        if error is not None and reason is ConvergenceReason.ERROR and self.options.on_failure == "raise":
+        if stop.reason is ConvergenceReason.ERROR and self.options.on_failure == "raise":
             failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
             failed.usage = result.token_usage
             raise failed from error
         return result
 
-    def _make_result(self, reason: ConvergenceReason, error: BaseException | None) -> ReflectionResult:
+    def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         options, versions, final = self.options, self.versions, self.versions[-1]
         best = self.best
         # The best by score is known already; a callback's choice and the other selections look back.
         if best is None or final.accepted or options.selection != "highest_score":
             best = select(versions, options.selection)
         usage = self.tally.total()
-        diagnostics = diagnose(versions, reason, self.verbs.judges.signals) | self.notes
+        diagnostics = diagnose(versions, stop.reason, self.verbs.judges.signals) | self.notes
         if account := self.tally.account():
             diagnostics["budget"] = account
         if options.budget.usd is not None and usage.cost_usd is None:
@@ -354,9 +369,9 @@ class Run:
             final_output=final.output,
             best_output=best.output,
             final_evaluation=final.evaluation,
-            history=ReflectionHistory(kept, best, final, reason, revisions),
+            history=ReflectionHistory(kept, best, final, stop.reason, revisions),
             iterations_used=revisions,
-            convergence_reason=reason,
+            convergence_reason=stop.reason,
             token_usage=usage,
             execution_time=self.tally.seconds(),
             run_id=self.run_id,
@@ -366,6 +381,7 @@ class Run:
             error=error,
             reflections=self.verbs.live.reflections if self.verbs.live else (),
             task=self.task,
+            stop=stop,
         )
         options.last_run.set(self.began, self.result)
         return self.result

@@ -1,17 +1,18 @@
-"""Convergence rules: pure functions of the versions."""
+"""Stop rules: pure functions of the versions, which return why a run stops and by which numbers."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from redraft._texts import as_text
+from redraft._texts import as_text, compared, counted, listed, scored, unasked
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better
-from redraft.types import ConvergenceReason
+from redraft.types import ConvergenceReason, Stop, highest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redraft.protocols import Stopper
     from redraft.types import Issue, ReflectionVersion
@@ -19,40 +20,72 @@ if TYPE_CHECKING:
 SAME_ISSUE = 0.6
 """Token Jaccard similarity from which two messages name the same issue."""
 IN_A_ROW = 3
-"""How many versions in a row must repeat themselves before a pattern counts as one."""
-
-
-def reason_of(answer: object) -> ConvergenceReason | None:
-    """Read what a rule answered; a rule of a user's may say just True or False."""
-    if answer is None or isinstance(answer, ConvergenceReason):
-        return answer
-    if answer is False:
-        return None
-    if answer is True:
-        return ConvergenceReason.USER_STOPPED
-    try:
-        return ConvergenceReason(answer)
-    except ValueError:
-        raise OutputError(
-            f"until returned {answer!r}; expected None, a ConvergenceReason, or True to stop"
-        ) from None
+"""How many versions in a row must repeat themselves before that counts as a pattern."""
 
 
 def first(*rules: Stopper) -> Stopper:
     """Ask the rules in order; the first one that has a reason wins."""
 
-    def first_reason(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None:
         for rule in rules:
-            if reason := rule(versions):
-                return reason
+            if stop := rule(versions):
+                return stop
         return None
 
     return first_reason
 
 
-def quality_met(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-    """Stop when the last version is satisfactory."""
-    return ConvergenceReason.QUALITY_MET if versions[-1].evaluation.satisfactory else None
+def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | None:
+    """Normalise what a rule returned: a rule of the caller's may return a plain reason, True or False."""
+    if answer is None or isinstance(answer, Stop):
+        return answer
+    if answer is False:
+        return None
+    try:
+        reason = ConvergenceReason.USER_STOPPED if answer is True else ConvergenceReason(answer)
+    except ValueError:
+        raise OutputError(
+            f"until returned {answer!r}; expected None, a Stop, a ConvergenceReason, or True to stop"
+        ) from None
+    return after(reason, "A rule of the caller's said stop after", versions[-1])
+
+
+def after(reason: ConvergenceReason, what: str, version: ReflectionVersion) -> Stop:
+    """Return a stop that something outside of the rules decided on after a version."""
+    score = version.evaluation.overall_score
+    detail = f"{what} version {version.iteration} ({scored(version)})."
+    return Stop(reason, detail, {"version": version.iteration, "score": score})
+
+
+def quality_met(
+    versions: Sequence[ReflectionVersion],
+    /,
+    *,
+    threshold: float | None = None,
+    criteria: Mapping[str, float] | None = None,
+) -> Stop | None:
+    """Stop when the last version is satisfactory.
+
+    The evaluator has decided that; its `threshold` and those of its `criteria` are for the explanation.
+    """
+    last = versions[-1]
+    if not last.evaluation.satisfactory:
+        return None
+    score, scores = last.evaluation.overall_score, last.evaluation.criteria_scores
+    detail = f"Version {last.iteration} is satisfactory"
+    if score is not None and threshold is not None:
+        detail = f"Version {last.iteration} scored {compared(score, '>=', threshold)}"
+        if score < threshold:  # an evaluator of the caller's decides by more than the score
+            detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
+    met = [
+        f"{name} {compared(known, '>=', least)}"
+        for name, least in (criteria or {}).items()
+        if (known := scores.get(name)) is not None and known >= least
+    ]
+    if met:
+        detail += f", and every criterion is at its threshold: {listed(met)}"
+    numbers = {"version": last.iteration, "score": score, "quality_threshold": threshold}
+    return Stop(ConvergenceReason.QUALITY_MET, f"{detail}.", numbers)
 
 
 def max_iterations(revisions: int) -> Stopper:
@@ -60,18 +93,34 @@ def max_iterations(revisions: int) -> Stopper:
     if revisions < 0:
         raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
 
-    def at_maximum(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-        return ConvergenceReason.MAX_ITERATIONS if len(versions) > revisions else None
+    def at_maximum(versions: Sequence[ReflectionVersion], /) -> Stop | None:
+        made = len(versions) - 1
+        if made < revisions:
+            return None
+        if revisions == 0:
+            without = "nothing to judge it by" if unasked(versions[-1]) else "no revision"
+            detail = f"One version was wanted, with {without}."
+        else:
+            detail = f"All {counted(revisions + 1, 'version')} were made: a draft and "
+            detail += f"{counted(revisions, 'revision')}, the maximum."
+        numbers = {"revisions": made, "max_iterations": revisions}
+        return Stop(ConvergenceReason.MAX_ITERATIONS, detail, numbers)
 
     return at_maximum
 
 
-def unjudged(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when nothing could be judged at the start, or twice in a row: there is nothing to revise by."""
-    if versions[-1].evaluation.overall_score is not None:
+    last = versions[-1]
+    if last.evaluation.overall_score is not None:
         return None
-    first_or_again = len(versions) == 1 or versions[-2].evaluation.overall_score is None
-    return ConvergenceReason.UNJUDGED if first_or_again else None
+    if len(versions) > 1 and versions[-2].evaluation.overall_score is not None:
+        return None
+    missing = list(last.evaluation.unjudged)
+    what = f": {listed(missing)}" if missing else ""
+    why = "; ".join(" ".join(issue.message.split()) for issue in last.evaluation.issues[:2])
+    detail = f"Version {last.iteration} could not be judged{what}{f' ({why})' if why else ''}."
+    return Stop(ConvergenceReason.UNJUDGED, detail, {"version": last.iteration, "unjudged": missing})
 
 
 def plateau(iterations: int) -> Stopper:
@@ -83,19 +132,40 @@ def plateau(iterations: int) -> Stopper:
     if iterations < 1:
         raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
 
-    def on_plateau(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-        left = iterations
+    def on_plateau(versions: Sequence[ReflectionVersion], /) -> Stop | None:
+        beaten: list[ReflectionVersion] = []
         for version in reversed(versions):
             if version.gain is None:
                 continue
             if version.gain > version.evaluation.spread:
                 return None
-            left -= 1
-            if left == 0:
-                return ConvergenceReason.PLATEAU
+            beaten.insert(0, version)
+            if len(beaten) == iterations:
+                return _plateau(versions, beaten)
         return None
 
     return on_plateau
+
+
+def _plateau(versions: Sequence[ReflectionVersion], beaten: Sequence[ReflectionVersion]) -> Stop:
+    best = highest(versions[: beaten[0].iteration - 1] or versions)
+    scores: list[str] = []
+    for version in beaten:
+        spread = version.evaluation.spread
+        within = f", within the judge's spread of {spread:.2f}" if 0 < (version.gain or 0) <= spread else ""
+        scores.append(f"{version.iteration} ({scored(version)}{within})")
+    detail = (
+        f"The best score, {scored(best)} of version {best.iteration}, was not beaten by "
+        f"{'version' if len(beaten) == 1 else 'versions'} {listed(scores)}; "
+        f"plateau_iterations = {len(beaten)}."
+    )
+    numbers = {
+        "best": best.iteration,
+        "best_score": best.evaluation.overall_score,
+        "not_better": [version.iteration for version in beaten],
+        "plateau_iterations": len(beaten),
+    }
+    return Stop(ConvergenceReason.PLATEAU, detail, numbers)
 
 
 def diminishing(threshold: float) -> Stopper:
@@ -103,44 +173,66 @@ def diminishing(threshold: float) -> Stopper:
     if not 0 <= threshold <= 1:
         raise ConfigError(f"improvement_threshold must be in 0..1, got {threshold!r}.")
 
-    def small_gain(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-        gain = versions[-1].gain
+    def small_gain(versions: Sequence[ReflectionVersion], /) -> Stop | None:
+        last = versions[-1]
         # Scores are decimal fractions: 0.55 - 0.5 must not fall short of 0.05 by the last bit.
-        small = gain is not None and 0 < gain < threshold - 1e-9
-        return ConvergenceReason.DIMINISHING_RETURNS if small else None
+        if last.gain is None or not 0 < last.gain < threshold - 1e-9:
+            return None
+        detail = f"Version {last.iteration} ({scored(last)}) beat the best before it by only "
+        detail += f"{compared(last.gain, '<', threshold)} (improvement_threshold)."
+        numbers = {"version": last.iteration, "gain": last.gain, "improvement_threshold": threshold}
+        return Stop(ConvergenceReason.DIMINISHING_RETURNS, detail, numbers)
 
     return small_gain
 
 
-def oscillation(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+def oscillation(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when the last four scores went up, down, up (or the reverse) and ended no higher.
 
     Scores of different criteria go neither up nor down.
     """
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
+    last = versions[-4:]
     scores: list[float] = []
-    criteria = versions[-1].evaluation.judged
-    for version in versions[-4:]:
+    for version in last:
         score = version.evaluation.overall_score
-        if score is None or version.repeats is not None or version.evaluation.judged != criteria:
+        if score is None or version.repeats is not None:
+            return None
+        if version.evaluation.judged != last[-1].evaluation.judged:
             return None
         scores.append(score)
     a, b, c, d = scores
     turns = (b - a) * (c - b) < 0 and (c - b) * (d - c) < 0
-    return ConvergenceReason.OSCILLATION if turns and max(c, d) <= max(a, b) else None
+    if not turns or max(c, d) > max(a, b):
+        return None
+    path = listed([f"{scored(version)} (version {version.iteration})" for version in last])
+    numbers = {"scores": {str(version.iteration): version.evaluation.overall_score for version in last}}
+    detail = f"The last scores went up and down and ended no higher: {path}."
+    return Stop(ConvergenceReason.OSCILLATION, detail, numbers)
 
 
-def semantic_stability(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+def semantic_stability(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when two versions in a row changed nothing in substance and won nothing."""
     if len(versions) < IN_A_ROW:
         return None
-    before, between, last = versions[-IN_A_ROW:]
-    unchanged = _nothing_new(between, last) and _nothing_new(before, between)
-    return ConvergenceReason.SEMANTIC_STABILITY if unchanged else None
+    last = versions[-IN_A_ROW:]
+    unchanged: list[str] = []
+    for before, version in pairwise(last):
+        if version.repeats is not None:
+            unchanged.append(f"version {version.iteration} is the same as version {version.repeats}")
+        elif not is_better(version, before) and same_substance(
+            as_text(before.output), as_text(version.output)
+        ):
+            unchanged.append(f"version {version.iteration} says what version {before.iteration} said")
+        else:
+            return None
+    detail = f"Nothing changed in substance any more: {listed(unchanged)}."
+    numbers = {"versions": [version.iteration for version in last[1:]]}
+    return Stop(ConvergenceReason.SEMANTIC_STABILITY, detail, numbers)
 
 
-def repeated_issues(versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when three versions in a row have the same issues, and the last is no better than the first."""
     if len(versions) < IN_A_ROW:
         return None
@@ -150,12 +242,18 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> ConvergenceReas
         return None
     if any(version.repeats is not None for version in last):
         return None
-    stuck = all(
-        same_issues(version.evaluation.issues, latest.issues)
-        and same_issues(latest.issues, version.evaluation.issues)
-        for version in last[:-1]
+    for version in last[:-1]:
+        issues = version.evaluation.issues
+        if not (same_issues(issues, latest.issues) and same_issues(latest.issues, issues)):
+            return None
+    messages = [" ".join(issue.message.split()) for issue in latest.issues]
+    numbers = [version.iteration for version in last]
+    more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""  # noqa: PLR2004 (enough to recognise them)
+    detail = (
+        f"Versions {listed([str(number) for number in numbers])} have the same issues, and the score went "
+        f"from {scored(last[0])} to {scored(last[-1])}: {'; '.join(messages[:3])}{more}."
     )
-    return ConvergenceReason.REPEATED_ISSUES if stuck else None
+    return Stop(ConvergenceReason.REPEATED_ISSUES, detail, {"versions": numbers, "issues": messages})
 
 
 def same_issues(issues: Iterable[Issue], among: Sequence[Issue]) -> bool:
@@ -176,14 +274,6 @@ def same_issue(one: Issue, other: Issue) -> bool:
 def same_substance(one: str, other: str) -> bool:
     """Say whether two texts differ in nothing but white space, case and punctuation at word ends."""
     return one == other or _substance(one) == _substance(other)
-
-
-def _nothing_new(before: ReflectionVersion, after: ReflectionVersion) -> bool:
-    if after.repeats is not None:
-        return True
-    if is_better(after, before):
-        return False
-    return same_substance(as_text(before.output), as_text(after.output))
 
 
 def _words(text: str) -> frozenset[str]:

@@ -462,7 +462,7 @@ class TaskRun:
             judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
             verbs = replace(verbs, judges=judges)
             key = key.derived(f"-{attempt}")
-        options = replace(pattern.run_options, advice=self.note.advice())
+        options = replace(pattern.options_for(verbs.judges), advice=self.note.advice())
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event))
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import evaluation_of, render_feedback
@@ -502,7 +503,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=given.evaluator.threshold,
-        until=quality_met,
+        until=partial(quality_met, threshold=given.evaluator.threshold),
         diversify=False,
         best_version_selection="latest" if given.on_failure == "return_last" else "highest_score",
         on_event=bench.on_event,
