@@ -16,7 +16,7 @@ from redraft.notes.store import (
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
-    given_note,
+    note_for_run,
 )
 from redraft.notes.task import MAX_TOKENS, ReflectionConfig, Task
 from redraft.types import Task as Asked
@@ -61,7 +61,7 @@ async def waits(stores: Mapping[str, NoteStore]) -> dict[str, list[float]]:
         names = list(stores) if number % 2 else list(reversed(stores))
         for name in names:
             started = perf_counter()
-            given = await given_note(TASK, CONFIG, stores[name], {"year": "2026"}, f"later {number}")
+            given = await note_for_run(TASK, CONFIG, stores[name], {"year": "2026"}, f"later {number}")
             found[name].append((perf_counter() - started) * 1e3)
             assert given.version == REVISIONS
             assert given.tokens > MAX_TOKENS / 2

@@ -12,7 +12,7 @@ from redraft.history.beside import Beside
 from redraft.history.ledger import Ledger
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
-from redraft.notes.ensemble import Learnt
+from redraft.notes.learning import Learned
 from redraft.protocols import ChatRequest, Message
 from redraft.stores.memory import MemoryStore
 from redraft.web.project import Project
@@ -80,7 +80,7 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
 def noted(run_id="noted"):
     store = MemoryStore()
     put(store, described(run_id, usage_by_role={"generation": CALL}))
-    asyncio.run(RunKey(run_id, store).note("reflection", Learnt(usage=CALL + CALL)))
+    asyncio.run(RunKey(run_id, store).note("reflection", Learned(usage=CALL + CALL)))
     return store
 
 

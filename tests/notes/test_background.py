@@ -22,7 +22,7 @@ from redraft import (
     TaskIdentity,
     TaskReflection,
 )
-from redraft.notes.ensemble import Background
+from redraft.notes.background import Background
 from support.ensembles import better, thinking
 
 TESTS = Path(__file__).parents[1]

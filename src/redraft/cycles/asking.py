@@ -22,7 +22,7 @@ from redraft.cycles.memory import confidence_of
 from redraft.cycles.state import outward_scopes, plain_data, render
 from redraft.errors import ConfigError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
-from redraft.notes.ensemble import Metered
+from redraft.notes.learning import Metered
 from redraft.protocols import Message
 from redraft.text.schema import Schema
 from redraft.text.templates import template

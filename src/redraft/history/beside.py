@@ -15,7 +15,7 @@ from redraft.cycles.web import KEPT_OPEN, AgentsSeen
 from redraft.errors import ConfigError
 from redraft.history.ledger import Ledger
 from redraft.loop.keeper import NOTED
-from redraft.notes.ensemble import Learnt
+from redraft.notes.learning import Learned
 from redraft.web.feed import Feed
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Beside:
             return
         entry = self._ledger.entry(record.key.removesuffix(OF_A_NOTE))
         known = {} if entry is None else {"model": entry.model, "name": entry.name, "task": entry.task}
-        used = from_record(Learnt, record.data["value"]).usage
+        used = from_record(Learned, record.data["value"]).usage
         if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
             self._ledger.spending.add_beside(record.created_at or datetime.now(UTC), used, role=NOTE, **known)
 

@@ -554,7 +554,7 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenNote:
+class InjectedNote:
     """Hold what a run is given: the note as it stands in the prompt, or why there is none.
 
     `in_force` is the version that the task's notes stand at, `version` the one that was given, which a trial
@@ -577,12 +577,12 @@ class GivenNote:
         return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
 
 
-NO_NOTE = GivenNote()
+NO_NOTE = InjectedNote()
 
 
-async def given_note(
+async def note_for_run(
     task: EnsembleTask, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
-) -> GivenNote:
+) -> InjectedNote:
     """Choose what a run is given: the note in force, or what a trial puts in its place.
 
     Where the notes can't be read, the run goes without, with one warning.
@@ -599,9 +599,9 @@ async def given_note(
             note = None if against is None else await notebook.revision(identity, against)
     except Exception as error:  # noqa: BLE001 (whatever a store raises: a run without a note is better than none)
         logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
-        return GivenNote(unread=True)
+        return InjectedNote(unread=True)
     if note is None:
-        return GivenNote("control", in_force=current.version, why="a control run of the trial: no note")
+        return InjectedNote("control", in_force=current.version, why="a control run of the trial: no note")
     text = note_block(note.reflection, task.asked(), inputs)
     version = note.version if notebook.keeps_revisions else None
-    return GivenNote(arm, version, current.version, text, tokens_of(text), why)
+    return InjectedNote(arm, version, current.version, text, tokens_of(text), why)

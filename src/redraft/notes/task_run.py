@@ -1,4 +1,4 @@
-"""One task of one run, from its inputs to an accepted output."""
+"""One task of an ensemble: what runs it, its run up to an accepted output, and what comes of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.models.names import model_of
 from redraft.notes.note import Arm, TaskReflectedEvent, TaskReflection, fill
-from redraft.notes.store import NO_NOTE, GivenNote
+from redraft.notes.store import NO_NOTE, InjectedNote
 from redraft.notes.task import Task, TaskContext
 from redraft.protocols import ChatModel, Evaluator
 from redraft.text.replies import fenced
@@ -57,74 +57,12 @@ if TYPE_CHECKING:
     from redraft.settings import Settings
     from redraft.types import ConvergenceReason, ReflectionVersion
 
-ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
-
-
-async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
-    """Ask the input guardrails of a task in their order; raises `ConfigError` where one refuses."""
-    for guardrail in task.input_guardrails:
-        verdict = await _asked(task, guardrail, dict(inputs))
-        if not verdict.satisfactory:
-            raise ConfigError(f"The task {task.title!r} refuses its inputs: {why(verdict)}")
-
-
-async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
-    """Ask all guardrails of a task, and if they let an output pass its review; return what was said.
-
-    A number counts as passed from `threshold` on. The evaluation of a refused output is not satisfactory,
-    has not passed its gates, and names all that was found. Raises what a guardrail or the review raises, and
-    `OutputError` for an answer that is no verdict.
-    """
-    refusals: list[ReflectionEvaluation] = []
-    for guardrail in task.guardrails:
-        verdict = await _asked(task, guardrail, copy_of(output), threshold)
-        refusals += [] if verdict.satisfactory else [verdict]
-    if not refusals and task.review is not None:
-        verdict = await _asked(task, task.review, copy_of(output), threshold)
-        refusals += [] if verdict.satisfactory else [verdict]
-    if not refusals:
-        return ACCEPTED
-    return ReflectionEvaluation(
-        min(verdict.overall_score or 0.0 for verdict in refusals),
-        issues=tuple(issue for verdict in refusals for issue in verdict.issues),
-        suggestions=tuple(text for verdict in refusals for text in verdict.suggestions),
-        gates_passed=False,
-    )
-
-
-def why(refusal: ReflectionEvaluation) -> str:
-    """Say in one line why something was refused."""
-    return "; ".join(render_issue(issue) for issue in refusal.issues)
-
-
-async def _asked(
-    task: Task, guardrail: Callable[[Any], Any], value: Any, threshold: float | None = None
-) -> ReflectionEvaluation:
-    answer = await awaited(guardrail)(value)
-    if answer is None or answer is True:
-        return ACCEPTED
-    judge = evaluation_of if threshold is None else partial(evaluation_of, threshold=threshold)
-    try:
-        verdict = judge(answer)
-    except OutputError as error:
-        raise OutputError(
-            f"{_name(guardrail)} of the task {task.title!r} can't be understood: {error}"
-        ) from error
-    if verdict.satisfactory or verdict.issues:
-        return verdict
-    return replace(verdict, issues=(Issue(f"{_name(guardrail)} refused it"),))
-
-
-def _name(guardrail: Callable[[Any], Any]) -> str:
-    name: object = getattr(guardrail, "__name__", None)
-    return str(name) if name and name != "<lambda>" else "a guardrail or the review"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Means:
-    """Hold what a task is carried out with: one for all its runs.
+class TaskRunner:
+    """What runs a task; the same for all its runs.
 
-    `model` is the one that answers, None where a handler does; `performer` acts with the task's tools.
+    `model` is the one that answers, None if a handler does; `performer` acts with the task's tools.
     """
 
     task: Task
@@ -142,7 +80,7 @@ class Means:
             live = live_run(pattern, None, "a plain function")
             return with_reflections(Verbs(generate, judges, adapt.regenerating(generate)), live)
         if self.performer is not None:
-            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only who acts pays for it)
+            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only for tasks with tools)
 
             live = live_run(pattern, self.model)
             return with_reflections(acting_verbs(self.performer, judges, live), live)
@@ -151,8 +89,8 @@ class Means:
         return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
 
 
-def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> Means:
-    """Return what a task is carried out with; `model` is the ensemble's.
+def runner_of(task: Task, model: str | ChatModel | None, settings: Settings) -> TaskRunner:
+    """Return what runs a task; `model` is the ensemble's.
 
     Raises `ConfigError` for a model, tool, trigger or criterion that can't work.
     """
@@ -160,7 +98,7 @@ def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> M
     answers = model_of(named, settings) if task.handler is None else None
     judging = answers or (None if named is None else model_of(named, settings))
     pattern = _pattern_of(task)
-    means = Means(
+    runner = TaskRunner(
         task,
         pattern,
         _judges_of(task, pattern, judging),
@@ -168,24 +106,14 @@ def means_of(task: Task, model: str | ChatModel | None, settings: Settings) -> M
         answers,
         None if answers is None or not task.tools else performer_with(answers, "", _functions(task)),
     )
-    means.verbs({}, ())  # what is wrong with its triggers shows here
-    if means.performer is not None:
-        means.performer.check(pattern.triggers)
-    return means
-
-
-async def nothing_judges(_output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-    """Leave an output as it is: nothing is there to judge it by, so it has no score, and nothing is amiss."""
-    return ReflectionEvaluation(None, satisfactory=True)
-
-
-def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
-    """Leave it to the maximum when to stop."""
-    return None
+    runner.verbs({}, ())  # raises the errors of its triggers now
+    if runner.performer is not None:
+        runner.performer.check(pattern.triggers)
+    return runner
 
 
 def _pattern_of(task: Task) -> ReflectionPattern:
-    """Return a task's pattern; without one, a version is made, and scored where there are criteria."""
+    """Return a task's pattern; the default makes one version, and scores it if there are criteria."""
     if task.pattern is not None:
         return (
             task.pattern
@@ -194,8 +122,13 @@ def _pattern_of(task: Task) -> ReflectionPattern:
         )
     if task.criteria is not None:
         return ReflectionPattern(0, task.criteria, task_type=task.task_type)
-    # Nothing is measured, so that no rule but the maximum has anything to say.
+    # Nothing is measured, so no rule but the maximum applies.
     return ReflectionPattern(0, until=never)
+
+
+def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
+    """Never stop before the maximum."""
+    return None
 
 
 def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) -> Judges:
@@ -204,7 +137,13 @@ def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) 
     judges = judges_of(pattern, model, task.task_type)
     if task.handler is None:
         return judges
-    return replace(judges, signals=replace(judges.signals, self_judged=False))  # it did not write it
+    # The handler, not this model, wrote the output.
+    return replace(judges, signals=replace(judges.signals, self_judged=False))
+
+
+async def nothing_judges(_output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+    """Return no score, and no objection: there are no criteria to judge by."""
+    return ReflectionEvaluation(None, satisfactory=True)
 
 
 def _functions(task: Task) -> list[Callable[..., Any]]:
@@ -238,169 +177,31 @@ def _name_of(answers: ChatModel | None, named: str | ChatModel | None, settings:
     return named if isinstance(named, str) else type(named).__name__
 
 
-BESIDE = "reflected on in the background"
-"""Why there is no reflection (yet) where nobody waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """Hold what became of a task: its accepted output, and how it came about.
-
-    `result` is the run that made the output, the last of `attempts`; `run_id` that of the first. `note` is
-    the version of the note that it was given, None without one, and `arm` says why (`NoteUse`). `reflection`
-    is what was stored for next time; where there is none, `no_reflection` says why. `usage` covers all
-    attempts, and the reflection where that was waited for.
-    """
-
-    task: Task
-    output: Output
-    result: ReflectionResult
-    run_id: str
-    attempts: int = 1
-    note: int | None = None
-    arm: Arm = "none"
-    reflection: TaskReflection | None = None
-    no_reflection: str = ""
-    usage: TokenUsage = NOTHING_USED
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleResult:
-    """Hold what an ensemble made, task by task in the order of its list.
-
-    `errors` says what a task that failed raised, `not_run` which ones needed its output. `execution_time` is
-    in seconds.
-    """
-
-    results: tuple[TaskResult, ...]
-    run_id: str = ""
-    usage: TokenUsage = NOTHING_USED
-    execution_time: float = 0.0
-    errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
-    not_run: tuple[Task, ...] = ()
-
-    @property
-    def outputs(self) -> dict[Task, Output]:
-        """The accepted outputs, by task."""
-        return {one.task: one.output for one in self.results}
-
-    @property
-    def output(self) -> Output:
-        """The output of the last task that has one, None where none has."""
-        return self.results[-1].output if self.results else None
-
-    def __getitem__(self, task: Task) -> TaskResult:
-        for one in self.results:
-            if one.task is task:
-                return one
-        raise KeyError(f"The task {task.title!r} has no result.")
-
-    def summary(self) -> str:
-        """Tell the run in a few lines: each task with its score and note, what failed, the cost."""
-        lines = [_line(one) for one in self.results]
-        lines += [
-            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
-        ]
-        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
-        lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
-        return "\n".join(lines)
-
-
-def _line(one: TaskResult) -> str:
-    score = one.result.history.best_version.evaluation.overall_score
-    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
-    if one.attempts > 1:
-        said.append(f"at attempt {one.attempts}")
-    if one.note is not None:
-        said.append(f"given note v{one.note}")
-    if one.reflection is not None:
-        said.append(f"reflected (run {one.reflection.run_count})")
-    elif one.no_reflection and one.task.config is not None:
-        said.append(
-            one.no_reflection if one.no_reflection == BESIDE else f"not reflected: {one.no_reflection}"
-        )
-    return f"{one.task.title}: {', '.join(said)}"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStarted:
-    """A task begins."""
-
-    run_id: str
-    task: Task
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFinished:
-    """A task's output was accepted; its reflection, if there is to be one, comes later."""
-
-    run_id: str
-    result: TaskResult
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
-    """A task failed for good."""
-
-    run_id: str
-    task: Task
-    error: Exception
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class EnsembleFinished:
-    """An ensemble came to its end; also one of which tasks failed."""
-
-    run_id: str
-    result: EnsembleResult
-    schema_version: int = 1
-
-
-EnsembleEvent: TypeAlias = (
-    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedFirst:
-    """Judge what a run starts from by why it was refused, and all else as always; an `Evaluator`."""
-
-    refusal: ReflectionEvaluation
-    judge: Evaluator
-
-    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        """Return the refusal for the first version, and what the judge says for the others."""
-        return self.refusal if run.iteration == 1 else await self.judge(output, run)
-
-
 @dataclass(slots=True)
 class TaskRun:
-    """Carry a task out until its output is accepted.
+    """One run of a task, up to an accepted output.
 
-    `given` are the outputs of the tasks that it needs. `choose_note` says what note it is given. `used` is
-    what it has cost so far, however it ends.
+    `outputs` are those of the tasks that it needs. `choose_note` says which note it is given. `used` is what
+    it has cost so far, even if it fails.
     """
 
-    means: Means
+    runner: TaskRunner
     inputs: Mapping[str, Any]
-    given: Mapping[Task, Output]
+    outputs: Mapping[Task, Output]
     key: RunKey
-    choose_note: Callable[[], Awaitable[GivenNote]] | None = None
+    choose_note: Callable[[], Awaitable[InjectedNote]] | None = None
     emit: Listener | None = None
     used: TokenUsage = NOTHING_USED
-    note: GivenNote = NO_NOTE
+    note: InjectedNote = NO_NOTE
     first_score: float | None = field(default=None, init=False)
 
-    async def carry_out(self) -> TaskResult:
+    async def run(self) -> TaskResult:
         """Return the result with the first output that guardrails and review accept.
 
-        A refused output is revised by what was said, in a run of its own. Raises `RejectedOutputError` when
-        the last attempt was refused, too, and what guardrails and the task's own run raise.
+        A refused output is revised for the reasons given, in a run of its own. Raises `RejectedOutputError`
+        if the last attempt is refused, too, and whatever the guardrails and the task's own run raise.
         """
-        task = self.means.task
+        task = self.runner.task
         await check_inputs(task, self.inputs)
         writing = await self._choose_note()
         try:
@@ -438,13 +239,13 @@ class TaskRun:
         )
 
     async def _choose_note(self) -> asyncio.Future[None] | None:
-        """Choose the note, the same as before under an id that was given; return what writes that down.
+        """Choose the note, or the recorded one if the run is resumed; return the task that records it.
 
-        The run does not wait for it: asked for together, both are written together.
+        The run does not wait for it, so that it is written in one batch with the run's own first record.
         """
         if self.choose_note is None:
             return None
-        if (done := await self.key.noted("note", GivenNote)) is not None:
+        if (done := await self.key.noted("note", InjectedNote)) is not None:
             self.note = done
             return None
         self.note = await self.choose_note()
@@ -453,11 +254,11 @@ class TaskRun:
     async def _attempt(
         self, attempt: int, refused: Draft | None, refusal: ReflectionEvaluation
     ) -> ReflectionResult:
-        means = self.means
-        verbs = means.verbs(self.inputs, tuple(self.given.values()))
-        pattern, key = means.pattern, self.key
+        runner = self.runner
+        verbs = runner.verbs(self.inputs, tuple(self.outputs.values()))
+        pattern, key = runner.pattern, self.key
         if refused is not None:
-            # What it starts from counts as a version, and is not to be spared its revision.
+            # The refused output counts as the first version, and still gets all its revisions.
             pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
             judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
             verbs = replace(verbs, judges=judges)
@@ -466,7 +267,7 @@ class TaskRun:
         if self.emit is not None:
             options = replace(options, on_event=_both(self.emit, options.on_event))
         try:
-            result = await run_kept(self._asked(), verbs, options, key.step(), refused, means.origin)
+            result = await run_kept(self._asked(), verbs, options, key.step(), refused, runner.origin)
         except RedraftError as error:
             self.used += error.usage or NOTHING_USED
             raise
@@ -474,12 +275,12 @@ class TaskRun:
         return result
 
     def _asked(self) -> Asked:
-        """Return what is asked: the definition with the inputs in it, and the outputs that it needs."""
-        task = self.means.task
+        """Return the definition with its inputs filled in, and the outputs that it needs as context."""
+        task = self.runner.task
         asked = task.asked()
         outputs = [
             fenced(as_text(output), f"output of the task {' '.join(other.title.split())!r}")
-            for other, output in self.given.items()
+            for other, output in self.outputs.items()
         ]
         return replace(
             asked,
@@ -489,22 +290,35 @@ class TaskRun:
         )
 
     async def _judged(self, output: Output) -> ReflectionEvaluation:
-        """Ask guardrails and review, once about the same output: a person must not be asked again."""
-        task = self.means.task
+        """Ask guardrails and review, once per output: a person is not asked again when a run is resumed."""
+        task = self.runner.task
         if not task.guardrails and task.review is None:
             return ACCEPTED
         code = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        asking = partial(accept, task, output, self.means.pattern.quality_threshold)
+        asking = partial(accept, task, output, self.runner.pattern.quality_threshold)
         return await self.key.once(f"acceptance {code}", ReflectionEvaluation, asking)
 
     def _rejected(self, output: Output, attempts: int, said: str) -> RejectedOutputError:
         times = "once" if attempts == 1 else f"{attempts} times"
         return RejectedOutputError(
-            f"The output of the task {self.means.task.title!r} was refused {times}, at last since: {said}",
+            f"The output of the task {self.runner.task.title!r} was refused {times}, the last time because: "
+            f"{said}",
             output=output,
             why=said,
             usage=self.used,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFirst:
+    """An `Evaluator` that gives the first version the refusal, and judges the others as usual."""
+
+    refusal: ReflectionEvaluation
+    judge: Evaluator
+
+    async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
+        """Evaluate one version."""
+        return self.refusal if run.iteration == 1 else await self.judge(output, run)
 
 
 def _both(emit: Listener, listener: Listener | None) -> Listener:
@@ -516,3 +330,196 @@ def _both(emit: Listener, listener: Listener | None) -> Listener:
         listener(event)
 
     return tell
+
+
+# Guardrails and review.
+
+ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
+
+
+async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
+    """Ask the input guardrails of a task, in order; raises `ConfigError` if one refuses."""
+    for guardrail in task.input_guardrails:
+        verdict = await _asked(task, guardrail, dict(inputs))
+        if not verdict.satisfactory:
+            raise ConfigError(f"The task {task.title!r} refuses its inputs: {why(verdict)}")
+
+
+async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
+    """Ask all guardrails of a task, and if these accept the output, its review; return their verdict.
+
+    A number accepts from `threshold` on. The evaluation of a refused output is not satisfactory, has not
+    passed its gates, and lists everything that was found. Raises what a guardrail or the review raises, and
+    `OutputError` for an answer that is not a verdict.
+    """
+    refusals: list[ReflectionEvaluation] = []
+    for guardrail in task.guardrails:
+        verdict = await _asked(task, guardrail, copy_of(output), threshold)
+        refusals += [] if verdict.satisfactory else [verdict]
+    if not refusals and task.review is not None:
+        verdict = await _asked(task, task.review, copy_of(output), threshold)
+        refusals += [] if verdict.satisfactory else [verdict]
+    if not refusals:
+        return ACCEPTED
+    return ReflectionEvaluation(
+        min(verdict.overall_score or 0.0 for verdict in refusals),
+        issues=tuple(issue for verdict in refusals for issue in verdict.issues),
+        suggestions=tuple(text for verdict in refusals for text in verdict.suggestions),
+        gates_passed=False,
+    )
+
+
+def why(refusal: ReflectionEvaluation) -> str:
+    """Return, on one line, why something was refused."""
+    return "; ".join(render_issue(issue) for issue in refusal.issues)
+
+
+async def _asked(
+    task: Task, guardrail: Callable[[Any], Any], value: Any, threshold: float | None = None
+) -> ReflectionEvaluation:
+    answer = await awaited(guardrail)(value)
+    if answer is None or answer is True:
+        return ACCEPTED
+    judge = evaluation_of if threshold is None else partial(evaluation_of, threshold=threshold)
+    try:
+        verdict = judge(answer)
+    except OutputError as error:
+        raise OutputError(
+            f"{_name(guardrail)} of the task {task.title!r} can't be understood: {error}"
+        ) from error
+    if verdict.satisfactory or verdict.issues:
+        return verdict
+    return replace(verdict, issues=(Issue(f"{_name(guardrail)} refused it"),))
+
+
+def _name(guardrail: Callable[[Any], Any]) -> str:
+    name: object = getattr(guardrail, "__name__", None)
+    return str(name) if name and name != "<lambda>" else "a guardrail or the review"
+
+
+# Results and events.
+
+IN_BACKGROUND = "reflected on in the background"
+"""Why a result has no reflection yet if the run did not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The accepted output of a task, and how it came about.
+
+    `result` is the run that made the output, the last of `attempts`; `run_id` is that of the first. `note` is
+    the version of the note that the run was given (None: no note), and `arm` says why (see `NoteUse`).
+    `reflection` is what was stored for the next time; if there is none, `no_reflection` says why. `usage`
+    covers all attempts, and the reflection if the run waited for it.
+    """
+
+    task: Task
+    output: Output
+    result: ReflectionResult
+    run_id: str
+    attempts: int = 1
+    note: int | None = None
+    arm: Arm = "none"
+    reflection: TaskReflection | None = None
+    no_reflection: str = ""
+    usage: TokenUsage = NOTHING_USED
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleResult:
+    """What an ensemble made, task by task in the order of its list.
+
+    `errors` has what each failed task raised, `not_run` the tasks that needed its output. `execution_time` is
+    in seconds.
+    """
+
+    results: tuple[TaskResult, ...]
+    run_id: str = ""
+    usage: TokenUsage = NOTHING_USED
+    execution_time: float = 0.0
+    errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
+    not_run: tuple[Task, ...] = ()
+
+    @property
+    def outputs(self) -> dict[Task, Output]:
+        """The accepted outputs, by task."""
+        return {one.task: one.output for one in self.results}
+
+    @property
+    def output(self) -> Output:
+        """The output of the last task that has one; None if none has."""
+        return self.results[-1].output if self.results else None
+
+    def __getitem__(self, task: Task) -> TaskResult:
+        for one in self.results:
+            if one.task is task:
+                return one
+        raise KeyError(f"The task {task.title!r} has no result.")
+
+    def summary(self) -> str:
+        """Summarize the run in a few lines: each task with its score and note, what failed, the cost."""
+        lines = [_line(one) for one in self.results]
+        lines += [
+            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
+        ]
+        lines += [f"{task.title}: not run, what it needs failed" for task in self.not_run]
+        lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
+        return "\n".join(lines)
+
+
+def _line(one: TaskResult) -> str:
+    score = one.result.history.best_version.evaluation.overall_score
+    said = ["accepted" if score is None else f"accepted with {score:.2f}"]
+    if one.attempts > 1:
+        said.append(f"at attempt {one.attempts}")
+    if one.note is not None:
+        said.append(f"given note v{one.note}")
+    if one.reflection is not None:
+        said.append(f"reflected (run {one.reflection.run_count})")
+    elif one.no_reflection and one.task.config is not None:
+        said.append(
+            one.no_reflection if one.no_reflection == IN_BACKGROUND else f"not reflected: {one.no_reflection}"
+        )
+    return f"{one.task.title}: {', '.join(said)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A task has started."""
+
+    run_id: str
+    task: Task
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """A task's output was accepted; its reflection, if there is to be one, comes later."""
+
+    run_id: str
+    result: TaskResult
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task has failed, after all its retries."""
+
+    run_id: str
+    task: Task
+    error: Exception
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleFinished:
+    """An ensemble has finished, perhaps with failed tasks."""
+
+    run_id: str
+    result: EnsembleResult
+    schema_version: int = 1
+
+
+EnsembleEvent: TypeAlias = (
+    TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | Event
+)

@@ -17,7 +17,7 @@ from redraft.loop.keeper import NOTED
 from redraft.loop.progress import Progress
 from redraft.loop.record import RUN, Process
 from redraft.loop.runs import KeptRun, Runs, exchange, run_document, timeline
-from redraft.notes.ensemble import Learnt
+from redraft.notes.learning import Learned
 from redraft.types import NOTHING_USED
 from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
 
@@ -49,7 +49,7 @@ async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
     roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
     noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
     if noted is not None:
-        roles["note"] = from_record(Learnt, noted.data["value"]).usage
+        roles["note"] = from_record(Learned, noted.data["value"]).usage
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
     if not spent:
         return kept
