@@ -1,6 +1,11 @@
 """What the tests of lessons share."""
 
+import asyncio
+
 import pytest
+
+from redraft.stores.location import project_store
+from support.lessons import count_flight, file_seven
 
 
 @pytest.fixture
@@ -9,3 +14,18 @@ def memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "redraft.toml").touch()
     return tmp_path / "memory"
+
+
+@pytest.fixture
+def seven(project, monkeypatch):
+    """The folder of seven lessons of three agents; one of them helped twice, as the project's store says."""
+    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")  # the offline one takes a while
+    file_seven()
+
+    async def count():
+        store = project_store()
+        await count_flight(store)
+        await store.aclose()
+
+    asyncio.run(count())
+    return project / "memory" / "reflections"

@@ -1,4 +1,4 @@
-"""`redraft lessons`: what is shown of lessons, and what a person does with them."""
+"""`redraft lessons`: what the commands print, write, and exit with."""
 
 import asyncio
 import io
@@ -13,67 +13,29 @@ import pytest
 
 from redraft.lessons.duties import Duties
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Counting, ScoredRun
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
-from redraft.models.embed import FunctionEmbedder
 from redraft.stores.location import project_store
 from redraft.types import Task
 from support.commands import document, redraft
 from support.learning_agents import SYSTEMIC, TASK, learning, writer
-from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
+from support.lessons import (
+    API,
+    CHANGE,
+    CURSOR,
+    DECISION,
+    FAILURE,
+    FILES,
+    FLIGHT,
+    LINTER,
+    REFUND,
+    SEARCH,
+    file_lesson,
+    lesson,
+)
 
 ESCAPES = "\x1b]0;gotcha\x07"
 KEY = "sk-" + "a1B2c3D4" * 5
-CHANGE = replace(
-    FAILURE,
-    what_happened="A flight change was refused.",
-    what_went_wrong="update_reservation was called without a yes.",
-    why="The policy asks for a yes before each change.",
-    do_differently="List the change and its price, then wait for a yes.",
-    rule="IF a reservation is to be changed THEN list the price and wait for a yes.",
-)
-API, FILES, SEARCH, CURSOR = (
-    "researcher-agent/2026-03-01-api-timeout-handling",
-    "researcher-agent/2026-03-02-write-three-files",
-    "researcher-agent/2026-03-03-where-to-keep-search",
-    "researcher-agent/2026-03-04-page-through-a-list",
-)
-FLIGHT, REFUND, LINTER = (
-    "booking/2026-05-04-change-a-flight",
-    "booking/2026-05-06-refund-a-flight",
-    "reviewer/2026-06-01-which-linter",
-)
-
-
-def put(agent, content, summary, day, **changed):
-    made = lesson(content, agent=agent, summary=summary, task=f"{summary}.", day=day, **changed)
-    return LessonFolder(Path("memory"), agent).add(made).id
-
-
-@pytest.fixture
-def kept(project, monkeypatch):
-    """Seven lessons of three agents, one of which helped twice; without the embedder, which takes a while."""
-    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
-    put("researcher-agent", FAILURE, "API timeout handling", date(2026, 3, 1))
-    put("researcher-agent", PARTIAL, "Write three files", date(2026, 3, 2), task_type="file work")
-    put("researcher-agent", DECISION, "Where to keep search", date(2026, 3, 3), confidence=0.9)
-    put("researcher-agent", PROCEDURE, "Page through a list", date(2026, 3, 4), status="quarantined")
-    put("booking", CHANGE, "Change a flight", date(2026, 5, 4), task_type="airline", tools=("change",))
-    put("booking", FAILURE, "Refund a flight", date(2026, 5, 6), status="retired", why="it hurts")
-    put("reviewer", DECISION, "Which linter", date(2026, 6, 1), status="superseded", superseded_by=SEARCH)
-
-    async def count():
-        store = project_store()
-        counting = Counting(store, "booking")
-        for number in range(4):
-            at = datetime(2026, 5, 10, number, tzinfo=UTC)
-            had = (FLIGHT,) if number > 1 else ()
-            await counting.count(ScoredRun(f"run-{number}", "booking", at, 0.2 * number, "airline", had))
-        await store.aclose()
-
-    asyncio.run(count())
-    return project / "memory" / "reflections"
 
 
 @pytest.fixture
@@ -97,7 +59,7 @@ def rows(result):
     return [line.split() for line in result.stdout.splitlines()]
 
 
-def test_where_there_are_none_it_says_where_it_looked(project):
+def test_without_lessons_it_says_where_it_looked(project):
     result = redraft("lessons")
     assert result.exit_code == 0
     assert f"There are no lessons in {project}/memory yet." in result.stdout
@@ -108,7 +70,7 @@ def test_where_there_are_none_it_says_where_it_looked(project):
     assert not (project / "memory").exists()
 
 
-def test_the_list_says_what_is_in_force_and_what_helps(kept, monkeypatch):
+def test_the_list_says_what_is_used_and_what_helps(seven, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     result = redraft("lessons")
     assert rows(result)[0] == (
@@ -120,32 +82,15 @@ def test_the_list_says_what_is_in_force_and_what_helps(kept, monkeypatch):
     assert result.stderr == "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
     for width in (60, 80, 100, 120, 140):
         monkeypatch.setenv("COLUMNS", str(width))
-        told = redraft("lessons").stdout
-        assert "2026-05-04-change-a-flight " in told
-        assert "..." not in told
-        assert max(map(len, told.splitlines())) <= width
+        shown = redraft("lessons").stdout
+        assert "2026-05-04-change-a-flight " in shown
+        assert "..." not in shown
+        assert max(map(len, shown.splitlines())) <= width
 
 
-@pytest.mark.parametrize(
-    ("words", "ids"),
-    [
-        ((), {API, FILES, SEARCH, CURSOR, FLIGHT, REFUND, LINTER}),
-        (("--agent", "booking"), {FLIGHT, REFUND}),
-        (("--kind", "decision"), {SEARCH, LINTER}),
-        (("--status", "quarantined"), {CURSOR}),
-        (("--task-type", "file work"), {FILES}),
-        (("--kind", "partial", "--agent", "booking"), set()),
-    ],
-)
-def test_the_list_can_be_narrowed(kept, words, ids):
-    found = document(redraft("lessons", *words, "--json"))
-    assert {one["id"] for one in found["lessons"]} == ids
-    assert redraft("lessons", *words).exit_code == 0
-
-
-def test_as_json_a_lesson_is_whole(kept):
+def test_as_json_a_lesson_is_whole(seven):
     found = document(redraft("lessons", "--agent", "booking", "--json"))
-    assert (found["path"], found["broken"], found["archived"]) == (str(kept.parent), 0, 0)
+    assert (found["path"], found["broken"], found["archived"]) == (str(seven.parent), 0, 0)
     row = found["lessons"][1]
     assert (row["id"], row["kind"], row["day"]) == (FLIGHT, "failure", "2026-05-04")
     assert row["content"]["rule"] == CHANGE.rule
@@ -154,30 +99,9 @@ def test_as_json_a_lesson_is_whole(kept):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "lesson_id"),
-    [
-        (API, API),
-        ("2026-03-01-api-timeout-handling", API),
-        ("2026-03-01", API),
-        ("handling", API),
-        ("change-a", FLIGHT),
-        ("Refund", REFUND),
-        ("reviewer", LINTER),
-        ("last", LINTER),
-    ],
-)
-def test_a_lesson_is_found_by_a_part_of_its_id(kept, wanted, lesson_id):
-    assert document(redraft("lessons", "show", wanted, "--json"))["id"] == lesson_id
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "says"),
     [
         (("show", "2026-05"), f"Several lessons match '2026-05': {FLIGHT}, {REFUND}."),
-        (("show", "2026-05-04-change-a-fligth"), f"did you mean {FLIGHT}"),
-        (("show", "§"), "There is no lesson '§' in"),
-        (("show", ""), "There is no lesson '' in"),
-        (("show", "../../etc/passwd"), "There is no lesson '../../etc/passwd'"),
         (("show", "last", "--agent", "bookings"), "The agent 'bookings' has no lessons in"),
         (("show", "last", "--path", "gone"), "There are no lessons in 'gone' yet."),
         (("--kind", "fail"), "--kind: there is no 'fail'; did you mean 'failure'?"),
@@ -186,11 +110,13 @@ def test_a_lesson_is_found_by_a_part_of_its_id(kept, wanted, lesson_id):
         (("search", " "), "QUERY is empty"),
         (("search", "x", "--agent", "booking", "--all-agents"), "one of --agent and --all-agents"),
         (("retire", "last", "-m", " "), "say why"),
+        (("rate", API), "--helped"),
+        (("supersede", API, "--by", API), "can't supersede itself"),
+        (("supersede", API, "--by", "nothing-such"), "no lesson 'nothing-such'"),
         (("merge", "last"), "at least two lessons"),
         (("merge", "last", "which-linter"), "at least two lessons"),
         (("add", "--strategy", "x", "--task", "x"), "Give --agent NAME; lessons belong to booking,"),
         (("add", "--agent", "a", "--strategy", "x"), "A procedure also needs --why-it-worked."),
-        (("add", "--agent", "a", "--kind", "partial", "--rule", "x"), "A partial also needs --what-happened"),
         (("add", "--agent", "a", "--kind", "x"), "--kind: there is no 'x'"),
         (("add", "--agent", "a", "--file", "gone.md"), "'gone.md' can't be read"),
         (("add", "--agent", "a", "--file", "d.txt"), "d.txt, line 1: 'ab' stands before the first heading"),
@@ -199,17 +125,17 @@ def test_a_lesson_is_found_by_a_part_of_its_id(kept, wanted, lesson_id):
         (("export", "--to", "skill", "--file", "memory"), "'memory' is a folder"),
     ],
 )
-def test_what_can_not_be_done_is_told(kept, words, told):
+def test_what_is_wrong_is_named(seven, words, says):
     result = redraft("lessons", *words)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert says in result.stderr
 
 
-def test_show_has_the_file_as_it_is_and_says_how_the_lesson_stands(kept):
-    told = redraft("lessons", "show", FLIGHT).stdout
-    assert told.startswith(f"{FLIGHT}\nActive\nUsed in 2 runs: helped 2, hurt 0\n")
-    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in told
-    assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in told
+def test_show_prints_the_file_and_the_status(seven):
+    shown = redraft("lessons", "show", FLIGHT).stdout
+    assert shown.startswith(f"{FLIGHT}\nActive\nUsed in 2 runs: helped 2, hurt 0\n")
+    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown
+    assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in shown
     for lesson_id, standing in (
         (REFUND, "Retired: it hurts\n"),
         (LINTER, f"Superseded by {SEARCH}\n"),
@@ -217,26 +143,26 @@ def test_show_has_the_file_as_it_is_and_says_how_the_lesson_stands(kept):
     ):
         assert standing in redraft("lessons", "show", lesson_id).stdout
     for number in range(40):
-        put("booking", CHANGE, f"Flight {number}", date(2026, 7, 1))
+        file_lesson(CHANGE, "booking", f"Flight {number}", date(2026, 7, 1))
     LessonFolder(Path("memory"), "booking").archive()
     assert "Active (archived)\n" in redraft("lessons", "show", FLIGHT).stdout
     assert "11 archived" in redraft("lessons").stderr
 
 
-def test_search_ranks_and_says_why(kept):
+def test_search_ranks_and_says_why(seven):
     found = document(redraft("lessons", "search", "change a flight for a yes", "--json"))["found"]
     assert found[0]["lesson"]["id"] == FLIGHT
     assert found[0]["reason"]
-    told = redraft("lessons", "search", "change a flight for a yes").stdout.splitlines()
-    assert told[0].split()[1] == FLIGHT
-    assert told[1].strip() == "Change a flight"
-    assert told[2].strip() == found[0]["reason"]
+    shown = redraft("lessons", "search", "change a flight for a yes").stdout.splitlines()
+    assert shown[0].split()[1] == FLIGHT
+    assert shown[1].strip() == "Change a flight"
+    assert shown[2].strip() == found[0]["reason"]
     only = document(redraft("lessons", "search", "E4031", "--agent", "booking", "--json"))["found"]
     assert {one["lesson"]["agent"] for one in only} <= {"booking"}
     assert len(document(redraft("lessons", "search", "yes", "-k", "1", "--json"))["found"]) == 1
 
 
-def test_a_person_approves_retires_and_merges(kept):
+def test_a_person_approves_retires_and_merges(seven):
     assert redraft("lessons", "approve", CURSOR).stdout == f"{CURSOR}  Active\n"
     assert redraft("lessons", "retire", "write-three", "-m", "no longer so").stdout.startswith(
         f"{FILES}  Retired: no longer so"
@@ -256,15 +182,15 @@ def test_a_person_approves_retires_and_merges(kept):
     )
 
 
-def test_doctor_names_what_is_broken_doubled_and_hidden(kept):
+def test_doctor_lists_what_is_broken_duplicated_and_hidden(seven):
     assert redraft("lessons", "doctor").exit_code == 0
-    (kept / "booking" / "2026-05-10-broken.md").write_text(f"---\nkind: {KEY}\n---\n{ESCAPES}")
-    (kept / "Not A Name").mkdir()
-    (kept / "Not A Name" / "x.md").write_text("x")
-    put("researcher-agent", FAILURE, "Again", date(2026, 3, 9))
-    (kept / "reviewer" / "rules.md").write_text("# Rules: reviewer\n\n## Tactical\n\n- whatever\n")
-    (kept / "reviewer" / "playbooks").mkdir()
-    (kept / "reviewer" / "playbooks" / "2026-01-01-x.md").write_text("x")
+    (seven / "booking" / "2026-05-10-broken.md").write_text(f"---\nkind: {KEY}\n---\n{ESCAPES}")
+    (seven / "Not A Name").mkdir()
+    (seven / "Not A Name" / "x.md").write_text("x")
+    file_lesson(FAILURE, "researcher-agent", "Again", date(2026, 3, 9))
+    (seven / "reviewer" / "rules.md").write_text("# Rules: reviewer\n\n## Tactical\n\n- whatever\n")
+    (seven / "reviewer" / "playbooks").mkdir()
+    (seven / "reviewer" / "playbooks" / "2026-01-01-x.md").write_text("x")
     result = redraft("lessons", "doctor")
     assert result.exit_code == 1
     assert "booking/2026-05-10-broken, line 2: kind: there is no" in result.stdout
@@ -281,18 +207,18 @@ def test_doctor_names_what_is_broken_doubled_and_hidden(kept):
         "reviewer/rules.md",
         "Not A Name",
     }
-    (kept / "reviewer" / "rules.md").unlink()
-    (kept / "reviewer" / "rules.md").symlink_to("/etc/passwd")
+    (seven / "reviewer" / "rules.md").unlink()
+    (seven / "reviewer" / "rules.md").symlink_to("/etc/passwd")
     only = document(redraft("lessons", "doctor", "--agent", "reviewer", "--json"))["problems"]
     assert {one["id"].partition("/")[0] for one in only} == {"reviewer"}
     assert any("This is a link" in one["why"] for one in only)
     assert "1 file can't be read: `redraft lessons doctor` says why." in redraft("lessons").stderr
 
 
-def test_reindex_reads_every_file(kept):
+def test_reindex_reads_every_file(seven):
     made = document(redraft("lessons", "reindex", "--json"))
     assert (made["lessons"], made["embedded"], made["embedder"], made["broken"]) == (7, 0, "", [])
-    (kept / "booking" / "2026-05-10-broken.md").write_text("x")
+    (seven / "booking" / "2026-05-10-broken.md").write_text("x")
     assert redraft("lessons", "reindex").stdout == (
         "7 lessons are in the index. 1 file can't be read: `redraft lessons doctor` says why.\n"
     )
@@ -358,7 +284,7 @@ def test_a_lesson_is_added_by_options(project, monkeypatch):
     assert "Give --task" in redraft("lessons", "add", *options).stderr
 
 
-def test_a_lesson_is_added_from_a_file(kept):
+def test_a_lesson_is_added_from_a_file(seven):
     file = Path("mine.md")
     file.write_text("# Tests first\n\n## Strategy\nWrite the test.\n\n## Why it worked\nIt failed first.\n")
     added = document(
@@ -378,7 +304,7 @@ def test_a_lesson_is_added_from_a_file(kept):
     )
 
 
-def test_a_lesson_is_written_in_the_editor(kept, editor):
+def test_a_lesson_is_written_in_the_editor(seven, editor):
     editor("> What was done, in steps that can be repeated.", "Ask twice.")
     result = redraft("lessons", "add", "--kind", "procedure", "--agent", "booking")
     assert result.exit_code == 2
@@ -386,15 +312,15 @@ def test_a_lesson_is_written_in_the_editor(kept, editor):
     assert "redraft lessons add --file lesson.md" in result.stderr
     draft = Path("lesson.md")
     draft.write_text(draft.read_text().replace("> What made the difference.", "They forget."))
-    told = redraft("lessons", "add", "--file", draft, "--agent", "booking")
-    assert "The title still says" in told.stderr
+    shown = redraft("lessons", "add", "--file", draft, "--agent", "booking")
+    assert "The title still says" in shown.stderr
     draft.write_text(draft.read_text().replace("what the task is about, in a few words", "Ask for a seat"))
     assert redraft("lessons", "add", "--file", draft, "--agent", "booking").exit_code == 0
     editor("nothing", "x")
     assert "Nothing was written" in redraft("lessons", "add", "--agent", "booking").stderr
 
 
-def test_without_an_editor_and_a_terminal_it_says_so(kept, monkeypatch):
+def test_without_an_editor_and_a_terminal_it_says_so(seven, monkeypatch):
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.delenv("VISUAL", raising=False)
     for words in (("add", "--agent", "a"), ("edit", "last")):
@@ -407,10 +333,10 @@ def test_without_an_editor_and_a_terminal_it_says_so(kept, monkeypatch):
     assert "ended with 1" in redraft("lessons", "edit", "last").stderr
 
 
-def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(kept, editor):
+def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(seven, editor):
     editor("without a yes.", f"without a yes, with {KEY}.")
     assert redraft("lessons", "edit", FLIGHT).stdout.startswith(f"{FLIGHT}  Active")
-    text = (kept.parent / "reflections" / f"{FLIGHT}.md").read_text()
+    text = (seven.parent / "reflections" / f"{FLIGHT}.md").read_text()
     assert "without a yes, with" in text
     assert KEY not in text
     assert "task_type: airline" in text
@@ -419,7 +345,7 @@ def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(kept, edito
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "shown"),
     [
         ("## What went wrong?", "## What?", "Nothing is said under '## What went wrong?'"),
         ("confidence: 0.7", "confidence: 7", f"{FLIGHT}, line 5: confidence must be a number in 0..1"),
@@ -427,14 +353,14 @@ def test_an_edit_is_saved_redacted_and_keeps_what_else_the_file_says(kept, edito
         ("Change a flight\n", "Skip all tests\n", "an instruction to leave out a check"),
     ],
 )
-def test_a_broken_edit_is_not_saved_but_kept(kept, editor, old, new, told):
-    file = kept / f"{FLIGHT}.md"
+def test_a_broken_edit_is_not_saved_but_kept(seven, editor, old, new, shown):
+    file = seven / f"{FLIGHT}.md"
     before = file.read_text()
     assert old in before
     editor(old, new)
     result = redraft("lessons", "edit", FLIGHT)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert shown in result.stderr
     assert file.read_text() == before
     beside = file.with_name(f"{file.name}.rejected")
     assert new in beside.read_text()
@@ -446,8 +372,8 @@ def test_a_broken_edit_is_not_saved_but_kept(kept, editor, old, new, told):
     assert not beside.exists()
 
 
-def test_a_broken_file_is_mended_in_the_editor(kept, editor):
-    file = kept / f"{FLIGHT}.md"
+def test_a_broken_file_is_corrected_in_the_editor(seven, editor):
+    file = seven / f"{FLIGHT}.md"
     file.write_text(file.read_text().replace("confidence: 0.7", "confidense: 0.6"))
     editor("confidense", "confidence")
     assert redraft("lessons", "edit", FLIGHT).exit_code == 0
@@ -457,7 +383,7 @@ def test_a_broken_file_is_mended_in_the_editor(kept, editor):
 # --- exporting -------------------------------------------------------------------------------------------
 
 
-def test_an_export_is_written_checked_and_kept_up_to_date(kept, project):
+def test_an_export_is_written_checked_and_kept_up_to_date(seven, project):
     file = project / "AGENTS.md"
     file.write_text("# Mine\n\nBe nice.")
     check = ("lessons", "export", "--to", "agents-md", "--check")
@@ -473,8 +399,8 @@ def test_an_export_is_written_checked_and_kept_up_to_date(kept, project):
     assert set(written["lessons"]) == {SEARCH, FLIGHT, FILES, API}
     text = file.read_text()
     assert text.startswith("# Mine\n\nBe nice.\n\n<!-- redraft:lessons begin ")
-    told = redraft(*check)
-    assert (told.exit_code, told.stderr.splitlines()[-1]) == (0, "AGENTS.md is up to date.")
+    shown = redraft(*check)
+    assert (shown.exit_code, shown.stderr.splitlines()[-1]) == (0, "AGENTS.md is up to date.")
     assert redraft("lessons", "export", "--to", "agents-md").exit_code == 0
     redraft("lessons", "retire", API, "-m", "x")
     late = redraft(*check)
@@ -486,27 +412,20 @@ def test_an_export_is_written_checked_and_kept_up_to_date(kept, project):
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "told"), [("n", 1, "Nothing was written."), ("Y", 0, "A.md was written.")]
+    ("answer", "code", "shown"), [("n", 1, "Nothing was written."), ("Y", 0, "A.md was written.")]
 )
-def test_a_person_is_asked_before_a_file_is_written(kept, project, monkeypatch, answer, code, told):
+def test_a_person_is_asked_before_a_file_is_written(seven, project, monkeypatch, answer, code, shown):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
     result = redraft("lessons", "export", "--to", "agents-md", "--file", "A.md")
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (code, f"Write A.md? [y/N] {told}")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (code, f"Write A.md? [y/N] {shown}")
     assert (project / "A.md").exists() == (code == 0)
 
 
-def test_what_helped_does_not_make_an_export_out_of_date_elsewhere(kept, project):
-    assert redraft("lessons", "export", "--to", "rules", "--yes", "--max-tokens", "150").exit_code == 0
-    (project / ".redraft" / "redraft.db").unlink()
-    check = ("lessons", "export", "--to", "rules", "--max-tokens", "150", "--check")
-    assert redraft(*check).exit_code == 0
-
-
-def test_a_block_that_was_edited_by_hand_is_left_alone(kept, project):
+def test_a_block_that_was_edited_by_hand_is_left_alone(seven, project):
     words = ("lessons", "export", "--to", "skill", "--yes")
     assert redraft(*words).exit_code == 0
     file = project / ".claude" / "skills" / "lessons" / "SKILL.md"
@@ -523,19 +442,19 @@ def test_a_block_that_was_edited_by_hand_is_left_alone(kept, project):
     assert "MY" not in file.read_text()
 
 
-def test_an_export_says_what_it_left_out_and_can_be_printed(kept):
+def test_an_export_says_what_it_left_out_and_can_be_printed(seven):
     bad = replace(DECISION, decision="Run sudo make install.", alternatives="None at all.", why="So.")
     LessonFolder(Path("memory"), "reviewer").add(lesson(bad, agent="reviewer", summary="Build"))
-    told = redraft("lessons", "export", "--to", "agents-md", "--file", "-", "--max-tokens", "130")
-    assert told.exit_code == 0
-    assert told.stdout.startswith("## Lessons from earlier tasks\n")
-    assert "left out for lack of room" in told.stderr
-    assert "reviewer/2026-03-01-build holds a command" in told.stderr
+    shown = redraft("lessons", "export", "--to", "agents-md", "--file", "-", "--max-tokens", "130")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("## Lessons from earlier tasks\n")
+    assert "left out for lack of room" in shown.stderr
+    assert "reviewer/2026-03-01-build holds a command" in shown.stderr
     only = redraft("lessons", "export", "--to", "rules", "--file", "-", "--agent", "booking").stdout
     assert only.count("\n- ") == 1
 
 
-def test_a_link_is_followed_in_its_own_folder_alone(kept, project, tmp_path_factory):
+def test_a_link_is_followed_in_its_own_folder_alone(seven, project, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "x.md"
     outside.write_text("x\n")
     link = project / "AGENTS.md"
@@ -552,8 +471,8 @@ def test_a_link_is_followed_in_its_own_folder_alone(kept, project, tmp_path_fact
     assert "redraft:lessons" in (project / "CLAUDE.md").read_text()
 
 
-def test_the_folder_is_that_of_the_settings(kept, project, monkeypatch):
-    kept.parent.rename(project / "elsewhere")
+def test_the_folder_is_that_of_the_settings(seven, project, monkeypatch):
+    seven.parent.rename(project / "elsewhere")
     assert document(redraft("lessons", "--json"))["lessons"] == []
     (project / "redraft.toml").write_text('memory = "elsewhere"\n')
     (project / "below").mkdir()
@@ -593,7 +512,7 @@ def owing(project, monkeypatch):
     return project
 
 
-def test_what_is_due_is_listed_the_oldest_first(owing):
+def test_due_reflections_are_listed_oldest_first(owing):
     shown = redraft("lessons", "due")
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
@@ -609,12 +528,12 @@ def test_what_is_due_is_listed_the_oldest_first(owing):
     assert [(one["run_id"], one["agent"], one["kind"]) for one in found] == [("run-2", "clerk", "partial")]
 
 
-def test_what_is_due_is_waived_or_reflected_on(owing):
+def test_a_due_reflection_is_waived_or_written(owing):
     assert redraft("lessons", "waive", "run-2", "--why", "The shop was closed.").stdout == (
         "run-2  waived: The shop was closed.\n"
     )
-    told = [f"--{name.replace('_', '-')}={text}" for name, text in asdict(FAILURE).items()]
-    added = redraft("lessons", "add", "--run", "run-1", "--agent", "porter", "--task", "Carry lamps", *told)
+    shown = [f"--{name.replace('_', '-')}={text}" for name, text in asdict(FAILURE).items()]
+    added = redraft("lessons", "add", "--run", "run-1", "--agent", "porter", "--task", "Carry lamps", *shown)
     assert added.exit_code == 0, added.stderr
     assert redraft("lessons", "due").stdout == "No reflection is due.\n"
 
@@ -622,61 +541,29 @@ def test_what_is_due_is_waived_or_reflected_on(owing):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["waive", "run-9", "--why", "x"], "No reflection is due for a run 'run-9'"),
-        (["waive", "run", "--why", "x"], "'run' could be any of the runs run-1, run-2."),
-        (["waive", "run-1", "--why", " "], "say why"),
-        (["waive", "run-1", "--agent", "clerk", "--why", "x"], "No reflection is due for a run 'run-1'"),
-        (["supersede", "api-timeout", "--by", "nothing-such"], "no lesson 'nothing-such'"),
-        (["rate", "nothing-such", "--hurt"], "There are no lessons"),
+        (("run-9", "--why", "x"), "No reflection is due for a run 'run-9'"),
+        (("run", "--why", "x"), "'run' could be any of the runs run-1, run-2."),
+        (("run-1", "--why", " "), "say why"),
+        (("run-1", "--agent", "clerk", "--why", "x"), "No reflection is due for a run 'run-1'"),
     ],
 )
-def test_what_is_not_due_is_said(owing, words, says):
-    result = redraft("lessons", *words)
-    assert result.exit_code == 2
-    assert says in result.stderr or "no lessons" in result.stderr
+def test_what_is_not_due_can_not_be_waived(owing, words, says):
+    result = redraft("lessons", "waive", *words)
+    assert (result.exit_code, says in result.stderr) == (2, True)
 
 
-def test_a_lesson_is_rated(kept):
+def test_a_lesson_is_rated(seven):
     assert redraft("lessons", "rate", FLIGHT, "--hurt").stdout == f"{FLIGHT}  helped 2, hurt 1\n"
     found = document(redraft("lessons", "rate", API, "--helped", "--json"))
     assert found["counters"] == {"uses": 0, "helped": 1, "hurt": 0}
-    assert redraft("lessons", "rate", API).exit_code == 2
 
 
-def test_a_rating_that_would_be_forgotten_is_refused(kept, monkeypatch):
-    monkeypatch.setenv("REDRAFT_HOME", "")
-    result = redraft("lessons", "rate", API, "--helped")
-    assert (result.exit_code, "nowhere to count it" in result.stderr) == (2, True)
-
-
-def test_a_lesson_takes_the_place_of_another(kept):
+def test_a_lesson_is_superseded(seven):
     shown = redraft("lessons", "supersede", API, "--by", CURSOR)
     assert shown.stdout.startswith(f"{API}  Superseded by {CURSOR}")
-    assert redraft("lessons", "supersede", API, "--by", API).exit_code == 2
 
 
-def test_permanent_rules_are_exported(kept):
-    (kept / "booking" / "rules.md").write_text("# Rules\n\n## Permanent\n\n- Prices are in euros.\n")
-    (kept / "reviewer" / "rules.md").symlink_to(kept / "booking" / "rules.md")
-    shown = redraft("lessons", "export", "--to", "rules", "--file", "-")
-    assert "- Prices are in euros. [booking/rules.md]" in shown.stdout
-    assert shown.stderr.startswith("1 permanent rule; ")
-
-
-def test_a_person_is_shown_what_shares_words_last(kept, monkeypatch):
-    def embed(texts):
-        return [[1.0, 0.0] if "API" in text or text == "search for pages" else [0.0, 1.0] for text in texts]
-
-    monkeypatch.setattr("redraft.lessons.library.embedder_of", lambda given, settings: embedder)
-    embedder = FunctionEmbedder(embed, "two")
-    assert redraft("lessons", "reindex").exit_code == 0
-    found = document(redraft("lessons", "search", "search for pages", "--json"))["found"]
-    assert found[0]["lesson"]["id"] == API
-    last = found[-1]
-    assert (last["lesson"]["id"], last["score"], last["reason"]) == (SEARCH, 0.0, "shares words")
-
-
-def test_an_edit_to_active_brings_along_the_rule(project, editor, monkeypatch):
+def test_a_lesson_made_active_in_the_editor_brings_its_rule(project, editor, monkeypatch):
     monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
 
     async def learn():

@@ -1,9 +1,13 @@
 """Lessons to file, find and show."""
 
-from datetime import date
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.impact import Counting, ScoredRun
 from redraft.lessons.lesson import Decision, Failure, Lesson, Partial, Procedure
+from redraft.stores.base import Store
 
 FAILURE = Failure(
     "The price list was to be fetched; nothing came back.",
@@ -30,3 +34,56 @@ def lesson(content: Any = FAILURE, **changed: Any) -> Lesson:
         "source": "20260301-101500-ab12",
     }
     return Lesson(content, **(given | changed))
+
+
+CHANGE = Failure(
+    "A flight change was refused.",
+    "update_reservation was called without a yes.",
+    "The policy asks for a yes before each change.",
+    "List the change and its price, then wait for a yes.",
+    "IF a reservation is to be changed THEN list the price and wait for a yes.",
+)
+API, FILES, SEARCH, CURSOR = (
+    "researcher-agent/2026-03-01-api-timeout-handling",
+    "researcher-agent/2026-03-02-write-three-files",
+    "researcher-agent/2026-03-03-where-to-keep-search",
+    "researcher-agent/2026-03-04-page-through-a-list",
+)
+FLIGHT, REFUND, LINTER = (
+    "booking/2026-05-04-change-a-flight",
+    "booking/2026-05-06-refund-a-flight",
+    "reviewer/2026-06-01-which-linter",
+)
+SEVEN = (API, FILES, SEARCH, CURSOR, FLIGHT, REFUND, LINTER)
+
+
+def file_lesson(
+    content: Any, agent: str, summary: str, day: date, path: Path = Path("memory"), **changed: Any
+) -> str:
+    """Write the file of a lesson, whatever is there already, and return its id."""
+    made = lesson(content, agent=agent, summary=summary, task=f"{summary}.", day=day, **changed)
+    return LessonFolder(path, agent).add(made).id
+
+
+def file_seven() -> None:
+    """Write seven lessons of three agents, of each kind and status, into the folder `memory`."""
+    file_lesson(FAILURE, "researcher-agent", "API timeout handling", date(2026, 3, 1))
+    file_lesson(PARTIAL, "researcher-agent", "Write three files", date(2026, 3, 2), task_type="file work")
+    file_lesson(DECISION, "researcher-agent", "Where to keep search", date(2026, 3, 3), confidence=0.9)
+    file_lesson(PROCEDURE, "researcher-agent", "Page through a list", date(2026, 3, 4), status="quarantined")
+    file_lesson(
+        CHANGE, "booking", "Change a flight", date(2026, 5, 4), task_type="airline", tools=("change",)
+    )
+    file_lesson(FAILURE, "booking", "Refund a flight", date(2026, 5, 6), status="retired", why="it hurts")
+    file_lesson(
+        DECISION, "reviewer", "Which linter", date(2026, 6, 1), status="superseded", superseded_by=SEARCH
+    )
+
+
+async def count_flight(store: Store) -> None:
+    """Count four runs of an agent, of which the two with the lesson on flights scored better."""
+    counting = Counting(store, "booking")
+    for number in range(4):
+        at = datetime(2026, 5, 10, number, tzinfo=UTC)
+        lessons = (FLIGHT,) if number > 1 else ()
+        await counting.count(ScoredRun(f"run-{number}", "booking", at, 0.2 * number, "airline", lessons))

@@ -1,0 +1,77 @@
+"""What commands are declared with: a default, errors as exit codes, a question before a write."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from redraft.errors import ConfigError, ModelError
+from redraft.terminal.commands import command_group, confirm, handles_errors
+
+group = command_group(default="list", help="Count things.")
+
+
+@group.command("list")
+@handles_errors
+def list_things(kind: str = "any") -> None:
+    """List things (the default)."""
+    typer.echo(f"all of {kind}")
+
+
+@group.command()
+@handles_errors
+async def fail(model: bool = False) -> None:
+    """Fail, in a coroutine."""
+    raise (ModelError("away") if model else ConfigError("no such thing"))
+
+
+def called(*words):
+    return CliRunner().invoke(group, list(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), 0, "all of any"),
+        (("--kind", "x"), 0, "all of x"),
+        (("list", "--kind", "x"), 0, "all of x"),
+        (("fail",), 2, "Error: no such thing\n"),
+        (("fail", "--model"), 4, "Error: away\n"),
+        (("fail", "--debug"), 2, "Traceback"),
+        (("fial",), 2, "No such command 'fial'"),
+        (("--kind", "x", "fail"), 2, "unexpected extra argument"),
+    ],
+)
+def test_a_group_runs_its_default_and_errors_are_exit_codes(words, code, says):
+    result = called(*words)
+    assert result.exit_code == code
+    assert says in result.output
+
+
+@pytest.mark.parametrize("asked", ["-h", "--help"])
+def test_help_is_that_of_the_group(asked):
+    told = called(asked).output
+    assert "Count things." in told
+    assert "fail" in told
+    assert "--install-completion" not in told
+    assert "--debug" in called("fail", asked).output
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("YES", True), ("n", False), ("", False)])
+def test_a_person_is_asked(monkeypatch, capsys, answer, agreed):
+    monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
+    assert confirm("Write it?") is agreed
+    assert capsys.readouterr().err == "Write it? [y/N] "
+
+
+def test_where_nobody_can_be_asked_it_says_so(monkeypatch):
+    monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=io.StringIO("y\n")))
+    with pytest.raises(ConfigError, match="Pass --yes to write"):
+        confirm("Write it?")
