@@ -4,7 +4,7 @@ from redraft.cycles.mail import Feedback
 from redraft.cycles.reason import admit, analyze, authorize, govern, plan, refusal
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.memory import MemoryStore
 from support.cycles import ScriptedBus, cycle_of, run, spec_of
 

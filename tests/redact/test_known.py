@@ -9,7 +9,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from redraft.redact.known import secrets_of
 from redraft.redact.redactor import Redactor
+from support.redact_corpus import MIXED, Maker
 
 ALPHABETS = {
     "letters": string.ascii_letters,
@@ -83,3 +85,27 @@ def test_letters_that_the_engine_cannot_tell_apart_are_told_apart():
 def test_many_known_values_in_one_blob_take_no_time():
     blob = base64.b64encode(b"known-value-one " * 20_000).decode()
     assert Redactor(["known-value-one"]).redact(blob).counts
+
+
+VALUE = Maker().of(MIXED, 12)
+VARIABLES = {
+    "OPENAI_API_KEY": (VALUE, [VALUE]),
+    "DB_PASS": (VALUE, [VALUE]),
+    "PGPASSWORD": (VALUE, [VALUE]),
+    "STRIPE_KEY": (VALUE, [VALUE]),
+    "GITHUB_TOKEN": (VALUE, [VALUE]),
+    "DATABASE_URL": (f"postgres://bob:{VALUE}%40@db/x", [f"{VALUE}%40", f"{VALUE}@"]),
+    "LANG": ("en_US.UTF-8", []),
+    "PATH": ("/usr/bin:/bin", []),
+    "TOKEN_FILE": ("/run/token", []),
+    "SSL_KEY": ("/etc/ssl/server.key", []),
+    "MAX_TOKENS": ("4096", []),
+    "API_KEY": ("your-api-key", []),
+    "TOKENIZERS_PARALLELISM": ("false", []),
+}
+
+
+@pytest.mark.parametrize(("name", "row"), VARIABLES.items(), ids=VARIABLES)
+def test_secret_like_names_have_secret_values(name, row):
+    value, expected = row
+    assert list(secrets_of({name: value})) == expected

@@ -6,14 +6,16 @@ import time
 
 import pytest
 
+from redraft.redact import Redacted, redact
 from redraft.redact.kinds import Category, Kind, mark
-from redraft.redact.redactor import Redactor
+from redraft.redact.redactor import Redactor, redactor_of_environment
 from support.redact_corpus import (
     MIXED,
     Maker,
     leaks,
     leaks_parts,
     owned_lines,
+    person,
     reported_rows,
     secret_rows,
     told_rows,
@@ -209,3 +211,44 @@ def test_random_bytes_in_base64_stay_and_are_read_once():
     data = random.Random(5).randbytes(150_000)  # noqa: S311 (a test's, to be the same each time)
     text = base64.encodebytes(data).decode()
     assert Redactor().redact(text).text == text
+
+
+VALUE = Maker().of(MIXED, 12)
+
+
+def test_names_of_the_machine_are_withheld_as_whole_words(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Ada-Notebook.fritz.box")
+    redactor = redactor_of_environment(environment={"USER": "adalove", "HOME": "/home/adalove"})
+    text = "adalove@ada-notebook:~$ ls /home/adalove/x /home/adalovelace on ADA-NOTEBOOK.fritz.box"
+    assert redactor.redact(text).text == (
+        "[withheld: user name]@[withheld: host name]:~$ ls [withheld: home folder]/x /home/adalovelace "
+        "on [withheld: host name]"
+    )
+
+
+def test_ordinary_words_are_no_names(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "main")
+    redactor = redactor_of_environment(environment={"USER": "root", "HOME": "/root", "LOGNAME": "app"})
+    text = "the root of the app is in the main folder"
+    assert redactor.redact(text).text == text
+
+
+def test_the_environment_of_the_process_is_read_once_and_more_may_be_known(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", VALUE)
+    redactor = redactor_of_environment(known=["correct horse"])
+    monkeypatch.delenv("SERVICE_TOKEN")
+    found = redactor.redact(f"{VALUE} correct horse")
+    assert found.text == "[withheld: known secret] [withheld: known secret]"
+    assert found.counts == {"known secret": 2}
+
+
+def test_the_public_function_finds_every_category(monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", VALUE)
+    told, personal = person(Maker())
+    found = redact(f"{told}; use {VALUE} on db01.prod.internal")
+    assert isinstance(found, Redacted)
+    assert not any(value in found.text for value in (*personal, VALUE, "db01"))
+    assert found.counts == {
+        "name": 1, "card number": 1, "email address": 1, "known secret": 1, "host name": 1,
+    }  # fmt: skip
+    assert redact(found.text) == Redacted(found.text, {})

@@ -662,7 +662,7 @@ def leave_feedback(
     async def leave(view: AgentHandle) -> Feedback:
         return await view.send_feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
 
-    from redraft.redact.environment import redactor_of_environment
+    from redraft.redact.redactor import redactor_of_environment
 
     return redactor_of_environment().redact_object(_viewing(name, leave))
 

@@ -19,9 +19,9 @@ from redraft.cycles.records import CycleMetrics, CycleStatus
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import OutputError
 from redraft.protocols import ChatModel, Step
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.data import redact_plain
 from redraft.redact.kinds import Category
-from redraft.redact.plain_json import walk_plain
+from redraft.redact.redactor import redactor_of_environment
 from redraft.text.characters import visible
 from redraft.text.schema_source import size_of
 from redraft.text.templates import template
@@ -288,6 +288,6 @@ def withholding(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[
         return remembered(text) if len(text) <= LONGEST else redact(text)
 
     def withheld(value: Any) -> Any:
-        return walk_plain(value, once)
+        return redact_plain(value, once)
 
     return withheld

@@ -17,7 +17,7 @@ from redraft.loop.cli import Resumed, resumed
 from redraft.loop.record import RUN, Process
 from redraft.loop.run_text import Row, cost, state_text
 from redraft.loop.runs import LAST, KeptRun, Runs, run_document
-from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
+from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.location import project_place, project_store
 from redraft.terminal import options
 from redraft.terminal.console import CalmConsole, emit, emit_json

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from redraft.history.run_view import run_view
 from redraft.loop.record import Process
-from redraft.redact.objects import walk_object
+from redraft.redact.data import redact_object
 from redraft.web.rendering import clipped, policy_hash, render, static_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run_page(run: KeptRun) -> str:
     policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
     return render(
         "history/templates/run.html",
-        page=run_view(walk_object(run, clipped, (Process,))),
+        page=run_view(redact_object(run, clipped, (Process,))),
         site=None,
         style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
         policy=policy,

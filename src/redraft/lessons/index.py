@@ -33,8 +33,8 @@ from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, 
 from redraft.lessons.lesson import KINDS, Lesson, LessonKind
 from redraft.lessons.markdown import parse
 from redraft.lessons.safety import violation_in
-from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.log import logger
+from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import explained, name_of

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from redraft.redact.engine import has_any
-from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
-from redraft.redact.redactor import Redactor
+from redraft.redact.redactor import EVERY_CATEGORY, Redactor, redactor_of_environment
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self, TextIO, TypeVar
 
 from redraft._codec import to_json
 from redraft.errors import ConfigError
-from redraft.redact.environment import redactor_of_environment
 from redraft.redact.log import logger
+from redraft.redact.redactor import redactor_of_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

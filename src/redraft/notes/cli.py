@@ -26,7 +26,7 @@ from redraft.notes.history import (
     the_one,
 )
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
 from redraft.stores.location import project_place
 from redraft.terminal import options

@@ -13,8 +13,8 @@ from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
 from redraft.notes.note import TaskReflection, placeholders_of, plain
 from redraft.protocols import ChatModel, ChatRequest, Message
-from redraft.redact.environment import EVERY_CATEGORY, redactor_of_environment
 from redraft.redact.log import logger
+from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
 

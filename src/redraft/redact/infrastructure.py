@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from redraft.redact.engine import every, has_any, spans
 from redraft.redact.kinds import Found, Kind
-from redraft.redact.values import is_name_of_something, is_placeholder
-from redraft.redact.words import word_set
+from redraft.redact.values import is_name_of_something, is_placeholder, word_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redraft.redact.view import View
+    from redraft.redact.canonical import View
 
 _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _V6 = r"[0-9A-Fa-f]{0,4}(?::{1,2}[0-9A-Fa-f]{1,4}){2,7}\b"
@@ -215,7 +214,7 @@ _LOCAL = word_set(
 )
 
 
-def infrastructure(view: View) -> Iterator[Found]:
+def find_infrastructure(view: View) -> Iterator[Found]:
     """Yield where addresses, hosts, cloud resources and names of user folders stand."""
     if not has_any(_ANY, view.data):
         return

@@ -1,14 +1,16 @@
-"""Kind: what can be found in a text, and the mark that stands there instead."""
+"""Kinds: what can be found in a text, the mark that replaces it, and the text that results."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Category(StrEnum):
-    """Name what belongs together, so that a surface can choose; secrets are always withheld."""
+    """Name the kinds that belong together; secrets are always withheld, the others where asked for."""
 
     SECRETS = "secrets"
     PERSONAL = "personal"
@@ -16,7 +18,7 @@ class Category(StrEnum):
 
 
 class Kind(StrEnum):
-    """Name what was found, as a person would."""
+    """Name what was found, as people call it."""
 
     KNOWN = "known secret"
     PRIVATE_KEY = "private key"
@@ -46,17 +48,28 @@ class Kind(StrEnum):
 
 
 def mark(kind: Kind) -> str:
-    """Return what stands in a text instead of what was found."""
+    """Return what replaces a finding in a text."""
     return f"[withheld: {kind}]"
 
 
-# Only whole marks: a text that merely begins as one does is no mark, and may hide something.
+# Whole marks only: a text that merely begins like one may hide something.
 MARK = re.compile(r"\[withheld: (?:" + "|".join(re.escape(kind) for kind in Kind) + r")\]")
 
 
 class Found(NamedTuple):
-    """Say what stands from `start` up to `end` of a text."""
+    """Say what a text holds from `start` up to `end`."""
 
     start: int
     end: int
     kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """Hold a text with marks in place of what was found, and how often each kind was; never a value."""
+
+    text: str
+    counts: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return self.text

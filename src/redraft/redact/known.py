@@ -1,4 +1,4 @@
-"""Values that are known to be secret, in every form that a text may hold them in."""
+"""What is known to be secret here: given values, those of the environment, names of this machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from redraft.redact.canonical import canonical, joined
+from redraft.redact.assignments import is_secret_name
+from redraft.redact.canonical import View, canonical, joined
 from redraft.redact.engine import spans
 from redraft.redact.kinds import Found, Kind, mark
-from redraft.redact.view import View
+from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# --- values, in every form that a text may hold them in ---
 
 SHORTEST = 8
 """A shorter value would be found in ordinary words; the shapes find it where it stands as a secret."""
@@ -100,3 +105,65 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
         core = encoded[first:last]
         yield core
         yield core.replace("+", "-").replace("/", "_")
+
+
+# --- names of this machine and its user ---
+
+_ANYBODY = word_set(
+    "root user admin administrator app ubuntu debian runner vscode node guest nobody git test dev "
+    "build docker www-data daemon localhost server main host master worker laptop desktop home "
+    "computer machine linux"
+)
+_SHORTEST_NAME = 4
+
+
+class Places:
+    """Find names of the machine as whole words, whatever their case: ordinary words are left out."""
+
+    def __init__(self, names: Mapping[str, Kind]) -> None:
+        self._kinds = {
+            name.lower(): kind
+            for name, kind in names.items()
+            if len(name) >= _SHORTEST_NAME and name.lower() not in _ANYBODY
+        }
+        # Longest first: a home folder holds the name of its user.
+        longest_first = sorted(self._kinds, key=len, reverse=True)
+        words = "|".join(re.escape(name) for name in longest_first)
+        self._pattern = re.compile(rf"(?i)(?<![A-Za-z0-9_])(?:{words})(?![A-Za-z0-9_])") if words else None
+
+    def find(self, view: View) -> Iterator[Found]:
+        """Yield where the names stand in a view."""
+        if self._pattern is not None:
+            for match in self._pattern.finditer(view.text):
+                yield Found(match.start(), match.end(), self._kinds[match.group().lower()])
+
+
+# --- the environment ---
+
+_LOGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:]*:(\S+)@[^\s@]*\Z")
+_FILE = re.compile(r"(?:[A-Za-z]:)?[/\\][\w./\\ -]*")
+
+
+def secrets_of(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of variables that are secret."""
+    for name, value in variables.items():
+        if is_secret_name(name) and not is_placeholder(value) and not _FILE.fullmatch(value):
+            yield value
+        if login := _LOGIN.match(value):
+            yield login[1]
+            yield unquote(login[1])
+
+
+def places_of(variables: Mapping[str, str]) -> dict[str, Kind]:
+    """Return the names of this machine and its user, each with what it is."""
+    import socket  # noqa: PLC0415 (only those who redact pay for it)
+
+    places: dict[str, Kind] = {}
+    for name in (socket.gethostname(), variables.get("HOSTNAME", ""), variables.get("COMPUTERNAME", "")):
+        places[name] = Kind.HOST
+        places.setdefault(name.split(".", maxsplit=1)[0], Kind.HOST)
+    for name in (variables.get("USER", ""), variables.get("LOGNAME", ""), variables.get("USERNAME", "")):
+        places[name] = Kind.USER
+    for folder in (variables.get("HOME", ""), variables.get("USERPROFILE", "")):
+        places[folder.rstrip("/\\")] = Kind.HOME
+    return {name: kind for name, kind in places.items() if name}

@@ -24,7 +24,7 @@ class _Withholding(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from redraft.redact.environment import redactor_of_environment  # noqa: PLC0415 (most runs log nothing)
+        from redraft.redact.redactor import redactor_of_environment  # noqa: PLC0415 (most runs log nothing)
 
         try:
             redactor = redactor_of_environment()

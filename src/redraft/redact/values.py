@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 
 from redraft.redact.canonical import WITHHELD
-from redraft.redact.words import word_set
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
 
 LONGEST_WORD = 24
 _LONGEST_WORDS = 200

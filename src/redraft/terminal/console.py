@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft.redact.environment import secrets_of
 from redraft.redact.kinds import Category
+from redraft.redact.known import secrets_of
 from redraft.redact.log import logger
 from redraft.redact.redactor import Redactor
 from redraft.text.characters import visible

@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft.errors import ConfigError
-from redraft.redact.environment import redactor_of_environment
-from redraft.redact.objects import walk_object
-from redraft.redact.redactor import Redactor
+from redraft.redact.data import redact_object
+from redraft.redact.redactor import Redactor, redactor_of_environment
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
 from redraft.stores.location import project_place
@@ -87,7 +86,7 @@ class Project:
         done in a thread.
         """
         text = self._redact if full else self._redact_and_cut
-        return await asyncio.to_thread(walk_object, value, text, spared)
+        return await asyncio.to_thread(redact_object, value, text, spared)
 
     async def redacted_text(self, text: str) -> str:
         """Return a text, uncut, with the secrets in it withheld."""

@@ -33,7 +33,7 @@ from redraft.loop.cli import Progress, watched
 from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.loop.run_text import first_to_best, outcome, state_text, when
-from redraft.redact.environment import redactor_of_environment
+from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
 from redraft.stores.location import open_project_store
 from redraft.terminal import options

@@ -1,13 +1,15 @@
-"""A value that stands with its name: in settings, code, JSON, YAML, XML, shell, SQL, headers and prose."""
+"""A secret-like name, and the value beside it: in settings, code, JSON, YAML, shell, SQL and prose."""
 
 from __future__ import annotations
 
 import re
+import string
+from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from redraft.redact.engine import at, begins
-from redraft.redact.kinds import Found
-from redraft.redact.labels import Strength, kind_of, strength_of
+from redraft.redact.engine import at, begins, spans
+from redraft.redact.kinds import Found, Kind
 from redraft.redact.values import (
     is_address,
     is_code,
@@ -18,16 +20,198 @@ from redraft.redact.values import (
     is_wordy,
     looks_made,
     looks_random,
+    word_set,
 )
-from redraft.redact.words import word_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from redraft.redact.view import View
+    from redraft.redact.canonical import View
+
+
+# --- what a name says of its value ---
+
+
+class Strength(IntEnum):
+    """Say how surely a name stands for a secret."""
+
+    NONE = 0
+    WEAK = 1
+    CODE = 2
+    TOKEN = 3
+    PASSWORD = 4
+
+
+_PASSWORDS = word_set(
+    "password passwords passwd passwds pwd pswd passphrase passcode pass pw psk passwort kennwort "
+    "passe wachtwoord contrasena contraseña senha mdp secret secrets credential credentials cred creds "
+    "mnemonic userpassword storepass keypass requirepass userpass rootpass dbpass adminpass "
+    "pasword passwrod passsword passord paswd passwort losenord lösenord heslo haslo parola adgangskode "
+    "salasana"
+)
+_TOKENS = word_set(
+    "token apitoken authtoken accesstoken apikey apikeys jwt bearer sessionid sessiontoken "
+    "authorization clientsecret secretkey accesskey privatekey secretaccesskey pat accountkey "
+    "sharedaccesskey apisecret jsessionid phpsessid aspsessionid sessid connectsid"
+)
+_CODES = word_set("otp pin cvv cvc totp tan passkey mfa 2fa")
+_WEAK = word_set(
+    "key auth sig signature session sid cookie cookies csrf xsrf salt seed dsn code csrftoken appid"
+)
+_OF_KEY = word_set(
+    "api access secret private encryption signing auth authentication license master account storage "
+    "subscription shared deploy webhook session client admin app application consumer service ssh gpg "
+    "pgp hmac aes crypto decryption cipher integration developer personal root project unseal recovery "
+    "wifi wpa network functions function product"
+)
+_OF_CODE = word_set(
+    "verification security confirmation auth authentication login access sms backup recovery 2fa mfa "
+    "otp totp pin unlock door gate entry alarm digit pairing activation"
+)
+_OF_SESSION = word_set("auth login user admin web")
+_OF_LOOKUP = word_set(
+    "primary foreign sort public cache error exit status partition row hash dict map registry object "
+    "group index routing shortcut any"
+)
+_NOT = word_set(
+    "count length len limit limits max min id ids type types url uri endpoint path file filename dir "
+    "folder field fields ttl expiry expires expiration expired policy algorithm alg format usage "
+    "budget size index idx prefix suffix manager store label hint rotation version status required "
+    "enabled disabled at in class provider headers env var variable cost price rate window name names "
+    "error errors exception check checks checker validator validation strength reset form input "
+    "prompt page test tests tester parser kind rule rules regex pattern template placeholder "
+    "generator helper handler factory model schema map mapper list set logits probs embedding "
+    "embeddings position positions ids_ stream per mode source scope scopes age days reuse bucket "
+    "reader writer error_message message messages description title text used valid invalid is has "
+    "can "
+    "json py txt yaml yml toml md sh js ts log pem crt key_file html csv"
+)
+_NOT_FIRST = word_set(
+    "max min num no n is has use need needs require requires total per next prev eos bos pad unk stop "
+    "start end first last current input output completion public"
+)
+_PAIRS = (["code", "verifier"], ["secret", "id"])
+"""What is no secret by its last word alone."""
+_LONGEST_LABEL = 100
+_ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd", "storepass", "keypass")
+_TOKEN_ENDINGS = ("token", "apikey", "secretkey", "accesskey")
+_SPLIT = re.compile(r"2[fF][aA]|[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+")
+_KINDS = {
+    Strength.PASSWORD: Kind.PASSWORD,
+    Strength.TOKEN: Kind.TOKEN,
+    Strength.CODE: Kind.CODE,
+    Strength.WEAK: Kind.SECRET,
+}
+
+
+@lru_cache(maxsize=4096)
+def strength_of(name: str) -> Strength:
+    """Say how surely a name of a variable, key, flag, field or header stands for a secret."""
+    # What is longer is no name.
+    words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST_LABEL else []
+    while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here", "data")):
+        words.pop()
+    is_pair = words[-2:] in _PAIRS
+    if not words or (words[-1] in _NOT and not is_pair) or words[0] in _NOT_FIRST:
+        return Strength.NONE
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    is_password = last in _PASSWORDS or last.endswith(_ENDINGS)
+    if not is_pair and (
+        is_password or any(word in _PASSWORDS for word in words[:-1] if word not in ("pass", "pw"))
+    ):
+        return Strength.CODE if words[:2] == ["one", "time"] else Strength.PASSWORD
+    is_token = is_pair or last in _TOKENS or last.endswith(_TOKEN_ENDINGS)
+    is_constant = name.isupper() and before not in _OF_LOOKUP
+    is_key = last in ("key", "keys") and (before in _OF_KEY or (bool(before) and is_constant))
+    if is_token or is_key or (last in ("session", "sid") and before in _OF_SESSION):
+        return Strength.TOKEN
+    if last in _CODES or (last in ("code", "codes") and before in _OF_CODE):
+        return Strength.CODE
+    if last in _WEAK and before not in _OF_LOOKUP:
+        return Strength.WEAK
+    return Strength.NONE
+
+
+def kind_of(name: str) -> Kind:
+    """Return what a person would call the value of a name."""
+    strength = strength_of(name)
+    if strength is Strength.TOKEN and "key" in name.lower():
+        return Kind.API_KEY
+    if strength is Strength.PASSWORD and re.search("secret|cred", name, re.IGNORECASE):
+        return Kind.SECRET
+    return _KINDS.get(strength, Kind.SECRET)
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a name of an environment variable stands for a secret: `OPENAI_API_KEY`, `DB_PASS`."""
+    strength = strength_of(name)
+    return strength > Strength.WEAK or (strength is Strength.WEAK and name.isupper())
+
+
+# --- where such names stand ---
+
+_LABEL = (
+    r"(?i:one[- ]time[ _-](?:pass(?:word|code)|code|pin)"
+    r"|pass(?:word|wd|phrase|code|wort|wrod|ord)|pass?word"
+    r"|(?:store|key|trust|user|db|root)pass\b|pswd|paswd|passwd|\bpass\b|_pass\b|pwd|\bpsk\b|\bpw\b|_pw\b"
+    r"|l(?:o|\xf6)senord|\bhaslo\b|\bheslo\b|\bparola\b"
+    r"|adgangskode|salasana|kennwort|contrase(?:n|\xf1)a|\bsenha\b|\bmot de passe\b|\bwachtwoord\b"
+    r"|secret[ _.-]?(?:access[ _.-]?)?keys?|secret|token|cred(?:ential)?s?\b|mnemonic|auth|bearer"
+    r"|\bjwt\b|\bpat\b|_pat\b|api[ _.-]{0,2}key"
+    r"|(?:access|private|encryption|signing|master|license|licence|account"
+    r"|storage|shared|service|session|deploy|client|admin|ssh|consumer|subscription|webhook|recovery|backup"
+    r"|hmac|unseal|wi-?fi|wpa2?|functions?|product|network)[ _.-]?keys?"
+    r"|[a-z0-9][_.-]key\b|[a-z0-9]Key\b|\bkey\b"
+    r"|(?:verification|security|confirmation|login|sms|backup|recovery|access|2fa|mfa|otp|totp|pin|unlock|door"
+    r"|gate|entry|alarm|digit|pairing|activation)"
+    r"[ _.-]?codes?"
+    r"|\bappid\b|code[_.-]?verifier|\botp\b|totp|\bpin\b|\bcv[vc]\b|\b2fa\b|\bmfa\b|\bsig\b|signature"
+    r"|session[_.-]?id|_session\b|sessid|\bsid\b"
+    r"|cookie|csrf|xsrf|(?:\b|_)(?:salt|seed|dsn)\b)"
+)
+_IN_NAME = string.ascii_letters + string.digits + "_.-$"
+_LONGEST_NAME = 80
+_LONG_NAME = 40
+_IN_BLOB = ("+", "/")
+_OF_BLOB = string.ascii_letters + string.digits + "+/"
+
+
+def find_names(view: View) -> Iterator[tuple[int, int]]:
+    """Yield where find_names stand that may be secret-like, whole: `DB_PASSWORD`, not `PASSWORD`."""
+    text, done = view.text, 0
+    for first, last in spans(_LABEL, view.data):
+        if first < done:
+            continue
+        before = text[max(done, first - _LONGEST_NAME) : first]
+        start = first - len(before) + len(before.rstrip(_IN_NAME))
+        behind = text[last : last + _LONGEST_NAME]
+        end = last + len(behind) - len(behind.lstrip(_IN_NAME))
+        done = start + len(text[start:end].rstrip(".-$"))
+        if not _is_in_blob(text, start, done):
+            yield start, done
+
+
+def _is_in_blob(text: str, start: int, end: int) -> bool:
+    """Say whether a name stands by chance in a random text: any three letters do, if it is long enough."""
+    if (
+        text[start - 1 : start] not in _IN_BLOB
+        and text[end : end + 1] not in _IN_BLOB
+        and end - start < _LONG_NAME
+    ):
+        return False
+    before, behind = text[max(0, start - _LONG_NAME) : start], text[end : end + _LONG_NAME]
+    blob = (
+        before[len(before.rstrip(_OF_BLOB)) :]
+        + text[start:end]
+        + behind[: len(behind) - len(behind.lstrip(_OF_BLOB))]
+    )
+    return len(blob) > _LONG_NAME and looks_random(blob)
+
+
+# --- the value beside a name ---
 
 _LONGEST_VALUE = 4096
-_SHORTEST = 3
+_SHORTEST_VALUE = 3
 _LONG_TOKEN = 16
 _MOST_WORDS = 8
 _SHORT_PASSWORD = 4
@@ -85,7 +269,7 @@ _CUTS = ("&", ";", ",", "\\n", "\\r", "\x01")
 _PLAIN = re.compile(r"[a-z]{4,}|[A-Z]{4,}|(?=.*[A-Z])[A-Za-z]{2,}[A-Za-z_-]{2,}")
 _QUOTES = ('"', "'", "`")
 _SETTER = 24
-_TRAILING = ".,;:!?)]}*_\\"
+_VALUE_TRAILING = ".,;:!?)]}*_\\"
 _KEYS = ("--key", "-key", "--auth", "-auth", "routing_key", "routingkey")
 """What stands under these is no hash, though it may look like one."""
 _STOP_WORDS = word_set(
@@ -108,7 +292,7 @@ class Value(NamedTuple):
     """Without a space, or alone on its line: even a plain word is a value then."""
 
 
-def assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
+def find_assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
     """Yield the values that stand with a secret-like name; `named` is where such names stand."""
     done = 0
     for name_start, name_end in named:
@@ -229,7 +413,7 @@ def _bare(view: View, start: int, *, assigned: bool) -> Value:
         head, found, tail = value.partition(cut)
         if found and (cut not in "&," or not tail or "=" in tail or ":" in tail):
             value = head
-    value = value.rstrip(_TRAILING)
+    value = value.rstrip(_VALUE_TRAILING)
     return Value(start, start + len(value), value, quoted=False, assigned=assigned)
 
 
@@ -239,7 +423,7 @@ def is_secret_value(value: Value, strength: Strength) -> bool:
     is_other = (
         is_placeholder(text) or is_path(text) or is_address(text) or (not value.quoted and is_code(text))
     )
-    if len(text) < _SHORTEST or is_other:
+    if len(text) < _SHORTEST_VALUE or is_other:
         return False
     if strength is Strength.CODE:
         digits = text.replace("-", "").replace(" ", "")

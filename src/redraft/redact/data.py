@@ -1,15 +1,16 @@
-"""Plain JSON data with its texts redacted and its shape kept."""
+"""Data with its texts redacted and its shape kept: plain JSON, dataclasses, models."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft.redact.assignments import Strength, kind_of, strength_of
 from redraft.redact.kinds import mark
-from redraft.redact.labels import Strength, kind_of, strength_of
 from redraft.redact.values import is_placeholder
 from redraft.types import Issue
 
@@ -33,7 +34,7 @@ _LONGEST_FIELD = 200
 _SMALLEST_NUMBER = 10**12  # the smallest that may be of a card
 
 
-def redacted_once(redact: Redact) -> Redact:
+def remembered(redact: Redact) -> Redact:
     """Return what redacts a text and remembers it: data says the same things over and over."""
     seen: dict[str, str] = {}
 
@@ -45,7 +46,7 @@ def redacted_once(redact: Redact) -> Redact:
     return once
 
 
-def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
+def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
     """Return data of the same shape with every text redacted, and withheld what has a secret-like key.
 
     `other` says what becomes of what is no text, mapping, list or tuple.
@@ -69,9 +70,9 @@ def walk_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda 
             redact(key) if isinstance(key, str) else key: _field(key, fields, redact, other) for key in fields
         }
     if isinstance(value, list):
-        return [walk_plain(below, redact, other) for below in cast("list[Any]", value)]
+        return [redact_plain(below, redact, other) for below in cast("list[Any]", value)]
     if isinstance(value, tuple):
-        return tuple(walk_plain(below, redact, other) for below in cast("tuple[Any, ...]", value))
+        return tuple(redact_plain(below, redact, other) for below in cast("tuple[Any, ...]", value))
     return other(value)
 
 
@@ -85,7 +86,7 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
         labelled = redact(f"{name}: {value}")
         if labelled.startswith(f"{name}: "):
             return labelled.removeprefix(f"{name}: ")
-    return walk_plain(value, redact, other)
+    return redact_plain(value, redact, other)
 
 
 def _withheld(value: Any, name: str) -> Any:
@@ -104,3 +105,25 @@ def _withheld(value: Any, name: str) -> Any:
 
 def _is_schema(value: Any) -> bool:
     return isinstance(value, dict) and bool(_SCHEMA.intersection(cast("dict[str, Any]", value)))
+
+
+def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> Any:
+    """Return a value with every text in it redacted, each different one looked at once.
+
+    Dataclasses keep their class, mappings become plain ones, models plain data. What is of a `spared` class
+    stays as it is.
+    """
+    once = remembered(redact)
+
+    def other(value: Any) -> Any:
+        if isinstance(value, spared):
+            return value
+        if is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in fields(value) if field.init]
+            return replace(value, **{name: redact_plain(getattr(value, name), once, other) for name in names})
+        dump: Any = getattr(value, "model_dump", None)  # a pydantic model, recognised without importing it
+        return (
+            value if dump is None or isinstance(value, type) else redact_plain(dump(mode="json"), once, other)
+        )
+
+    return redact_plain(value, once, other)

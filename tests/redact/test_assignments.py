@@ -2,7 +2,7 @@
 
 import pytest
 
-from redraft.redact.labels import Strength, is_secret_name, kind_of, strength_of
+from redraft.redact.assignments import Strength, is_secret_name, kind_of, strength_of
 
 NAMES = {
     "password": Strength.PASSWORD,
