@@ -59,11 +59,12 @@ async def fill(folder: Path, count: int) -> dict[str, str]:
     await write_agents(place, list(AGENTS), CYCLES)
     first = (datetime.now(UTC) - timedelta(days=DAYS)).timestamp() * 1e6
     with sqlite3.connect(place) as connection:
-        connection.execute(
-            "UPDATE records SET created_at = ? + CAST(substr(key, 5) AS INTEGER) * ? "
-            "WHERE kind = 'run' AND key LIKE 'run-%'",
-            (int(first), int(DAYS * 86_400 * 1e6 / count)),
-        )
+        for table, key in (("records", "key"), ("runs", "run_id"), ("run_shares", "run_id")):
+            connection.execute(
+                f"UPDATE {table} SET created_at = ? + CAST(substr({key}, 5) AS INTEGER) * ? "  # noqa: S608 (names of ours)
+                f"WHERE {key} LIKE 'run-%'",
+                (int(first), int(DAYS * 86_400 * 1e6 / count)),
+            )
         connection.execute(
             "UPDATE records SET created_at = ? + CAST(substr(key, 6) AS INTEGER) * ? "
             "WHERE kind = 'workflow' AND key LIKE 'flow-%'",
@@ -75,7 +76,8 @@ async def fill(folder: Path, count: int) -> dict[str, str]:
 
 def made_run(rng: random.Random, number: int) -> Record:
     """Return the record of a run with one to four versions of 60 words."""
-    from redraft.stores.base import Record
+    from redraft._codec import from_record
+    from redraft.loop.record import RunRecord
 
     words = [f"word{rng.randrange(500)}" for _ in range(60)]
     versions = [made_version(rng, iteration, words) for iteration in range(1, rng.randint(1, 4) + 1)]
@@ -99,10 +101,9 @@ def made_run(rng: random.Random, number: int) -> Record:
         "reason": rng.choice(("quality_met", "plateau", "max_iterations")),
         "usage_by_role": {role: made_usage(rng) for role in roles},
         "execution_time": rng.uniform(3, 60),
-        "inner": rng.random() < 0.1,
-        "name": name,
+        "parent": "run-of-many" if rng.random() < 0.1 else "",
     }  # fmt: skip
-    return Record("run", data["run_id"], data)
+    return from_record(RunRecord, data).stored()
 
 
 def made_version(rng: random.Random, iteration: int, words: list[str]) -> dict[str, Any]:

@@ -60,12 +60,12 @@ async def cpu_ms(store: Store, count: int) -> tuple[float, float, float]:
 
 def raw_connection(folder: str) -> sqlite3.Connection:
     """Return a plain connection to a database of the same form, as durable as the store's."""
-    from redraft.stores.base import scripts
+    from redraft.stores.sqlite import MIGRATIONS
 
     connection = sqlite3.connect(Path(folder) / "raw.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript("".join(scripts("sqlite")))
+    connection.executescript("".join(MIGRATIONS))
     return connection
 
 

@@ -45,7 +45,7 @@ def flip(folder, kind, key, old, new):
         connection.commit()
 
 
-FLIPS = [("finished", "finishee"), ('"inner"', '"inneq"'), ("0.42", "0.43"), ('"task":', '"task";')]
+FLIPS = [("finished", "finishee"), ('"index"', '"indeq"'), ("0.42", "0.43"), ('"task":', '"task";')]
 
 
 @pytest.fixture

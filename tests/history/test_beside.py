@@ -9,7 +9,6 @@ from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.cycles.web import AgentsSeen
 from redraft.history.beside import Beside
-from redraft.history.ledger import Ledger
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.notes.learning import Learned
@@ -70,7 +69,7 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
                 await here.shared(Beside.of).read()
                 if here.shared(Beside.of).is_whole:
                     break
-            counts.append(here.shared(Ledger.of).spending.total().whole.beside)
+            counts.append(sum(used.beside for used in here.shared(Beside.of).spent.values()))
         await here.store.aclose()
         return counts
 

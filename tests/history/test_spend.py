@@ -1,20 +1,12 @@
-import asyncio
-import json
-import random
-from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 
 import pytest
 
 from redraft import Task, TokenUsage
-from redraft.history.entry import entry_of, task_key
-from redraft.history.ledger import Ledger
+from redraft.history.beside import Tally
 from redraft.history.pages.spend import MOST, _days
-from redraft.history.spending import Spending
-from redraft.history.tally import Tally
-from redraft.loop.record import RUN, Origin
-from redraft.stores.base import Record
+from redraft.loop.record import Origin, task_digest
 from redraft.stores.memory import MemoryStore
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_runs import CALL, GONE
@@ -125,94 +117,6 @@ def test_what_has_no_room_is_added_up():
     assert "5 other tasks" in Seen(read(*runs, kind="html")).words
 
 
-def entry(run_id, **fields):
-    data = json.loads(json.dumps(run(run_id, **fields).stored().data))
-    return entry_of(Record(RUN, run_id, data, created_at=datetime(2026, 1, 31, 23, 30, tzinfo=UTC)))
-
-
-def test_a_run_is_counted_once_whatever_becomes_of_it():
-    spending = Spending()
-    at_work, ended = entry("a", reason=None), entry("a")
-    spending.add(at_work)
-    assert (list(spending.unended), spending.days) == (["a"], {})
-    spending.remove(at_work)
-    spending.add(ended)
-    (sums,) = spending.days.values()
-    assert (list(spending.days), spending.unended) == ([(date(2026, 1, 31), False)], {})
-    assert (sums.whole.runs, sums.tasks[ended.task].cost_usd) == (1, 0.01)
-    spending.remove(ended)
-    assert (sums.whole.runs, sums.whole.cost_usd, sums.whole.requests) == (0, 0.0, 0)
-    assert (spending.total().whole.runs, spending.total().tasks) == (0, {})
-
-
-@pytest.mark.parametrize(
-    ("since", "inner", "runs"),
-    [
-        (date.min, True, 3),
-        (date.min, False, 2),
-        (date(2026, 1, 30), True, 3),
-        (date(2026, 1, 31), True, 2),
-        (date(2026, 1, 31), False, 1),
-        (date(2026, 2, 1), True, 0),
-    ],
-)
-def test_a_total_is_of_the_days_that_are_asked_for(since, inner, runs):
-    spending = Spending()
-    spending.add(replace(entry("a"), created_at=datetime(2026, 1, 30, 9, tzinfo=UTC)))
-    spending.add(entry("b"))
-    spending.add(replace(entry("c"), is_inner=True))
-    total = spending.total(since, inner=inner)
-    assert (total.whole.runs, sum(used.runs for used in total.tasks.values())) == (runs, runs)
-
-
-def test_a_total_is_right_whatever_came_and_went_between():
-    rng = random.Random(8)  # noqa: S311 (no secrets here)
-    known, spending = [], Spending()
-    made = entry("a")
-    for number in range(400):
-        if known and rng.random() < 0.3:
-            spending.remove(known.pop(rng.randrange(len(known))))
-        else:
-            day = datetime(2026, 1, rng.choice((1, 2, 3, rng.randint(1, 28))), tzinfo=UTC)
-            known.append(
-                replace(
-                    made,
-                    run_id=f"{number}",
-                    created_at=day,
-                    task=f"task {rng.randrange(5)}",
-                    is_inner=rng.random() < 0.3,
-                )
-            )
-            spending.add(known[-1])
-        since, inner = date(2026, 1, rng.randint(1, 28)), rng.random() < 0.5
-        total, asked = spending.total(since, inner=inner), Counter()
-        for one in known:
-            if one.created_at.date() >= since and (inner or not one.is_inner):
-                asked[one.task] += 1
-        assert (total.whole.runs, {key: used.runs for key, used in total.tasks.items()}) == (
-            asked.total(),
-            asked,
-        )
-
-
-def test_the_ledger_keeps_the_sums_as_runs_end_and_go():
-    store, at_work = MemoryStore(), run("a", reason=None)
-    put(store, at_work, run("b"))
-    ledger = Ledger(store)
-
-    def total():
-        ledger._read_at = ledger._unended_at = float("-inf")
-        asyncio.run(ledger.entries())
-        return sum(sums.whole.runs for sums in ledger.spending.days.values()), len(ledger.spending.unended)
-
-    assert total() == (1, 1)
-    assert total() == (1, 1)
-    put(store, run("a"), run("c", reason=None))
-    assert total() == (2, 1)
-    asyncio.run(store.delete(RUN, "c"))
-    assert total() == (2, 0)
-
-
 def test_many_days_are_shown_by_month():
     days = {date(2026, 1, 31): Tally(1), date(2026, 1, 1): Tally(2), date(2025, 6, 1): Tally(4)}
     assert [(row.name, row.used.runs) for row in _days(days, by_month=True)] == [
@@ -240,4 +144,4 @@ def test_secrets_are_withheld_also_where_a_description_is_cut(monkeypatch):
     for kind in ("html", "json"):
         told = str(read(made, kind=kind))
         assert "zeppelin" not in told
-        assert task_key(task.description) in told or kind == "json"
+        assert task_digest(task.description) in told or kind == "json"

@@ -22,7 +22,6 @@ from redraft import (
     reflect,
     reflected,
 )
-from redraft._codec import to_record
 from redraft.errors import ChangedRunError, ReflectionFailedError
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import Origin, Process, own_start, start_of
@@ -372,7 +371,7 @@ def test_where_the_machine_can_not_tell_the_state_is_unknown(without_proc, sleep
     store = MemoryStore()
 
     async def main():
-        await store.put(Record("run", "r", to_record(run) | {"status": "running", "inner": False}))
+        await store.put(run.stored())
         runs = Runs(store)
         return [[one.run_id for one in await runs.find(status=state)] for state in ("unknown", "running")]
 

@@ -1,8 +1,14 @@
+from datetime import UTC, date, datetime
+
 import pytest
 
 from redraft import ConfigError, ConvergenceReason, OutputError, ReflectionCallbacks, Stop, TokenUsage
-from redraft.loop.runs import after_best, falls_short, timeline, why
-from support.kept_runs import GONE, kept, ran
+from redraft._sync import run_sync
+from redraft.loop.record import task_digest
+from redraft.loop.runs import NEWEST_OF_GROUP, Runs, after_best, falls_short, state_of, timeline, why
+from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import SqliteStore
+from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
 
 PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
@@ -115,3 +121,101 @@ def test_the_step_that_failed_is_named():
 def test_what_a_version_lacks(fields, lacks):
     one = version(1, 0.6, **fields)
     assert falls_short(kept([one]), one) == lacks
+
+
+# What the index says
+
+
+CALL = TokenUsage(10, 5, requests=1, cost_usd=0.5)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "redraft.db")
+    yield made
+    run_sync(made.aclose())
+
+
+def keep(store, *records):
+    for one in records:
+        run_sync(store.put(one.stored()))
+
+
+def ended(run_id, *scores, reason="plateau", **fields):
+    return record(history(*scores or (0.5,), token_usage=CALL), reason, run_id=run_id, **fields)
+
+
+def at(store, moment, *records):
+    """Keep runs as if they had begun at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("memory", "sqlite"):
+            patch.setattr(f"redraft.stores.{module}.time_ns", lambda: int(moment.timestamp() * 1e9))
+        keep(store, *records)
+
+
+def test_a_row_says_what_lists_and_sums_need(store):
+    judged = history(0.2, 0.9, 0.4, 0.3, token_usage=CALL)
+    for number, each in enumerate(judged):
+        each.evaluation.criteria_scores["facts"] = number / 10
+    keep(store, record(judged, "plateau", run_id="a", usage_by_role={"revision": CALL}))
+    row = run_sync(Runs(store).row("a"))
+    assert (row.status, row.reason, row.versions) == ("finished", "plateau", 4)
+    assert (row.first_score, row.best_score, row.criteria) == (0.2, 0.9, {"facts": (0.0, 0.1)})
+    assert (row.requests, row.input_tokens, row.cost_usd) == (1, 10, 0.5)
+    assert (row.later_tokens, row.later_usd, row.later_unpriced) == (30, 1.0, False)
+    assert (row.agent, row.model, row.task) == ("redraft revise", "any:model", task_digest("Say it."))
+    assert (row.strategy, row.max_iterations, row.threshold) == ("hybrid", 3, 0.8)
+    assert run_sync(Runs(store).row("b")) is None
+
+
+def test_a_row_says_how_a_run_stands(store):
+    keep(store, ended("a"), ended("b", reason=None), ended("c", reason=None, process=GONE))
+    assert [state_of(run_sync(Runs(store).row(name))) for name in "abc"] == ["finished", "running", "killed"]
+    spend = run_sync(Runs(store).spend())
+    assert (spend.at_work, spend.interrupted) == (1, 1)
+    assert sum(used.runs for used in spend.days.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("since", "inner", "runs"),
+    [
+        (None, True, "abc"),
+        (None, False, "ab"),
+        (date(2026, 1, 30), True, "abc"),
+        (date(2026, 1, 31), True, "bc"),
+        (date(2026, 1, 31), False, "b"),
+        (date(2026, 2, 1), True, ""),
+    ],
+)
+def test_spend_is_of_the_days_that_are_asked_for(store, since, inner, runs):
+    at(store, datetime(2026, 1, 30, 9, tzinfo=UTC), ended("a"))
+    at(store, datetime(2026, 1, 31, 23, 30, tzinfo=UTC), ended("b"), ended("c", parent="b"))
+    spend = run_sync(Runs(store).spend(since, inner=inner))
+    for sums in (spend.days, spend.agents, spend.tasks, spend.roles, spend.models):
+        assert sum(used.runs for used in sums.values()) == len(runs)
+    assert spend.inner_runs == (since != date(2026, 2, 1))
+
+
+def test_groups_of_days_have_the_runs_of_that_day(store):
+    for day in (30, 31):
+        at(store, datetime(2026, 1, day, 23, 59, tzinfo=UTC), ended(f"{day}"))
+
+    async def main():
+        runs = Runs(store)
+        groups = await runs.groups("day")
+        return [(group.key, [row.run_id for row in await runs.newest(group)]) for group in groups]
+
+    assert run_sync(main()) == [("2026-01-31", ["31"]), ("2026-01-30", ["30"])]
+
+
+def test_only_the_newest_of_a_group_are_looked_at():
+    store = MemoryStore()
+    keep(store, *(ended(f"{number:04}") for number in range(NEWEST_OF_GROUP + 5)))
+
+    async def main():
+        runs = Runs(store)
+        [group] = await runs.groups("agent")
+        return group.runs, [row.run_id for row in await runs.newest(group)]
+
+    count, newest = run_sync(main())
+    assert (count, len(newest), newest[0]) == (NEWEST_OF_GROUP + 5, NEWEST_OF_GROUP, "0204")

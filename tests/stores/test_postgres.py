@@ -10,10 +10,10 @@ import pytest
 
 from redraft.errors import MissingExtraError, StoreError
 from redraft.stores import postgres as module
-from redraft.stores.base import Record, scripts
+from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
-from redraft.stores.postgres_session import Database
+from redraft.stores.postgres_session import MIGRATIONS, Database
 from support.store_faults import TESTS, run
 
 
@@ -230,15 +230,15 @@ at_once(24, lambda process: asyncio.run(main(process)))
 def test_many_processes_begin_on_an_empty_database_at_once(postgres):
     said = run(BEGIN + OPEN, postgres.url).split()
     assert sorted(said) == ["False"] * 23 + ["True"]
-    assert postgres.ask("SELECT version FROM redraft_schema") == [(len(scripts("postgres")),)]
+    assert postgres.ask("SELECT version FROM redraft_schema") == [(len(MIGRATIONS),)]
 
 
 def test_an_older_schema_is_brought_up_to_date(postgres, monkeypatch):
     first = PostgresStore(postgres.url)
     asyncio.run(first.put(note("old")))
     asyncio.run(first.aclose())
-    more = (*scripts("postgres"), "ALTER TABLE redraft_records ADD COLUMN more integer;")
-    monkeypatch.setattr("redraft.stores.postgres_session.scripts", lambda _: more)
+    more = (*MIGRATIONS, "ALTER TABLE redraft_records ADD COLUMN more integer;")
+    monkeypatch.setattr("redraft.stores.postgres_session.MIGRATIONS", more)
     assert [record.key for record in asyncio.run(first.find("note"))] == ["old"]
     asyncio.run(first.aclose())
     assert postgres.ask("SELECT version, more FROM redraft_schema, redraft_records") == [(len(more), None)]
@@ -252,7 +252,7 @@ def test_a_schema_of_a_newer_redraft_is_refused(store, postgres):
         for call in (store.get("note", "a"), store.put(note())):
             with pytest.raises(StoreError, match=r"has version 99 of the schema.*upgrade redraft"):
                 await call
-        postgres.ask(f"UPDATE redraft_schema SET version = {len(scripts('postgres'))}")  # noqa: S608 (a number)
+        postgres.ask(f"UPDATE redraft_schema SET version = {len(MIGRATIONS)}")  # noqa: S608 (a number)
         assert (await store.get("note", "a")).revision == 1
 
     asyncio.run(main())

@@ -5,6 +5,7 @@ import signal
 import socket
 import traceback
 from contextlib import closing
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import postgres_session as postgres_database
-from redraft.stores.base import Record, checksum, scripts
+from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.postgres_session import ROLE
+from redraft.stores.run_index import RunEntry, RunRow, Share
 from support.postgres_server import Place, with_schema
 from support.store_faults import child
 
@@ -147,7 +149,9 @@ def test_tables_that_are_gone_are_made_anew(place):
         store = PostgresStore(place.url)
         await store.put(note())
         await store.get("note", "a")
-        place.ask("DROP TABLE redraft_records, redraft_agent_records, redraft_schema")
+        ours = "SELECT relname FROM pg_class WHERE relname LIKE 'redraft_%' AND relkind = 'r'"
+        for (table,) in place.ask(f"{ours} AND pg_table_is_visible(oid)"):
+            place.ask(f"DROP TABLE {table}")
         for call in (store.put(note()), store.get("note", "a")):
             with pytest.raises(StoreError, match='"redraft_records" does not exist'):
                 await call
@@ -380,6 +384,24 @@ def test_a_session_sees_its_own_space_whatever_it_asks(user_of, caplog, rights):
     assert PASSED_OVER not in caplog.text
 
 
+def test_a_session_sees_the_runs_of_its_own_space(user_of):
+    async def main():
+        url = user_of("")
+        one, other = (PostgresStore(url, space, isolated=True) for space in ("agent:one", "agent:other"))
+        for store, name in ((one, "mine"), (other, "theirs")):
+            row = RunRow(name, datetime.now(UTC), "finished")
+            await store.put(Record("run", name, {"index": RunEntry(row, (Share("role", "x"),)).to_data()}))
+        assert [row.run_id for row in await one.run_index().find()] == ["mine"]
+        async with await one.session() as session:
+            for table in ("redraft_agent_runs", "redraft_agent_run_shares"):
+                seen = await session.execute(f"SELECT run_id FROM {table}")  # noqa: S608 (a constant)
+                assert await seen.fetchall() == [("mine",)]
+                assert (await session.execute(f"DELETE FROM {table}")).rowcount == 1  # noqa: S608 (likewise)
+        await one.aclose()
+
+    asyncio.run(main())
+
+
 def test_who_passes_over_policies_for_good_is_warned_once(user_of, caplog, postgres):
     """A role that an administrator has made powerful; stores keep agents apart all the same."""
 
@@ -481,25 +503,6 @@ def test_only_an_isolated_store_has_sessions(postgres, tmp_path):
     nowhere = PostgresStore(f"postgresql://me@/mine?host={tmp_path}", isolated=True)
     with pytest.raises(StoreError, match="can't be reached"):
         run_sync(nowhere.session())
-
-
-def test_a_database_of_before_is_brought_up_to_date(postgres):
-    first = scripts("postgres")[0]
-    with closing(psycopg.connect(postgres.url, autocommit=True)) as connection:
-        connection.execute(first.encode())
-        connection.execute("UPDATE redraft_schema SET version = 1")
-        connection.execute(
-            "INSERT INTO redraft_records VALUES ('', 'note', 'old', '{}', '{}', 1, NULL, %s, 1, 1, 1)",
-            [checksum(b"note", b"old", b"{}", 1, None)],
-        )
-
-    async def main():
-        store = PostgresStore(postgres.url)
-        assert [record.key for record in await store.find("note")] == ["old"]
-        await (await two_agents(postgres.url)).aclose()
-        await store.aclose()
-
-    asyncio.run(main())
 
 
 def test_many_connect_at_once(postgres):

@@ -13,7 +13,7 @@ import pytest
 
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import sqlite as sqlite_file
-from redraft.stores.base import Record, scripts
+from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.store_faults import child, run
 
@@ -145,7 +145,7 @@ def test_an_empty_file_becomes_ours(path, store):
 def newer(path):
     asyncio.run(SqliteStore(path).put(note()))
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {len(scripts('sqlite')) + 1}")
+    connection.execute(f"PRAGMA user_version = {len(sqlite_file.MIGRATIONS) + 1}")
     connection.close()
 
 
@@ -301,13 +301,14 @@ def test_a_script_that_fails_leaves_the_database_as_it_was(path, store, monkeypa
     asyncio.run(store.put(note()))
     asyncio.run(store.aclose())
     before = path.read_bytes()
-    more = (*scripts("sqlite"), "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1);")
-    monkeypatch.setattr(sqlite_file, "scripts", lambda _: more)
+    known = sqlite_file.MIGRATIONS
+    broken = "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1);"
+    monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*known, broken))
     with pytest.raises(StoreError, match="no such table: nowhere"):
         asyncio.run(store.put(note("b")))
     asyncio.run(store.aclose())
     assert path.read_bytes() == before
-    monkeypatch.setattr(sqlite_file, "scripts", lambda _: (*scripts("sqlite"), "CREATE TABLE more (x);"))
+    monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*known, "CREATE TABLE more (x);"))
     assert asyncio.run(store.put(note("b"))).revision == 1
     assert len(asyncio.run(store.find("note"))) == 2
     asyncio.run(store.aclose())

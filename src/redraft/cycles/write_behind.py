@@ -29,7 +29,7 @@ from redraft.cycles.records import (
 )
 from redraft.errors import ConfigError, DamagedRecordError, LeaseError, StoreError
 from redraft.redact.log import logger
-from redraft.stores.base import Record, row_of
+from redraft.stores.base import NewRow, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -426,7 +426,7 @@ class Keeper:
         before = len(self._pending)
         for place, record in tuple(self._pending.items()):
             try:
-                row_of(record)
+                NewRow.of(record)
             except StoreError as error:
                 del self._pending[place]
                 logger.error("Something that the agent %r was to keep is left out: %s", self._agent, error)  # noqa: TRY400 (the message says all)

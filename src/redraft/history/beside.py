@@ -4,32 +4,77 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from redraft._codec import from_record
 from redraft.cycles.agents import PAGE
 from redraft.cycles.records import UNFINISHED
 from redraft.cycles.web import KEPT_OPEN, AgentsSeen
 from redraft.errors import ConfigError
-from redraft.history.ledger import Ledger
 from redraft.loop.keeper import NOTED
 from redraft.notes.learning import Learned
+from redraft.stores.run_index import Totals, run_index
 from redraft.web.feed import Feed
 
 if TYPE_CHECKING:
     from redraft.cycles.agents import AgentHandle
     from redraft.cycles.records import CycleRecord
-    from redraft.stores.base import Record
+    from redraft.stores.base import Record, Store
+    from redraft.types import TokenUsage
     from redraft.web.project import Project
 
 PATIENCE = 0.1
 """Seconds that one question waits for what was not read yet."""
 OF_A_NOTE = "/reflection"
 """How the key of what a note came to ends, behind the id of its run."""
+AT_ONCE = 500
+"""Runs of notes that are looked up at once."""
 CYCLE, NOTE = "cycle", "note"
 """What is spent on, where runs have the role of a request."""
+
+
+@dataclass(slots=True)
+class Tally(Totals):
+    """Sums over runs, and over what is no run: `beside` counts cycles of agents and notes after runs."""
+
+    beside: int = 0
+
+    @classmethod
+    def of_runs(cls, totals: Totals) -> Self:
+        """Return the sums of runs."""
+        tally = cls()
+        Totals.add(tally, totals)
+        return tally
+
+    @classmethod
+    def of_one(cls, used: TokenUsage) -> Self:
+        """Return what one cycle or note used."""
+        return cls(
+            requests=used.requests,
+            failed_requests=used.failed_requests,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost_usd=used.cost_usd or 0.0,
+            unknown=int(used.cost_usd is None),
+            beside=1,
+        )
+
+    def add(self, other: Totals) -> None:
+        """Add the sums of others."""
+        Totals.add(self, other)
+        self.beside += other.beside if isinstance(other, Tally) else 0
+
+
+class Spent(NamedTuple):
+    """Say what something was spent on: by cycles there is no `task`."""
+
+    day: date
+    role: str
+    agent: str = ""
+    model: str = ""
+    task: str = ""
 
 
 @dataclass(slots=True)
@@ -43,19 +88,21 @@ class _Read:
 
 
 class Beside:
-    """Add to what the runs of a ledger spent what cycles and notes did, and read only what is new."""
+    """Add up what cycles and notes spent, and read only what is new; `spent` has the sums."""
 
-    def __init__(self, ledger: Ledger, agents: AgentsSeen) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, agents: AgentsSeen) -> None:
+        self.spent: dict[Spent, Tally] = {}
+        self._index = run_index(store)
         self._agents = agents
-        self._notes = Feed(ledger.store, NOTED, self._note)
+        self._notes = Feed(store, NOTED, self._note)
+        self._unsorted: list[tuple[str, date, TokenUsage]] = []
         self._cycles: dict[str, _Read] = {}
         self._lock = asyncio.Lock()
 
     @classmethod
     def of(cls, project: Project) -> Beside:
         """Return one for a project."""
-        return cls(project.shared(Ledger.of), project.shared(AgentsSeen.of))
+        return cls(project.store, project.shared(AgentsSeen.of))
 
     @property
     def is_whole(self) -> bool:
@@ -68,6 +115,7 @@ class Beside:
         Raises `StoreError` where it can't be read.
         """
         await self._notes.read(patience / 2)
+        await self._sort_notes()
         async with self._lock:
             agents = await self._agents.all()
             until = monotonic() + patience
@@ -78,12 +126,12 @@ class Beside:
                     read.is_whole = True
                 elif latest != read.latest or not read.is_whole:
                     view = await self._agents.view(agent.name)
-                    await self._count(agent.name, view, read, until)
+                    await self._read_cycles(agent.name, view, read, until)
                     read.latest = latest
                     if at >= KEPT_OPEN:
                         await view.aclose()
 
-    async def _count(self, name: str, view: AgentHandle, read: _Read, until: float) -> None:
+    async def _read_cycles(self, name: str, view: AgentHandle, read: _Read, until: float) -> None:
         """Count the cycles that are new, then older ones while there is time."""
         page = await view.cycles()
         while self._add(name, page, read) and read.oldest is not None:
@@ -103,17 +151,28 @@ class Beside:
         for one in new:
             if one.status not in UNFINISHED:  # its usage is not written down before it ends
                 read.counted.add((one.number, one.started_at))
-                self._ledger.spending.add_beside(one.started_at, one.usage, role=CYCLE, name=name)
+                self._count_one(Spent(one.started_at.astimezone(UTC).date(), CYCLE, name), one.usage)
         return bool(cycles) and len(new) == len(cycles)
 
     def _note(self, record: Record) -> None:
         if not record.key.endswith(OF_A_NOTE):
             return
-        entry = self._ledger.entry(record.key.removesuffix(OF_A_NOTE))
-        known = {} if entry is None else {"model": entry.model, "name": entry.name, "task": entry.task}
         used = from_record(Learned, record.data["value"]).usage
         if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
-            self._ledger.spending.add_beside(record.created_at or datetime.now(UTC), used, role=NOTE, **known)
+            day = (record.created_at or datetime.now(UTC)).date()
+            self._unsorted.append((record.key.removesuffix(OF_A_NOTE), day, used))
+
+    async def _sort_notes(self) -> None:
+        """Count notes for the agent, model and task of the run that each came from."""
+        while self._unsorted:
+            notes, self._unsorted = self._unsorted[:AT_ONCE], self._unsorted[AT_ONCE:]
+            rows = await self._index.find({"run_id": tuple(run_id for run_id, _, _ in notes)})
+            known = {row.run_id: (row.agent, row.model, row.task) for row in rows}
+            for run_id, day, used in notes:
+                self._count_one(Spent(day, NOTE, *known.get(run_id, ())), used)
+
+    def _count_one(self, on: Spent, used: TokenUsage) -> None:
+        self.spent.setdefault(on, Tally()).add(Tally.of_one(used))
 
 
 async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +17,9 @@ from redraft._codec import to_record
 from redraft._texts import short_repr
 from redraft.errors import ChangedRunError
 from redraft.stores.base import Record
+from redraft.stores.run_index import RUN, RunEntry, RunRow, Share, spent
 from redraft.types import (
+    NOT_REPORTED,
     NOTHING_USED,
     Advice,
     ConvergenceReason,
@@ -29,9 +32,6 @@ from redraft.types import (
     Task,
     TokenUsage,
 )
-
-RUN = "run"
-"""The kind of the records of runs."""
 
 Surface = Literal["agent", "function", "reflected", "command", "workflow", "task"]
 
@@ -215,9 +215,8 @@ class RunRecord:
         )
 
     def stored(self) -> Record:
-        """Return the record as a store has it; the fields that runs are searched by are always there."""
-        asked = {"status": self.status, "inner": self.is_inner, "name": self.origin.name}
-        return Record(RUN, self.run_id, to_record(self) | asked | {"reason": self.reason})
+        """Return the record as a store has it, with what the index of runs holds of it."""
+        return Record(RUN, self.run_id, to_record(self) | {"index": entry_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
         """Raise `ChangedRunError` if the stored run is of another task, or began from another draft."""
@@ -247,6 +246,78 @@ class RunRecord:
         self.advice = result.advice
         self.reflections = result.reflections
         self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+
+
+JUDGED = ("evaluation", "reflection")
+"""The roles of the model that judges, where a run names one of its own for that."""
+TASK_DIGITS = 16
+
+
+def task_digest(description: str) -> str:
+    """Return what the index calls a task: the beginning of the SHA-256 of its description."""
+    return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:TASK_DIGITS]
+
+
+def entry_of(record: RunRecord) -> RunEntry:
+    """Return what the index of runs holds of a run."""
+    options, origin, process = record.options, record.origin, record.process
+    judge = str(options.get("judge") or "")
+    best = record.version(record.best)
+    first = record.versions[0] if record.versions else best
+    nothing: Mapping[str, float | None] = {}
+    first_scores = nothing if first is None else first.evaluation.criteria_scores
+    best_scores = nothing if best is None else best.evaluation.criteria_scores
+    usage: Mapping[str, TokenUsage] = record.usage_by_role
+    if not usage and record.status != "running":
+        usage = {"": NOT_REPORTED}  # it failed before that could be written down, and may have been paid for
+    # What a program made itself goes by its class, as `Judge(...)`: that is no model's name.
+    judges = judge if judge and not set("(<") & set(judge) else origin.model
+    models: dict[str, list[TokenUsage]] = {}
+    for role, used in usage.items():
+        models.setdefault(judges if role in JUDGED else origin.model, []).append(used)
+    later = _after_best(record)
+    row = RunRow(
+        record.run_id,
+        record.started_at,
+        status=record.status,
+        reason=record.reason or "",
+        agent=origin.name,
+        model=origin.model,
+        judge=judge,
+        task=task_digest(record.task.description),
+        parent=record.parent,
+        is_inner=record.is_inner,
+        host=process.host,
+        pid=process.pid,
+        process_started=process.started,
+        is_advised=bool(record.advice),
+        strategy=options.get("revision_strategy") or "",
+        max_iterations=options.get("max_iterations"),
+        threshold=options.get("quality_threshold"),
+        selection=options.get("best_version_selection") or "",
+        versions=record.revisions + 1 if record.versions else 0,
+        first_score=None if first is None else first.evaluation.overall_score,
+        best_score=None if best is None else best.evaluation.overall_score,
+        satisfactory=best is not None and best.evaluation.satisfactory,
+        seconds=record.execution_time,
+        later_tokens=later.total_tokens,
+        later_usd=later.cost_usd or 0.0,
+        later_unpriced=later.cost_usd is None,
+        criteria={name: (first_scores.get(name), score) for name, score in best_scores.items()},
+        **spent(usage.values()),
+    )
+    shares = [Share("role", role, **spent([used])) for role, used in usage.items()]
+    shares += [Share("role_model", model, **spent(used)) for model, used in models.items()]
+    return RunEntry(row, tuple(shares))
+
+
+def _after_best(record: RunRecord) -> TokenUsage:
+    """Add up what the versions after the best one used; of those that are not kept it is not known."""
+    if record.best is None or not record.versions:
+        return NOTHING_USED
+    later = [version.token_usage for version in record.versions if version.iteration > record.best]
+    known = sum(later, NOTHING_USED)
+    return known if len(later) == record.revisions + 1 - record.best else known + NOT_REPORTED
 
 
 def _named(draft: Output | None) -> str:

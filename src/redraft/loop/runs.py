@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
+from heapq import nlargest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from redraft._codec import from_json, from_record, to_json, untagged
 from redraft._texts import compared, counted
+from redraft._validation import nearest
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
-from redraft.loop.record import RUN, RunRecord, damaged_run
+from redraft.loop.record import RUN, Process, RunRecord, damaged_run
 from redraft.loop.select import select
 from redraft.protocols import ChatReply
 from redraft.stores.base import intact, listed
 from redraft.stores.location import project_store
+from redraft.stores.run_index import ENDED, Column, RunRow, Totals, run_index
 from redraft.types import (
     NOTHING_USED,
     REASONS,
@@ -78,7 +82,7 @@ class KeptStep:
 
 
 class Runs:
-    """Look at the runs that a store keeps: of the project by default.
+    """Find, read and add up the runs that a store keeps: those of the project by default.
 
     Raises `ConfigError` where the settings keep nothing, `StoreError` where the store can't be read.
     """
@@ -88,6 +92,7 @@ class Runs:
         if found is None:
             raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so no runs are kept here.")
         self._store = found
+        self._index = run_index(found)
 
     async def find(
         self,
@@ -99,30 +104,58 @@ class Runs:
         before: str | None = None,
         limit: int = PAGE,
     ) -> list[RunRecord]:
-        """Return the newest runs first, of a status, of an agent's name, of a reason to stop.
+        """Return the newest runs first: of a status, of an agent's name, that stopped for a reason.
 
         `killed` is a status, too: of a `running` one whose process is gone; and `unknown`, where this machine
         can't tell. One whose record is damaged is among them, as `damaged`. Runs that ran inside others are
         left out unless `inner`. `before` is the last run of the page before; raises `ConfigError` where there
         is none.
         """
-        where: dict[str, Scalar] = {} if inner else {"inner": False}
-        if status is not None:
-            where["status"] = "running" if status in UNENDED else status
-        if name is not None:
-            where["name"] = name
-        if reason is not None:
-            where["reason"] = reason
-        # Which of those that have not ended were killed shows only when one looks for their processes.
-        unended = where.get("status") == "running"
-        most = None if unended else limit
         after = None if before is None else await listed(self._store, RUN, before)
         if before is not None and after is None:
             raise ConfigError(f"There is no run {before!r} here, before which others could be.")
-        found = await self._store.find(RUN, where=where, newest_first=True, after=after, limit=most)
-        runs = [await self.listed(record) for record in found]
-        # What is damaged may have been like that.
-        return [run for run in runs if status in (None, run.state) or run.status == "damaged"][:limit]
+        rows = await self.rows(status=status, name=name, reason=reason, inner=inner, after=after, limit=limit)
+        return await self.read_rows(rows)
+
+    async def rows(
+        self,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        reason: str | None = None,
+        task: str | None = None,
+        inner: bool = False,
+        after: Record | None = None,
+        limit: int = PAGE,
+    ) -> list[RunRow]:
+        """Return what the index holds of the runs that `find` returns, or of those of a task.
+
+        `task` is its digest, `after` the record that the page before ended with.
+        """
+        where: dict[str, Scalar] = {} if inner else {"is_inner": False}
+        if status is not None:
+            where["status"] = "running" if status in UNENDED else status
+        if name is not None:
+            where["agent"] = name
+        if reason is not None:
+            where["reason"] = reason
+        if task is not None:
+            where["task"] = task
+        if where.get("status") != "running":
+            return await self._index.find(where, after=after, limit=limit)
+        # Which of those that have not ended were killed shows only when one looks for their processes.
+        unended = await self._index.find(where, after=after)
+        return [row for row in unended if state_of(row) == status][:limit]
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return what the index holds of a run, by its whole id."""
+        found = await self._index.find({"run_id": run_id})
+        return found[0] if found else None
+
+    async def read_rows(self, rows: Sequence[RunRow]) -> list[RunRecord]:
+        """Read the runs of rows; one that was deleted meanwhile is left out."""
+        found = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
+        return [await self.listed(record) for record in found if record is not None]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
         """Return a run by its id, by the beginning of one, or the `last` one that began.
@@ -130,8 +163,9 @@ class Runs:
         Raises `ConfigError` where there is none, or several begin alike.
         """
         if run_id == LAST:
-            found = await self._store.find(RUN, where={"inner": False}, newest_first=True, limit=PAGE)
-            found = intact(found)[:1]
+            rows = await self._index.find({"is_inner": False}, limit=PAGE)
+            last = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
+            found = intact([record for record in last if record is not None])[:1]
         elif record := await self._store.get(RUN, run_id):
             found = [record]
         else:  # nothing is the beginning of all: an empty variable of a shell means none of them
@@ -146,6 +180,11 @@ class Runs:
             names = ", ".join(record.key for record in found)
             raise ConfigError(f"Several runs begin with {run_id!r}: {names}; give more of the one you mean.")
         return await self.read(found[0])
+
+    async def kept(self, run_id: str = LAST) -> KeptRun:
+        """Return a run that `get` finds, with its steps."""
+        record = await self.get(run_id)
+        return KeptRun(record, tuple(await self.steps(record.run_id)))
 
     async def steps(self, run_id: str) -> list[KeptStep]:
         """Return the steps of a run in the order in which they ended, those within steps included.
@@ -167,6 +206,143 @@ class Runs:
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
+
+    async def spend(self, since: date | None = None, *, inner: bool = True) -> Spend:
+        """Add up what runs used that began on a day (UTC) or later; those inside others only if `inner`.
+
+        Runs that have not ended are counted, not summed: what they use is written down when they end.
+        """
+        begin = None if since is None else datetime.combine(since, time(), UTC)
+        where: dict[str, Scalar | tuple[Scalar, ...]] = {} if inner else {"is_inner": False}
+        ended = where | {"status": ENDED}
+        unended = await self._index.find(where | {"status": "running"}, since=begin)
+        inside = await self._index.group("agent", {"status": ENDED, "is_inner": True}, since=begin)
+        at_work = sum(state_of(row) in AT_WORK for row in unended)
+        return Spend(
+            await self._index.group("day", ended, since=begin),
+            await self._index.group("role", ended, since=begin),
+            await self._index.group("role_model", ended, since=begin),
+            await self._index.group("agent", ended, since=begin),
+            await self._index.group("task", ended, since=begin),
+            sum(totals.runs for totals in inside.values()),
+            at_work,
+            len(unended) - at_work,
+        )
+
+    async def groups(
+        self, by: str, *, name: str = "", task: str = "", of: tuple[str, ...] = ()
+    ) -> list[RunGroup]:
+        """Put the runs that have ended into groups, of an agent and a task alone if wanted.
+
+        Single runs (`by` is `run`) are the newest few, or those whose ids begin as one in `of`. Groups of
+        days and single runs come the newest first, those of numbers in their order, others the largest first.
+        Raises `ConfigError` for what runs can't be told apart by.
+        """
+        if by not in GROUPINGS:
+            raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, GROUPINGS)}")
+        where: dict[str, Scalar | tuple[Scalar, ...]] = {"status": ENDED}
+        where |= ({"agent": name} if name else {}) | ({"task": task} if task else {})
+        if by == "run":
+            rows = await self._index.find(where, prefixes=of, limit=NEWEST_RUNS)
+            return [RunGroup(row.run_id, 1, row.run_id, {}, [row]) for row in rows]
+        column = GROUPED_BY[by]
+        found = [
+            RunGroup(_key(by, value), totals.runs, totals.latest, where | {column: value})
+            for value, totals in (await self._index.group(column, where)).items()
+        ]
+        if by == "day":
+            return sorted(found, key=lambda group: group.key, reverse=True)
+        if by in ("revisions", "threshold"):
+            return sorted(found, key=lambda group: (group.where[column] is None, group.where[column] or 0))
+        found.sort(key=lambda group: group.latest, reverse=True)
+        return sorted(found, key=lambda group: group.runs, reverse=True)
+
+    async def newest(self, group: RunGroup) -> list[RunRow]:
+        """Return what the index holds of the newest runs of a group, and keep it there."""
+        if not group.newest:
+            where, since, until = dict(group.where), None, None
+            if (day := where.pop("day", None)) is not None:
+                since = datetime.combine(cast("date", day), time(), UTC)
+                until = since + timedelta(days=1)
+            group.newest = await self._index.find(where, since=since, until=until, limit=NEWEST_OF_GROUP)
+        return group.newest
+
+    async def commonest(self, by: Literal["agent", "task"], most: int) -> list[tuple[str, Totals]]:
+        """Return the agents or tasks with the most runs that have ended, and their sums."""
+        found = await self._index.group(by, {"status": ENDED})
+        return nlargest(most, found.items(), key=lambda item: item[1].runs)
+
+
+AT_WORK = ("running", "unknown")
+"""The states of runs that may go on: where this machine can't tell, they are watched all the same."""
+NEWEST_OF_GROUP = 200
+"""Runs of a group that are compared: the newest."""
+NEWEST_RUNS = 50
+"""Single runs that are looked at: each is a group of its own."""
+WITH, WITHOUT = "with notes or lessons", "without"
+GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
+    "agent": "agent",
+    "model": "model",
+    "task": "task",
+    "advice": "is_advised",
+    "strategy": "strategy",
+    "revisions": "max_iterations",
+    "threshold": "threshold",
+    "selection": "selection",
+    "judge": "judge",
+    "day": "day",
+}
+"""What runs can be told apart by, and the column that says it."""
+GROUPINGS = (*GROUPED_BY, "run")
+
+
+def state_of(row: RunRow) -> str:
+    """Return how a run stands now: its status, or for a running one what is known of its process."""
+    if row.status != "running":
+        return row.status
+    return Process(row.host, row.pid, row.process_started).state_of_run
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What runs that have ended used, by day, role, model, agent and task.
+
+    `inner_runs` ran inside others. Not in the sums are the runs `at_work`, and those `interrupted`.
+    """
+
+    days: dict[date, Totals]
+    roles: dict[str, Totals]
+    models: dict[str, Totals]
+    agents: dict[str, Totals]
+    tasks: dict[str, Totals]
+    inner_runs: int
+    at_work: int
+    interrupted: int
+
+
+@dataclass(slots=True)
+class RunGroup:
+    """Runs that have something in common: how many there are, the last one's id, and the newest if read.
+
+    `where` is by what the index finds them.
+    """
+
+    key: str
+    runs: int
+    latest: str
+    where: Mapping[str, Any]
+    newest: list[RunRow] = field(default_factory=list[RunRow])
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks of the newest runs."""
+        return {row.task for row in self.newest}
+
+
+def _key(by: str, value: Any) -> str:
+    if by == "advice":
+        return WITH if value else WITHOUT
+    return "" if value is None else str(value)
 
 
 def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:

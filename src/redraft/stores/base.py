@@ -11,8 +11,17 @@ from functools import lru_cache
 from importlib import import_module
 from math import fsum, isfinite, sqrt
 from operator import mul
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    cast,
+    runtime_checkable,
+)
 from zlib import crc32
 
 from pydantic_core import from_json, to_json
@@ -289,27 +298,37 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def row_of(record: Record) -> Row:
-    """Return what is to be stored of a record; raises `StoreError` that names what can't be."""
-    return row_and_copy(record)[0]
+class NewRow(NamedTuple):
+    """A record that is about to be stored: its row, and a copy of its data as they will be read."""
 
+    row: Row
+    data: dict[str, Any]
 
-def row_and_copy(record: Record) -> tuple[Row, dict[str, Any]]:
-    """Return what `row_of` does, and a copy of the data as they will be read: to know one is to have both."""
-    check_name("kind", record.kind)
-    check_name("key", record.key)
-    try:
-        _check_version(record.schema_version)
-        text, copy = _text_and_copy(_named_fields(record.data))
-        vector = None if record.vector is None else packed(record.vector)
-        named = record.kind.encode(), record.key.encode()
-        crc = checksum(*named, text.encode(), record.schema_version, vector)
-        return Row(record.kind, record.key, text, record.schema_version, vector, crc), copy
-    except (TypeError, ValueError, RecursionError) as error:
-        deep = isinstance(error, RecursionError)
-        reason = "data is nested too deeply, or holds itself" if deep else error
-        message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
-        raise StoreError(message) from error
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Put a record into the form in which it is stored; raises `StoreError` that names what can't be."""
+        check_name("kind", record.kind)
+        check_name("key", record.key)
+        try:
+            _check_version(record.schema_version)
+            text, data = _text_and_copy(_named_fields(record.data))
+            vector = None if record.vector is None else packed(record.vector)
+            names = record.kind.encode(), record.key.encode()
+            crc = checksum(*names, text.encode(), record.schema_version, vector)
+        except (TypeError, ValueError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            reason = "data is nested too deeply, or holds itself" if deep else error
+            message = f"The record {record.kind!r} {record.key!r} can't be stored: {reason}."
+            raise StoreError(message) from error
+        return cls(Row(record.kind, record.key, text, record.schema_version, vector, crc), data)
+
+    def stored(self, revision: int, created_at: int, updated_at: int) -> NewRow:
+        """Return it with what the store has filled in."""
+        return NewRow(Row(*self.row[:6], revision, created_at, updated_at), self.data)
+
+    def record(self) -> Record:
+        """Return the record, once it is stored."""
+        return self.row.record(self.data)
 
 
 def _check_version(version: Any) -> None:
@@ -565,17 +584,3 @@ def _with_numpy(numpy: Any, blobs: Sequence[bytes], wanted: bytes) -> list[float
     others = numpy.frombuffer(b"".join(blobs), "<f4").astype("f8").reshape(len(blobs), len(one))
     lengths = numpy.sqrt(numpy.einsum("ij,ij->i", others, others)) * numpy.sqrt(one @ one)
     return (others @ one / lengths).tolist()
-
-
-@lru_cache
-def scripts(backend: str) -> tuple[str, ...]:
-    """Return the SQL of a backend's migrations in their order; the version of a database is how many it has.
-
-    They are the files `migrations/BACKEND/0001_what.sql` and so on; a number that is missing or there twice
-    is a mistake of ours.
-    """
-    folder = Path(__file__).parent / "migrations" / backend
-    found = sorted((file.name, file.read_text("utf-8")) for file in folder.iterdir())
-    if [name[:5] for name, _ in found] != [f"{number:04}_" for number in range(1, len(found) + 1)]:
-        raise AssertionError(f"the migrations of {backend} are not numbered 1, 2, 3: {found}")
-    return tuple(sql for _, sql in found)

@@ -6,9 +6,10 @@ import json
 from operator import attrgetter
 from threading import Lock
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redraft.stores.base import (
+    NewRow,
     Question,
     Row,
     check_name,
@@ -17,7 +18,6 @@ from redraft.stores.base import (
     microseconds,
     nearest,
     question,
-    row_and_copy,
     wanted,
 )
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class MemoryStore:
     """Keep records for as long as this object lives: a `Store`.
 
-    It holds them in the form in which a database does, so what a test puts in comes out as it would there.
+    It holds them as a database does, so what a test puts in comes out as it would there.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class MemoryStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        row, copy = row_and_copy(record)
+        new = NewRow.of(record)
         with self._lock:
-            return self._write(row, self._rows.get((row.kind, row.key))).record(copy)
+            return self._write(new).record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all of them or none; return them as they are stored."""
-        rows = [row_and_copy(record) for record in records]
+        rows = [NewRow.of(record) for record in records]
         with self._lock:
             return self._write_all(rows)
 
@@ -54,7 +54,7 @@ class MemoryStore:
     ) -> list[Record] | None:
         """Store records as `put_all` does if another record has these fields; else return None."""
         fields = wanted(where)
-        rows = [row_and_copy(record) for record in records]
+        rows = [NewRow.of(record) for record in records]
         with self._lock:
             there = self._rows.get((kind, key))
             if there is None or not matches(json.loads(there.data), fields):
@@ -63,21 +63,21 @@ class MemoryStore:
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        row, copy = row_and_copy(record)
+        new = NewRow.of(record)
         with self._lock:
-            stored = self._rows.get((row.kind, row.key))
-            return (stored.intact(), False) if stored else (self._write(row, None).record(copy), True)
+            stored = self._rows.get((new.row.kind, new.row.key))
+            return (stored.intact(), False) if stored else (self._write(new).record(), True)
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
-        row, copy = row_and_copy(record)
+        new = NewRow.of(record)
         with self._lock:
-            stored = self._rows.get((row.kind, row.key))
+            stored = self._rows.get((new.row.kind, new.row.key))
             if stored is None or stored.revision != record.revision:
                 return None
             if record.created_at is not None and stored.created_at != microseconds(record.created_at):
                 return None  # it was deleted, and another one stored under its key
-            return self._write(row, stored).record(copy)
+            return self._write(new).record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""
@@ -132,19 +132,18 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Let nothing go: there are no files, and the records stay until this object is gone."""
 
-    def _write(self, row: Row, before: Row | None, now: int | None = None) -> Row:
+    def _write(self, new: NewRow, now: int | None = None) -> NewRow:
         now = now or _now()
-        stored = row._replace(
-            revision=1 if before is None else before.revision + 1,
-            created_at=now if before is None else before.created_at,
-            updated_at=now,
-        )
-        self._rows[row.kind, row.key] = stored
+        place = new.row.kind, new.row.key
+        before = self._rows.get(place)
+        revision, created_at = (1, now) if before is None else (before.revision + 1, before.created_at)
+        stored = new.stored(revision, created_at, now)
+        self._rows[place] = stored.row
         return stored
 
-    def _write_all(self, rows: Sequence[tuple[Row, dict[str, Any]]]) -> list[Record]:
+    def _write_all(self, rows: Sequence[NewRow]) -> list[Record]:
         now = _now()
-        return [self._write(row, self._rows.get((row.kind, row.key)), now).record(copy) for row, copy in rows]
+        return [self._write(row, now).record() for row in rows]
 
     def _answer(self, asked: Question) -> list[Row]:
         """Return the rows of the kind, prefix and fields, in the order of their keys."""

@@ -12,18 +12,19 @@ from weakref import WeakValueDictionary
 
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_sql as sql
-from redraft.stores.base import Row, check_name, microseconds, question, row_and_copy
+from redraft.stores.base import NewRow, check_name, microseconds, question
 from redraft.stores.postgres_sql import entries
+from redraft.stores.run_index import SqlRunIndex
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from psycopg import AsyncConnection
 
     from redraft.stores.base import Record, Where
-    from redraft.stores.postgres_session import SpaceConnection
-    from redraft.stores.postgres_sql import Steps
+    from redraft.stores.postgres_sql import Connection, Steps
+    from redraft.stores.run_index import RunIndex
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class PostgresStore:
 
     def __init__(self, url: str, space: str = "", *, wait: float = 30.0, isolated: bool = False) -> None:
         check_name("space", space, LONGEST_SPACE)
-        self._space = sql.Space(space, sql.OF_AGENTS if isolated else sql.RECORDS)
+        self._space = sql.Space(space, sql.ISOLATED if isolated else sql.PREFIX)
         self._server = _server(url, wait, isolated=isolated)
         self._writer = self._server.writer
 
@@ -59,9 +60,9 @@ class PostgresStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        row, fields, copy = _new(record)
-        stored = await self._write(row.kind, row.key, partial(sql.put, self._space, row, fields))
-        return stored.record(copy)
+        new, fields = _new(record)
+        stored = await self._write(new.row.kind, new.row.key, partial(sql.put, self._space, new, fields))
+        return stored.record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all of them or none; return them as they are stored."""
@@ -70,11 +71,13 @@ class PostgresStore:
         if not new:
             return []
         writes = [
-            sql.Write((self._space.name, row.kind, row.key), partial(sql.put, self._space, row, fields))
-            for row, fields, _ in new
+            sql.Write(
+                (self._space.name, one.row.kind, one.row.key), partial(sql.put, self._space, one, fields)
+            )
+            for one, fields in new
         ]
-        stored: list[Row] = await self._do(self._writer, sql.WriteAll(writes))
-        return [row.record(copy) for row, (_, _, copy) in zip(stored, new, strict=True)]
+        stored: list[NewRow] = await self._do(self._writer, sql.WriteAll(writes))
+        return [one.record() for one in stored]
 
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
@@ -86,34 +89,31 @@ class PostgresStore:
         new = [_new(record, now) for record in records]
         if not new:
             return []
-        places = [(self._space.name, row.kind, row.key) for row, _, _ in new]
+        places = [(self._space.name, one.row.kind, one.row.key) for one, _ in new]
         first = places.index(min(places))  # which is written before the others
         writes = [
             sql.Write(
                 place,
-                partial(sql.put_if, self._space, held if number == first else None, key, turn, row, fields),
+                partial(sql.put_if, self._space, held if number == first else None, key, turn, one, fields),
             )
-            for number, (place, (row, fields, _)) in enumerate(zip(places, new, strict=True))
+            for number, (place, (one, fields)) in enumerate(zip(places, new, strict=True))
         ]
-        stored: list[Row | None] = await self._do(self._writer, sql.WriteAll(writes))
-        kept = [row for row in stored if row is not None]
-        return [row.record(copy) for row, (_, _, copy) in zip(kept, new, strict=True)] if kept else None
+        stored: list[NewRow | None] = await self._do(self._writer, sql.WriteAll(writes))
+        return [one.record() for one in stored if one is not None] or None
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        row, fields, copy = _new(record)
-        steps = partial(sql.put_if_absent, self._space, row, fields)
-        stored, is_new = await self._write(row.kind, row.key, steps)
-        return stored.record(copy) if is_new else stored.intact(), is_new
+        new, fields = _new(record)
+        steps = partial(sql.put_if_absent, self._space, new, fields)
+        return await self._write(new.row.kind, new.row.key, steps)
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
-        row, fields, copy = _new(record)
+        new, fields = _new(record)
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
-        changed = row._replace(revision=record.revision)
-        steps = partial(sql.replace, self._space, changed, fields, created_at)
-        stored = await self._write(row.kind, row.key, steps)
-        return None if stored is None else stored.record(copy)
+        steps = partial(sql.replace, self._space, new, fields, record.revision, created_at)
+        stored = await self._write(new.row.kind, new.row.key, steps)
+        return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
         """Return the record with a key."""
@@ -152,6 +152,14 @@ class PostgresStore:
         work = partial(sql.near, self._space, asked, tuple(vector), limit)
         return await self._read(work)
 
+    def run_index(self) -> RunIndex:
+        """Return the index of the runs that are kept here."""
+
+        async def ask(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+            return await self._read(partial(sql.select, self._space, statement, values))
+
+        return SqlRunIndex(self._space.name, ask)
+
     async def session(self) -> AsyncConnection[tuple[Any, ...]]:
         """Return a connection of one's own, in autocommit mode, to look at an isolated space with SQL.
 
@@ -185,10 +193,10 @@ class PostgresStore:
         await self._server.hasty_writer.stop()
         await self._server.reader.stop()
 
-    async def _read(self, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
+    async def _read(self, steps: Callable[[Connection], Steps[T]]) -> T:
         return await self._do(self._server.reader, steps)
 
-    async def _write(self, kind: str, key: str, steps: Callable[[SpaceConnection], Steps[T]]) -> T:
+    async def _write(self, kind: str, key: str, steps: Callable[[Connection], Steps[T]]) -> T:
         return await self._do(self._writer, sql.Write((self._space.name, kind, key), steps))
 
     async def _do(self, worker: Worker, work: Any) -> Any:
@@ -199,11 +207,11 @@ class PostgresStore:
             raise type(error)(*error.args) from error
 
 
-def _new(record: Record, now: int | None = None) -> tuple[Row, list[str], dict[str, Any]]:
-    """Return a record as it is stored now, the fields by which it is found, and a copy of its data."""
+def _new(record: Record, now: int | None = None) -> tuple[NewRow, list[str]]:
+    """Return a record as it is stored now, and the fields by which it is found."""
     now = now or time_ns() // 1000
-    row, copy = row_and_copy(record)
-    return row._replace(created_at=now, updated_at=now), entries(copy), copy
+    new = NewRow.of(record).stored(0, now, now)
+    return new, entries(new.data)
 
 
 class _Server:

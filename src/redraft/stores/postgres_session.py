@@ -20,7 +20,6 @@ from psycopg.pq import Conninfo, Format
 
 from redraft.errors import ConfigError, StoreError, StoreSettingsError
 from redraft.redact.log import logger
-from redraft.stores.base import scripts
 from redraft.stores.postgres_sql import Vector
 
 if TYPE_CHECKING:
@@ -138,6 +137,123 @@ _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
 """Of options, white space ends one, unless a backslash is before it."""
 
 
+# Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb refuses NUL characters and
+# lone surrogates and forgets how numbers were written; `fields` is what of it can be asked for:
+# '"status":"finished"' for each field at the top. `vector` becomes pgvector's type where that is there.
+# `checksum` is CRC-32 of kind, key, schema_version, data and vector. `redraft_runs` and `redraft_run_shares`
+# hold what `stores.run_index` says, names escaped as in JSON.
+MIGRATIONS = (
+    """
+CREATE TABLE redraft_schema (version integer NOT NULL);
+INSERT INTO redraft_schema VALUES (0);
+
+CREATE TABLE redraft_records (
+    space          text COLLATE "C" NOT NULL,
+    kind           text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    data           text             NOT NULL,
+    fields         text[] COLLATE "C" NOT NULL,
+    schema_version integer          NOT NULL,
+    vector         real[],
+    checksum       bigint           NOT NULL,
+    revision       bigint           NOT NULL,
+    created_at     bigint           NOT NULL,
+    updated_at     bigint           NOT NULL,
+    PRIMARY KEY (space, kind, key)
+);
+
+CREATE INDEX redraft_records_newest ON redraft_records (space, kind, created_at, key);
+CREATE INDEX redraft_records_fields ON redraft_records USING gin (fields);
+
+CREATE TABLE redraft_runs (
+    space           text COLLATE "C" NOT NULL,
+    run_id          text COLLATE "C" NOT NULL,
+    created_at      bigint  NOT NULL,
+    status          text    NOT NULL,
+    is_inner        integer NOT NULL,
+    requests        bigint  NOT NULL,
+    failed_requests bigint  NOT NULL,
+    input_tokens    bigint  NOT NULL,
+    output_tokens   bigint  NOT NULL,
+    known_usd       double precision NOT NULL,
+    unpriced        integer NOT NULL,
+    later_tokens    bigint  NOT NULL,
+    later_usd       double precision NOT NULL,
+    later_unpriced  integer NOT NULL,
+    agent           text    NOT NULL,
+    task            text    NOT NULL,
+    model           text    NOT NULL,
+    judge           text    NOT NULL,
+    reason          text    NOT NULL,
+    parent          text    NOT NULL,
+    host            text    NOT NULL,
+    pid             bigint  NOT NULL,
+    process_started text    NOT NULL,
+    is_advised      integer NOT NULL,
+    strategy        text    NOT NULL,
+    max_iterations  bigint,
+    threshold       double precision,
+    selection       text    NOT NULL,
+    versions        bigint  NOT NULL,
+    first_score     double precision,
+    best_score      double precision,
+    satisfactory    integer NOT NULL,
+    seconds         double precision NOT NULL,
+    criteria        text    NOT NULL,
+    PRIMARY KEY (space, run_id)
+);
+CREATE INDEX redraft_runs_newest ON redraft_runs (space, created_at, run_id);
+CREATE INDEX redraft_runs_of_agents ON redraft_runs (space, agent, created_at, run_id);
+CREATE INDEX redraft_runs_of_tasks ON redraft_runs (space, task, created_at, run_id);
+CREATE INDEX redraft_runs_by_status ON redraft_runs (space, status, created_at, run_id);
+
+CREATE TABLE redraft_run_shares (
+    space           text COLLATE "C" NOT NULL,
+    run_id          text COLLATE "C" NOT NULL,
+    facet           text    NOT NULL,
+    value           text    NOT NULL,
+    created_at      bigint  NOT NULL,
+    status          text    NOT NULL,
+    is_inner        integer NOT NULL,
+    requests        bigint  NOT NULL,
+    failed_requests bigint  NOT NULL,
+    input_tokens    bigint  NOT NULL,
+    output_tokens   bigint  NOT NULL,
+    known_usd       double precision NOT NULL,
+    unpriced        integer NOT NULL,
+    PRIMARY KEY (space, run_id, facet, value)
+);
+CREATE INDEX redraft_run_shares_newest ON redraft_run_shares (space, facet, created_at);
+
+-- The records of agents that share a database: a session sees those of the space that it has set, whatever
+-- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
+-- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
+CREATE TABLE redraft_agent_records (LIKE redraft_records, PRIMARY KEY (space, kind, key));
+CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind, created_at, key);
+CREATE TABLE redraft_agent_runs (LIKE redraft_runs, PRIMARY KEY (space, run_id));
+CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
+CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, run_id, facet, value));
+
+ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_records
+    USING (space = current_setting('redraft.space', true));
+ALTER TABLE redraft_agent_runs ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_runs FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_runs
+    USING (space = current_setting('redraft.space', true));
+ALTER TABLE redraft_agent_run_shares ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_run_shares FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_run_shares
+    USING (space = current_setting('redraft.space', true));
+-- The directory of agents shows what each says of itself, and nothing else.
+CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
+    USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
+""",
+)
+"""The schema, one script a version."""
+
+
 class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
     """Know which space it has entered in this exchange: `space` is None before the first one."""
 
@@ -190,7 +306,7 @@ class Database:
 
     def _is_current(self, connection: psycopg.Connection) -> bool:
         """Say if the schema is the newest; raises `StoreSettingsError` for one of a newer Redraft."""
-        version, newest = _version(connection), len(scripts("postgres"))
+        version, newest = _version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreSettingsError(
                 f"The PostgreSQL database {self.name} has version {version} of the schema, and this Redraft "
@@ -216,10 +332,9 @@ class Database:
         with self.changing(connection):
             if self._is_current(connection):
                 return  # another process was quicker
-            steps = scripts("postgres")
-            for script in steps[_version(connection) :]:
+            for script in MIGRATIONS[_version(connection) :]:
                 connection.execute(script.encode())
-            connection.execute("UPDATE redraft_schema SET version = %s", (len(steps),))
+            connection.execute("UPDATE redraft_schema SET version = %s", (len(MIGRATIONS),))
 
 
 def milliseconds(seconds: float) -> str:
@@ -279,7 +394,9 @@ _PASSES_OVER = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = cu
 _RIGHTS = f"""
 SELECT format('GRANT USAGE ON SCHEMA %s TO {ROLE}', relnamespace::regnamespace),
     format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO {ROLE}', oid::regclass)
-FROM pg_class WHERE oid = 'redraft_agent_records'::regclass AND NOT (
+FROM pg_class WHERE oid IN (
+    'redraft_agent_records'::regclass, 'redraft_agent_runs'::regclass, 'redraft_agent_run_shares'::regclass
+) AND NOT (
     has_schema_privilege('{ROLE}', relnamespace, 'USAGE')
     AND has_table_privilege('{ROLE}', oid, 'SELECT') AND has_table_privilege('{ROLE}', oid, 'INSERT')
     AND has_table_privilege('{ROLE}', oid, 'UPDATE') AND has_table_privilege('{ROLE}', oid, 'DELETE'))"""  # noqa: S608 (made of a constant)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_question
+from redraft.stores.run_index import RUN, removals, writes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from psycopg import Cursor
 
-    from redraft.stores.base import Question, Record
-    from redraft.stores.postgres_session import SpaceConnection
+    from redraft.stores.base import NewRow, Question, Record
+
+
+class Connection(Protocol):
+    """A connection of psycopg that knows which space it has entered in this exchange, if any."""
+
+    space: str | None
+
+    def execute(self, query: bytes, params: Any = None, *, binary: bool = False) -> Cursor[Any]:
+        """Carry out a statement."""
+        ...
+
 
 _LONGEST = 200
 """Characters of a name or value that stand for themselves; of longer ones, the index has a digest."""
@@ -93,16 +105,16 @@ _MARGIN = 1e-4
 """How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
 
 
-RECORDS, OF_AGENTS = "redraft_records", "redraft_agent_records"
-"""The tables; of the second, a session sees the rows of the space that it has entered."""
+PREFIX, ISOLATED = "redraft_", "redraft_agent_"
+"""What the names of tables begin with; of the second ones, a session sees the space that it has entered."""
 _ENTER = b"SELECT set_config('redraft.space', %s, true)"
 
 
 class Space(NamedTuple):
-    """Hold the name of a space, and the table that has its records."""
+    """Hold the name of a space, and how the tables that hold it begin."""
 
     name: str
-    table: str = RECORDS
+    prefix: str = PREFIX
 
 
 Place: TypeAlias = tuple[str, str, str]
@@ -113,9 +125,9 @@ class Write(NamedTuple, Generic[T]):
     """Hold the steps that write a record, and its place."""
 
     place: Place
-    steps: Callable[[SpaceConnection], Steps[T]]
+    steps: Callable[[Connection], Steps[T]]
 
-    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[T]]]:
+    def parts(self, connection: Connection) -> list[tuple[Place, Steps[T]]]:
         """Begin."""
         return [(self.place, self.steps(connection))]
 
@@ -125,7 +137,7 @@ class WriteAll(NamedTuple, Generic[T]):
 
     writes: Sequence[Write[T]]
 
-    def parts(self, connection: SpaceConnection) -> list[tuple[Place, Steps[list[T]]]]:
+    def parts(self, connection: Connection) -> list[tuple[Place, Steps[list[T]]]]:
         """Begin all of them."""
         results: dict[int, T] = {}
 
@@ -139,10 +151,10 @@ class WriteAll(NamedTuple, Generic[T]):
         ]
 
 
-def put(space: Space, row: Row, fields: list[str], connection: SpaceConnection) -> Steps[Row]:
+def put(space: Space, new: NewRow, fields: list[str], connection: Connection) -> Steps[NewRow]:
     """Store a row in any case."""
-    stored = yield from _write(space, connection, _PUT, _values(row, fields))
-    return Row(*row[:6], *stored[0])
+    stored = yield from _write(space, connection, _PUT, _values(new.row, fields))
+    return (yield from _with_columns(space, new.stored(*stored[0]), connection))
 
 
 def put_if(
@@ -150,57 +162,69 @@ def put_if(
     held: Question | None,
     key: str,
     turn: str,
-    row: Row,
+    new: NewRow,
     fields: list[str],
-    connection: SpaceConnection,
-) -> Steps[Row | None]:
+    connection: Connection,
+) -> Steps[NewRow | None]:
     """Store a row if the record with a key is as a question asks.
 
     The first row of a `turn` asks, and the others of the same turn go by what it found.
     """
-    values = _values(row, fields) | {"turn": turn}
+    values = _values(new.row, fields) | {"turn": turn}
     if held is not None:
         parts, asked = _of_fields(held)
         parts = ["space = %(space)s AND kind = %(held_kind)s AND key = %(held_key)s", *parts]
         asked |= {"held_kind": held.kind, "held_key": key, "turn": turn}
         _ask(space, connection, _HOLD.format(" AND ".join(parts)), asked)
     stored = yield from _write(space, connection, _PUT_IF, values)
-    return Row(*row[:6], *stored[0]) if stored else None
+    return (yield from _with_columns(space, new.stored(*stored[0]), connection)) if stored else None
 
 
 def put_if_absent(
-    space: Space, row: Row, fields: list[str], connection: SpaceConnection
-) -> Steps[tuple[Row, bool]]:
-    """Store a row unless there is one; return the one that is stored, and whether it is this."""
+    space: Space, new: NewRow, fields: list[str], connection: Connection
+) -> Steps[tuple[Record, bool]]:
+    """Store a row unless there is one; return the record that is stored, and whether it is this."""
     while True:
-        if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(row, fields))):
-            return Row(*row[:6], *stored[0]), True
-        if found := (yield from _one(space, row.kind, row.key, connection)):
-            return found[0], False
+        if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(new.row, fields))):
+            return (yield from _with_columns(space, new.stored(*stored[0]), connection)).record(), True
+        if found := (yield from _one(space, new.row.kind, new.row.key, connection)):
+            return found[0].intact(), False
         # Another process has deleted it in between.
 
 
 def replace(
-    space: Space, row: Row, fields: list[str], created_before: int, connection: SpaceConnection
-) -> Steps[Row | None]:
-    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
-    values = _values(row, fields) | {"created_before": created_before}
+    space: Space, new: NewRow, fields: list[str], revision: int, created_before: int, connection: Connection
+) -> Steps[NewRow | None]:
+    """Store a row if the stored one has this revision and, unless 0, this time of creation."""
+    values = _values(new.row, fields) | {"revision": revision, "created_before": created_before}
     stored = yield from _write(space, connection, _REPLACE, values)
-    return Row(*row[:6], *stored[0]) if stored else None
+    return (yield from _with_columns(space, new.stored(*stored[0]), connection)) if stored else None
 
 
-def get(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[Record | None]:
+def get(space: Space, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
     """Return the record with a key."""
     found = yield from _one(space, kind, key, connection)
     return found[0].intact() if found else None
 
 
-def delete(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[bool]:
+def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[bool]:
     """Remove a row; say if there was one."""
-    return bool((yield from _write(space, connection, _DELETE, {"kind": kind, "key": key})))
+    found = yield from _write(space, connection, _DELETE, {"kind": kind, "key": key})
+    if kind == RUN:
+        for sql, values in removals(space.name, key):
+            _ask(space, connection, _for_psycopg(sql), values)
+        yield
+    return bool(found)
 
 
-def find(space: Space, asked: Question, connection: SpaceConnection) -> Steps[list[Record]]:
+def select(
+    space: Space, sql: str, values: Mapping[str, Any], connection: Connection
+) -> Steps[list[tuple[Any, ...]]]:
+    """Return what a statement on the columns of runs finds."""
+    return (yield from _write(space, connection, _for_psycopg(sql), values))
+
+
+def find(space: Space, asked: Question, connection: Connection) -> Steps[list[Record]]:
     """Return the records that a question asks for."""
     condition, values = _condition(asked)
     if asked.after is not None:
@@ -216,7 +240,7 @@ def find(space: Space, asked: Question, connection: SpaceConnection) -> Steps[li
 
 
 def near(
-    space: Space, asked: Question, vector: Sequence[float], limit: int, connection: SpaceConnection
+    space: Space, asked: Question, vector: Sequence[float], limit: int, connection: Connection
 ) -> Steps[list[tuple[Record, float]]]:
     """Return the records whose vectors are nearest, nearest first, with their similarity."""
     wanted = packed_question(vector)
@@ -268,35 +292,54 @@ def _values(row: Row, fields: list[str]) -> dict[str, Any]:
     return row._asdict() | {"fields": fields, "vector": vector}
 
 
-def _one(space: Space, kind: str, key: str, connection: SpaceConnection) -> Steps[list[Row]]:
+def _with_columns(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
+    """Write the columns of a run; return what was stored."""
+    # Who writes them holds the record's lock already, so nobody waits for another in a circle.
+    if stored.row.kind == RUN:
+        for sql, values in writes(space.name, stored.row, stored.data):
+            _ask(space, connection, _for_psycopg(sql), values)
+        yield
+    return stored
+
+
+def _one(space: Space, kind: str, key: str, connection: Connection) -> Steps[list[Row]]:
     return (yield from _rows(space, connection, f"{_SELECT} {_ONE}", {"kind": kind, "key": key}))
 
 
 def _write(
-    space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]
+    space: Space, connection: Connection, sql: str, values: Mapping[str, Any]
 ) -> Steps[list[tuple[Any, ...]]]:
     cursor = _ask(space, connection, sql, values)
     yield
     return cursor.fetchall()
 
 
-def _rows(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
+def _rows(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
     cursor = _ask(space, connection, sql, values)
     yield
     return [Row(*row) for row in cursor.fetchall()]
 
 
-def _ask(space: Space, connection: SpaceConnection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
-    if space.table == OF_AGENTS and connection.space != space.name:
+def _ask(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
+    if space.prefix == ISOLATED and connection.space != space.name:
         connection.execute(_ENTER, (space.name,))
         connection.space = space.name
-    return connection.execute(_for_table(sql, space.table), {**values, "space": space.name}, binary=True)
+    return connection.execute(_for_tables(sql, space.prefix), {**values, "space": space.name}, binary=True)
 
 
 @lru_cache(maxsize=256)
-def _for_table(sql: str, table: str) -> bytes:
+def _for_tables(sql: str, prefix: str) -> bytes:
     # As bytes, because psycopg takes no text that is put together; what is given to a store is in the values.
-    return sql.replace(RECORDS, table).encode()
+    return sql.replace(PREFIX, prefix).encode()
+
+
+@lru_cache(maxsize=256)
+def _for_psycopg(sql: str) -> str:
+    """Return a statement on the columns of runs with our names of the tables, and psycopg's of the values."""
+    return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
+
+
+_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares)\b"), re.compile(r":([a-z_0-9]+)")
 
 
 def _condition(asked: Question) -> tuple[str, dict[str, Any]]:

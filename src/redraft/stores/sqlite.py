@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from stat import S_IMODE
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
+    NewRow,
     Row,
     after_all_with,
     check_name,
@@ -22,54 +23,215 @@ from redraft.stores.base import (
     microseconds,
     nearest,
     question,
-    row_and_copy,
-    scripts,
 )
+from redraft.stores.run_index import RUN, SqlRunIndex, removals, writes
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from sqlite3 import Connection
 
     from redraft.stores.base import Question, Record, Where
+    from redraft.stores.run_index import RunIndex
     from redraft.stores.worker import Job
 
-_DAMAGED = (
-    "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
-    "still be read with `sqlite3 FILE .recover`"
+T = TypeVar("T")
+
+# Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
+# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` hold what `stores.run_index`
+# says, names escaped as in JSON. Columns for sums come first: SQLite reads a row only as far as it has to.
+MIGRATIONS = (
+    """
+CREATE TABLE records (
+    space          TEXT    NOT NULL,
+    kind           TEXT    NOT NULL,
+    key            TEXT    NOT NULL,
+    data           TEXT    NOT NULL,
+    schema_version INTEGER NOT NULL,
+    vector         BLOB,
+    checksum       INTEGER NOT NULL,
+    revision       INTEGER NOT NULL,
+    created_at     INTEGER NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    PRIMARY KEY (space, kind, key)
+);
+CREATE INDEX records_newest ON records (space, kind, created_at, key);
+
+CREATE TABLE runs (
+    space           TEXT    NOT NULL,
+    run_id          TEXT    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    status          TEXT    NOT NULL,
+    is_inner        INTEGER NOT NULL,
+    requests        INTEGER NOT NULL,
+    failed_requests INTEGER NOT NULL,
+    input_tokens    INTEGER NOT NULL,
+    output_tokens   INTEGER NOT NULL,
+    known_usd       REAL    NOT NULL,
+    unpriced        INTEGER NOT NULL,
+    later_tokens    INTEGER NOT NULL,
+    later_usd       REAL    NOT NULL,
+    later_unpriced  INTEGER NOT NULL,
+    agent           TEXT    NOT NULL,
+    task            TEXT    NOT NULL,
+    model           TEXT    NOT NULL,
+    judge           TEXT    NOT NULL,
+    reason          TEXT    NOT NULL,
+    parent          TEXT    NOT NULL,
+    host            TEXT    NOT NULL,
+    pid             INTEGER NOT NULL,
+    process_started TEXT    NOT NULL,
+    is_advised      INTEGER NOT NULL,
+    strategy        TEXT    NOT NULL,
+    max_iterations  INTEGER,
+    threshold       REAL,
+    selection       TEXT    NOT NULL,
+    versions        INTEGER NOT NULL,
+    first_score     REAL,
+    best_score      REAL,
+    satisfactory    INTEGER NOT NULL,
+    seconds         REAL    NOT NULL,
+    criteria        TEXT    NOT NULL,
+    PRIMARY KEY (space, run_id)
+);
+CREATE INDEX runs_newest ON runs (space, created_at, run_id);
+CREATE INDEX runs_of_agents ON runs (space, agent, created_at, run_id);
+CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id);
+CREATE INDEX runs_by_status ON runs (space, status, created_at, run_id);
+
+CREATE TABLE run_shares (
+    space           TEXT    NOT NULL,
+    facet           TEXT    NOT NULL,
+    run_id          TEXT    NOT NULL,
+    value           TEXT    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    status          TEXT    NOT NULL,
+    is_inner        INTEGER NOT NULL,
+    requests        INTEGER NOT NULL,
+    failed_requests INTEGER NOT NULL,
+    input_tokens    INTEGER NOT NULL,
+    output_tokens   INTEGER NOT NULL,
+    known_usd       REAL    NOT NULL,
+    unpriced        INTEGER NOT NULL,
+    PRIMARY KEY (space, run_id, facet, value)
+) WITHOUT ROWID;
+CREATE INDEX run_shares_newest ON run_shares (space, facet, created_at);
+""",
 )
-_SAYS = {
-    "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
-    "SQLITE_CORRUPT": _DAMAGED,
-    "SQLITE_FULL": "can't grow, because the disk is full: free some space",
-    "SQLITE_IOERR": "can't be read or written by the system: see if the disk is full or a quota reached",
-    "SQLITE_READONLY": "can't be written: see who may write to the file and to its folder",
-    "SQLITE_PERM": "can't be used: see who may write to the file and to its folder",
-    "SQLITE_CANTOPEN": "can't be opened: see who may write to the file and to its folder",
-    "SQLITE_TOOBIG": "can't hold so much in one record (SQLite's limit is 1 GB)",
-}
+"""The schema, one script a version."""
 
 
-def name_of(error: Exception) -> str:
-    """Return SQLite's name for an error, without its finer kind; empty where it comes from Python."""
-    return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
+class SqliteStore:
+    """Keep records in a SQLite database, durable when a write returns: a `Store`.
 
+    `path` is usually `.redraft/redraft.db`; the first write makes the file and its folder, readable by their
+    owner only. `space` separates the records of a project from others in the same file. `wait` is how many
+    seconds a write waits for other processes. One store serves all tasks and threads of a process, and opens
+    itself again after `aclose`, in a forked child, and when whatever kept it from working is over.
+    """
 
-def explained(error: Exception, path: Path, wait: float) -> StoreError:
-    """Return the `StoreError` that says what an error of the database, the system or the lock means."""
-    if isinstance(error, StoreError):
-        return type(error)(*error.args)
-    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
-        return StoreError(f"{path} is a folder: give the store the path of a file.")
-    if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
-        return StoreError(
-            f"{path} has been locked by another program for {wait:g} s: see if one hangs, or try again later."
+    def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
+        check_name("space", space)
+        if "\0" in str(path):
+            raise ConfigError(f"The path of a database must be without NUL characters, got {str(path)!r}.")
+        self._path = Path(path).absolute()
+        self._space = space
+        self._wait = wait
+        self._reader = Worker("redraft-reader", partial(Reader, self._path, wait))
+        self._writer = Worker("redraft-writer", partial(Writer, self._path, wait))
+
+    async def put(self, record: Record, /) -> Record:
+        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        return (await self._write(partial(_put, self._space, NewRow.of(record)))).record()
+
+    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
+        """Store records as `put` does, all of them or none; return them as they are stored."""
+        if not (rows := [NewRow.of(record) for record in records]):
+            return []
+        return [row.record() for row in await self._write(partial(_put_all, self._space, rows))]
+
+    async def put_all_if(
+        self, kind: str, key: str, where: Where, records: Sequence[Record], /
+    ) -> list[Record] | None:
+        """Store records as `put_all` does if another record has these fields; else return None."""
+        check_name("key", key)
+        asked = question(kind, where=where)
+        rows = [NewRow.of(record) for record in records]
+        stored = await self._write(partial(_put_all_if, self._space, asked, key, rows))
+        return None if stored is None else [row.record() for row in stored]
+
+    async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
+        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        return await self._write(partial(_put_if_absent, self._space, NewRow.of(record)))
+
+    async def replace(self, record: Record, /) -> Record | None:
+        """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
+        created_at = 0 if record.created_at is None else microseconds(record.created_at)
+        steps = partial(_replace, self._space, NewRow.of(record), record.revision, created_at)
+        stored = await self._write(steps)
+        return None if stored is None else stored.record()
+
+    async def get(self, kind: str, key: str, /) -> Record | None:
+        """Return the record with a key."""
+        check_name("kind", kind)
+        check_name("key", key)
+        return await self._read(partial(_get, self._space, kind, key))
+
+    async def find(
+        self,
+        kind: str,
+        /,
+        *,
+        prefix: str = "",
+        where: Where | None = None,
+        newest_first: bool = False,
+        after: Record | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Return the records of a kind, in the order of their keys or the newest first."""
+        asked = question(
+            kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
-    if isinstance(error, OSError):
-        return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
-    says = _SAYS.get(name_of(error), "can't be used")
-    return StoreError(f"{path} {says} ({error}).")
+        return await self._read(partial(_find, self._space, asked))
+
+    async def delete(self, kind: str, key: str, /) -> bool:
+        """Remove a record; say if there was one."""
+        check_name("kind", kind)
+        check_name("key", key)
+        return await self._write(partial(_delete, self._space, kind, key))
+
+    async def near(
+        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
+    ) -> list[tuple[Record, float]]:
+        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
+        asked = question(kind, where=where, limit=limit)
+        return await self._read(partial(_near, self._space, asked, tuple(vector), limit))
+
+    def run_index(self) -> RunIndex:
+        """Return the index of the runs that are kept here."""
+
+        async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+            return await self._read(lambda connection: connection.execute(sql, values).fetchall())
+
+        return SqlRunIndex(self._space, ask)
+
+    async def aclose(self) -> None:
+        """Write what is still to be written, and let go of files and connections."""
+        await self._writer.stop()
+        await self._reader.stop()
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        return await self._do(self._reader, work)
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        return await self._do(self._writer, work)
+
+    async def _do(self, worker: Worker, work: Callable[[Connection], T]) -> T:
+        try:
+            return await worker.do(work)
+        except (StoreError, sqlite3.Error, OSError) as error:
+            raise explained(error, self._path, self._wait) from error
 
 
 _COLUMNS = ", ".join(Row._fields)
@@ -91,71 +253,66 @@ _GET = f"SELECT {_COLUMNS} FROM records WHERE {_ONE}"  # noqa: S608 (made of con
 _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
 
-def put(space: str, row: Row, connection: Connection) -> Row:
-    """Store a row in any case."""
-    return _put(space, row, _now(), connection)
+def _put(space: str, new: NewRow, connection: Connection) -> NewRow:
+    with _with_columns(new.row.kind, connection):
+        return _written(space, new, _now(), connection)
 
 
-def put_all(space: str, rows: Sequence[Row], connection: Connection) -> list[Row]:
-    """Store rows one after the other, all or none: others may share the transaction."""
-    connection.execute("SAVEPOINT together")
-    try:
+def _put_all(space: str, rows: Sequence[NewRow], connection: Connection) -> list[NewRow]:
+    with _together(connection):
         now = _now()
-        stored = [_put(space, row, now, connection) for row in rows]
-    except BaseException:
-        if connection.in_transaction:  # else SQLite has taken back all of it
-            connection.execute("ROLLBACK TO together")
-            connection.execute("RELEASE together")
-        raise
-    connection.execute("RELEASE together")
+        return [_written(space, row, now, connection) for row in rows]
+
+
+def _put_all_if(
+    space: str, asked: Question, key: str, rows: Sequence[NewRow], connection: Connection
+) -> list[NewRow] | None:
+    condition, values = _condition(space, asked)
+    found = connection.execute(f"SELECT 1 FROM records WHERE {condition} AND key = ?", (*values, key))  # noqa: S608 (made of constants)
+    return _put_all(space, rows, connection) if found.fetchone() else None
+
+
+def _put_if_absent(space: str, new: NewRow, connection: Connection) -> tuple[Record, bool]:
+    with _with_columns(new.row.kind, connection):
+        now = _now()
+        while not connection.execute(_PUT_IF_ABSENT, (space, *new.row[:6], now, now)).rowcount:
+            if found := _rows(connection, _GET, (space, new.row.kind, new.row.key)):
+                return found[0].intact(), False  # else another program has deleted it in between
+        stored = new.stored(1, now, now)
+        _index(space, stored, connection)
+    return stored.record(), True
+
+
+def _replace(
+    space: str, new: NewRow, revision: int, created_at: int, connection: Connection
+) -> NewRow | None:
+    """Store a row if the stored one has this revision and, unless 0, this time of creation."""
+    kind, key, *given = new.row[:6]
+    now = _now()
+    with _with_columns(kind, connection):
+        values = (*given, now, space, kind, key, revision, created_at)
+        found = connection.execute(_REPLACE, values).fetchall()
+        if not found:
+            return None
+        stored = new.stored(*found[0], updated_at=now)
+        _index(space, stored, connection)
     return stored
 
 
-def put_all_if(
-    space: str, asked: Question, key: str, rows: Sequence[Row], connection: Connection
-) -> list[Row] | None:
-    """Store rows as `put_all` does if the record with a key is as a question asks."""
-    condition, values = _condition(space, asked)
-    found = connection.execute(f"SELECT 1 FROM records WHERE {condition} AND key = ?", (*values, key))  # noqa: S608 (made of constants)
-    return put_all(space, rows, connection) if found.fetchone() else None
-
-
-def _put(space: str, row: Row, now: int, connection: Connection) -> Row:
-    ((revision, created_at),) = connection.execute(_PUT, (space, *row[:6], now, now)).fetchall()
-    return Row(*row[:6], revision, created_at, now)
-
-
-def put_if_absent(space: str, row: Row, connection: Connection) -> tuple[Row, bool]:
-    """Store a row unless there is one; return the one that is stored, and whether it is this."""
-    now = _now()
-    while not connection.execute(_PUT_IF_ABSENT, (space, *row[:6], now, now)).rowcount:
-        if stored := _rows(connection, _GET, (space, row.kind, row.key)):
-            return stored[0], False  # else another program has deleted it in between
-    return Row(*row[:6], 1, now, now), True
-
-
-def replace(space: str, row: Row, connection: Connection) -> Row | None:
-    """Store a row if the stored one has its revision and, unless 0, its time of creation."""
-    now = _now()
-    given = (row.data, row.schema_version, row.vector, row.checksum, now)
-    asked = (space, row.kind, row.key, row.revision, row.created_at)
-    stored = connection.execute(_REPLACE, (*given, *asked)).fetchall()
-    return Row(*row[:6], *stored[0], updated_at=now) if stored else None
-
-
-def get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
-    """Return the record with a key."""
+def _get(space: str, kind: str, key: str, connection: Connection) -> Record | None:
     rows = _rows(connection, _GET, (space, kind, key))
     return rows[0].intact() if rows else None
 
 
-def delete(space: str, kind: str, key: str, connection: Connection) -> bool:
-    """Remove a row; say if there was one."""
-    return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
+def _delete(space: str, kind: str, key: str, connection: Connection) -> bool:
+    with _with_columns(kind, connection):
+        if kind == RUN:
+            for sql, values in removals(space, key):
+                connection.execute(sql, values)
+        return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
 
 
-def find(space: str, asked: Question, connection: Connection) -> list[Record]:
-    """Return the records that a question asks for."""
+def _find(space: str, asked: Question, connection: Connection) -> list[Record]:
     condition, values = _condition(space, asked)
     if asked.after is not None:
         condition += " AND (created_at, key) < (?, ?)" if asked.newest_first else " AND key > ?"
@@ -166,10 +323,9 @@ def find(space: str, asked: Question, connection: Connection) -> list[Record]:
     return [row.record() for row in _rows(connection, sql, (*values, limit))]
 
 
-def near(
+def _near(
     space: str, asked: Question, vector: Sequence[float], limit: int, connection: Connection
 ) -> list[tuple[Record, float]]:
-    """Return the records whose vectors are nearest, nearest first, with their similarity."""
     condition, values = _condition(space, asked, "0")
     sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
     connection.execute("BEGIN")  # both questions see the same state
@@ -187,11 +343,45 @@ def near(
 def _of_same_length(
     space: str, kind: str, vectors: Sequence[tuple[str, bytes]], size: int, connection: Connection
 ) -> list[tuple[str, bytes]]:
-    """Leave out vectors of another length that are damaged: none can be compared with them."""
+    """Leave out damaged vectors of another length: nothing can be compared with them."""
     odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
     rows = [row for key in odd for row in _rows(connection, _GET, (space, kind, key))]
     damaged = {row.key for row in rows} - {record.key for record in intact([row.record() for row in rows])}
     return [(key, blob) for key, blob in vectors if key not in damaged]
+
+
+def _written(space: str, new: NewRow, now: int, connection: Connection) -> NewRow:
+    """Store a row in any case; return it as it is stored."""
+    ((revision, created_at),) = connection.execute(_PUT, (space, *new.row[:6], now, now)).fetchall()
+    stored = new.stored(revision, created_at, now)
+    _index(space, stored, connection)
+    return stored
+
+
+def _index(space: str, stored: NewRow, connection: Connection) -> None:
+    """Write the columns of a run."""
+    if stored.row.kind == RUN:
+        for sql, values in writes(space, stored.row, stored.data):
+            connection.execute(sql, values)
+
+
+def _with_columns(kind: str, connection: Connection) -> AbstractContextManager[None]:
+    """Write a record together with its columns; one statement alone is a transaction of its own."""
+    return _together(connection) if kind == RUN else nullcontext()
+
+
+@contextmanager
+def _together(connection: Connection) -> Generator[None]:
+    """Carry out several statements or none, also where others share the transaction."""
+    connection.execute("SAVEPOINT together")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # else SQLite has taken back all of it
+            connection.execute("ROLLBACK TO together")
+            connection.execute("RELEASE together")
+        raise
+    connection.execute("RELEASE together")
 
 
 def _now() -> int:
@@ -202,15 +392,7 @@ def _rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[Row]:
     return [Row(*row) for row in connection.execute(sql, values).fetchall()]
 
 
-def prepare(connection: Connection) -> None:
-    """Let a connection read what is damaged, and tell it."""
-    # Text that is not UTF-8 would be an error of the whole question.
-    connection.text_factory = _TEXT
-    connection.create_function("redraft_is_whole", 6, is_whole, deterministic=True)
-
-
-_TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
-# As bytes: text that is not UTF-8 would be an error here, too.
+# As bytes: text that is not UTF-8 would be an error of the whole statement.
 _IS_DAMAGED = """NOT redraft_is_whole(
     checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version, vector)"""
 
@@ -235,12 +417,94 @@ def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tup
     return " AND ".join(parts), tuple(values)
 
 
+class Reader:
+    """Answer questions one after the other; where there is no database yet, nothing is found or made."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._file = SqliteFile(path, wait)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for nobody: a reader sees what was committed last."""
+        return nullcontext()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Run each job; after an error of the database, the next one opens it anew."""
+        if not self._file.exists():
+            with closing(sqlite3.connect(":memory:")) as nothing:
+                nothing.executescript("".join(MIGRATIONS))
+                _prepare(nothing)
+                for job in jobs:
+                    job.run(nothing)
+            return
+        for job in jobs:
+            job.run(self._file.connection())
+            if isinstance(job.error, sqlite3.Error):
+                self._file.drop()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+class Writer:
+    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._file = SqliteFile(path, wait)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Hold the lock that gives each process its turn."""
+        return self._file.locked()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Commit the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        try:
+            self._commit(jobs)
+        except sqlite3.Error as error:
+            if len(jobs) == 1 or name_of(error) == "SQLITE_BUSY":
+                raise
+        else:
+            return
+        for job in jobs:
+            try:
+                self._commit([job])
+            except (sqlite3.Error, OSError, StoreError) as error:
+                job.error = error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _commit(self, jobs: Sequence[Job[Any]]) -> None:
+        connection = self._file.connection()
+        try:
+            if len(jobs) == 1:  # what it does is a transaction of its own, without two statements more
+                jobs[0].run(connection)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                _run_in_transaction(connection, jobs)
+                connection.execute("COMMIT")
+        except BaseException:
+            self._file.drop()
+            raise
+        if any(isinstance(job.error, sqlite3.Error) for job in jobs):
+            self._file.drop()
+
+
+def _run_in_transaction(connection: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:
+    for job in jobs:
+        job.run(connection)
+        if job.error is not None and not connection.in_transaction:
+            raise job.error  # a full disk, say: SQLite has taken back the whole transaction
+
+
 APPLICATION_ID = 0x52445246
 """How a file says that it is ours ("RDRF")."""
 OLDEST = (3, 35)
 """The first SQLite that returns what it has written."""
 
 _SETTINGS = "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+_TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 class SqliteFile:
@@ -310,7 +574,7 @@ class SqliteFile:
         try:
             self._inode = _inode(self._path)
             connection.executescript(_SETTINGS)
-            prepare(connection)
+            _prepare(connection)
             if not self._is_current(connection):
                 with self.locked():
                     self._migrate(connection)
@@ -321,7 +585,7 @@ class SqliteFile:
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Say if a database has the newest schema; raises `StoreError` for one that is not ours or newer."""
-        version, newest = self._version(connection), len(scripts("sqlite"))
+        version, newest = self._version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreError(
                 f"{self._path} has version {version} of the schema, and this Redraft knows {newest}: it was "
@@ -343,13 +607,13 @@ class SqliteFile:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         if self._is_current(connection):
             return  # another process was quicker
-        version, steps = self._version(connection), scripts("sqlite")
+        version = self._version(connection)
         if version == 0:
             self._path.chmod(0o600)
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.executescript(
-            f"BEGIN IMMEDIATE; {''.join(steps[version:])} PRAGMA application_id = {APPLICATION_ID}; "
-            f"PRAGMA user_version = {len(steps)}; COMMIT;"
+            f"BEGIN IMMEDIATE; {''.join(MIGRATIONS[version:])} PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {len(MIGRATIONS)}; COMMIT;"
         )
 
 
@@ -361,191 +625,45 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class Reader:
-    """Answer questions one after the other; where there is no database yet, nothing is found or made."""
-
-    def __init__(self, path: Path, wait: float) -> None:
-        self._file = SqliteFile(path, wait)
-
-    def turn(self) -> AbstractContextManager[None]:
-        """Wait for nobody: a reader sees what was committed last."""
-        return nullcontext()
-
-    def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Run each job; after an error of the database, the next one opens it anew."""
-        if not self._file.exists():
-            with closing(sqlite3.connect(":memory:")) as nothing:
-                nothing.executescript("".join(scripts("sqlite")))
-                prepare(nothing)
-                for job in jobs:
-                    job.run(nothing)
-            return
-        for job in jobs:
-            job.run(self._file.connection())
-            if isinstance(job.error, sqlite3.Error):
-                self._file.drop()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
+def _prepare(connection: Connection) -> None:
+    """Let a connection read what is damaged, and say so."""
+    # Text that is not UTF-8 would be an error of the whole question.
+    connection.text_factory = _TEXT
+    connection.create_function("redraft_is_whole", 6, is_whole, deterministic=True)
 
 
-class Writer:
-    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
-
-    def __init__(self, path: Path, wait: float) -> None:
-        self._file = SqliteFile(path, wait)
-
-    def turn(self) -> AbstractContextManager[None]:
-        """Hold the lock that gives each process its turn."""
-        return self._file.locked()
-
-    def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Commit the jobs together; if that fails, each alone, so that none fails for its neighbour."""
-        try:
-            self._commit(jobs)
-        except sqlite3.Error as error:
-            if len(jobs) == 1 or name_of(error) == "SQLITE_BUSY":
-                raise
-        else:
-            return
-        for job in jobs:
-            try:
-                self._commit([job])
-            except (sqlite3.Error, OSError, StoreError) as error:
-                job.error = error
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
-    def _commit(self, jobs: Sequence[Job[Any]]) -> None:
-        connection = self._file.connection()
-        try:
-            if len(jobs) == 1:  # what it does is a transaction of its own, without two statements more
-                jobs[0].run(connection)
-            else:
-                connection.execute("BEGIN IMMEDIATE")
-                _run_in_transaction(connection, jobs)
-                connection.execute("COMMIT")
-        except BaseException:
-            self._file.drop()
-            raise
-        if any(isinstance(job.error, sqlite3.Error) for job in jobs):
-            self._file.drop()
+_DAMAGED = (
+    "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
+    "still be read with `sqlite3 FILE .recover`"
+)
+_SAYS = {
+    "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_FULL": "can't grow, because the disk is full: free some space",
+    "SQLITE_IOERR": "can't be read or written by the system: see if the disk is full or a quota reached",
+    "SQLITE_READONLY": "can't be written: see who may write to the file and to its folder",
+    "SQLITE_PERM": "can't be used: see who may write to the file and to its folder",
+    "SQLITE_CANTOPEN": "can't be opened: see who may write to the file and to its folder",
+    "SQLITE_TOOBIG": "can't hold so much in one record (SQLite's limit is 1 GB)",
+}
 
 
-def _run_in_transaction(connection: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:
-    for job in jobs:
-        job.run(connection)
-        if job.error is not None and not connection.in_transaction:
-            raise job.error  # a full disk, say: SQLite has taken back the whole transaction
+def name_of(error: Exception) -> str:
+    """Return SQLite's name for an error, without its finer kind; empty where it comes from Python."""
+    return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
 
 
-T = TypeVar("T")
-
-
-class SqliteStore:
-    """Keep records in a SQLite database, durable when a write returns: a `Store`.
-
-    `path` is usually `.redraft/redraft.db`; the file and its folder are made by the first write, for their
-    owner only. `space` sets a project's records apart from those of others in the same file. `wait` is how
-    many seconds a write waits for other processes. One store serves all tasks and threads of a process, and
-    opens itself again after `aclose`, in a forked child, and when what kept it from working is over.
-    """
-
-    def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
-        check_name("space", space)
-        if "\0" in str(path):
-            raise ConfigError(f"The path of a database must be without NUL characters, got {str(path)!r}.")
-        self._path = Path(path).absolute()
-        self._space = space
-        self._wait = wait
-        self._reader = Worker("redraft-reader", partial(Reader, self._path, wait))
-        self._writer = Worker("redraft-writer", partial(Writer, self._path, wait))
-
-    async def put(self, record: Record, /) -> Record:
-        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
-        row, copy = row_and_copy(record)
-        return (await self._do(self._writer, partial(put, self._space, row))).record(copy)
-
-    async def put_all(self, records: Sequence[Record], /) -> list[Record]:
-        """Store records as `put` does, all of them or none; return them as they are stored."""
-        if not (rows := [row_and_copy(record) for record in records]):
-            return []
-        stored = await self._do(self._writer, partial(put_all, self._space, [row for row, _ in rows]))
-        return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
-
-    async def put_all_if(
-        self, kind: str, key: str, where: Where, records: Sequence[Record], /
-    ) -> list[Record] | None:
-        """Store records as `put_all` does if another record has these fields; else return None."""
-        check_name("key", key)
-        asked = question(kind, where=where)
-        rows = [row_and_copy(record) for record in records]
-        steps = partial(put_all_if, self._space, asked, key, [row for row, _ in rows])
-        stored = await self._do(self._writer, steps)
-        if stored is None:
-            return None
-        return [row.record(copy) for row, (_, copy) in zip(stored, rows, strict=True)]
-
-    async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
-        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
-        row, copy = row_and_copy(record)
-        stored, is_new = await self._do(self._writer, partial(put_if_absent, self._space, row))
-        return stored.record(copy) if is_new else stored.intact(), is_new
-
-    async def replace(self, record: Record, /) -> Record | None:
-        """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
-        created_at = 0 if record.created_at is None else microseconds(record.created_at)
-        row, copy = row_and_copy(record)
-        row = row._replace(revision=record.revision, created_at=created_at)
-        stored = await self._do(self._writer, partial(replace, self._space, row))
-        return None if stored is None else stored.record(copy)
-
-    async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key."""
-        check_name("kind", kind)
-        check_name("key", key)
-        return await self._do(self._reader, partial(get, self._space, kind, key))
-
-    async def find(
-        self,
-        kind: str,
-        /,
-        *,
-        prefix: str = "",
-        where: Where | None = None,
-        newest_first: bool = False,
-        after: Record | None = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        """Return the records of a kind, in the order of their keys or the newest first."""
-        asked = question(
-            kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
+def explained(error: Exception, path: Path, wait: float) -> StoreError:
+    """Return the `StoreError` that says what an error of the database, the system or the lock means."""
+    if isinstance(error, StoreError):
+        return type(error)(*error.args)
+    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
+        return StoreError(f"{path} is a folder: give the store the path of a file.")
+    if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
+        return StoreError(
+            f"{path} has been locked by another program for {wait:g} s: see if one hangs, or try again later."
         )
-        return await self._do(self._reader, partial(find, self._space, asked))
-
-    async def delete(self, kind: str, key: str, /) -> bool:
-        """Remove a record; say if there was one."""
-        check_name("kind", kind)
-        check_name("key", key)
-        return await self._do(self._writer, partial(delete, self._space, kind, key))
-
-    async def near(
-        self, kind: str, vector: Sequence[float], /, *, where: Where | None = None, limit: int = 3
-    ) -> list[tuple[Record, float]]:
-        """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first."""
-        asked = question(kind, where=where, limit=limit)
-        return await self._do(self._reader, partial(near, self._space, asked, tuple(vector), limit))
-
-    async def aclose(self) -> None:
-        """Write what is still to be written, and let go of files and connections."""
-        await self._writer.stop()
-        await self._reader.stop()
-
-    async def _do(self, worker: Worker, work: Callable[[Connection], T]) -> T:
-        try:
-            return await worker.do(work)
-        except (StoreError, sqlite3.Error, OSError) as error:
-            raise explained(error, self._path, self._wait) from error
+    if isinstance(error, OSError):
+        return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
+    says = _SAYS.get(name_of(error), "can't be used")
+    return StoreError(f"{path} {says} ({error}).")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.loop.progress import Progress
-from redraft.loop.record import RUN, Process, RunRecord
+from redraft.loop.record import Process, RunRecord
+from redraft.loop.runs import AT_WORK, state_of
+from redraft.stores.run_index import run_index
 from redraft.web.page import NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
 from redraft.workflow.history import (
@@ -19,12 +21,6 @@ from redraft.workflow.history import (
     WorkflowRow,
     Workflows,
 )
-
-if TYPE_CHECKING:
-    from redraft.stores.base import Record
-
-AT_WORK = ("running", "unknown")
-"""The states of what may go on: where this machine can't tell, it is watched all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +82,10 @@ async def _fingerprint(request: PageRequest) -> str:
     run_id = kept.record.run_id
     if kept.state not in AT_WORK:
         return ""
-    loops = await project.store.find(RUN, prefix=f"{run_id}.")
-    at_work = [loop.key for loop in loops if _is_at_work(loop)]
+    loops = await run_index(project.store).find(prefixes=(f"{run_id}.",))
+    at_work = [row.run_id for row in reversed(loops) if state_of(row) in AT_WORK]
     told = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
     return "; ".join([*told, f"{len(loops)} loops"])
-
-
-def _is_at_work(loop: Record) -> bool:
-    if loop.damage or loop.data.get("status", "running") != "running":
-        return False
-    return Process(**loop.data["process"]).state_of_run in AT_WORK
 
 
 SLICE = Slice(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from redraft.history.contrast import Contrast, Sample
-from redraft.history.entry import task_key
-from redraft.history.groups import BY, IN_TIME, LATEST, WITHOUT, Group, Grouped
 from redraft.history.intervals import Intervals, intervals
-from redraft.history.ledger import Ledger
 from redraft.history.task_words import task_words
-from redraft.history.wanted_groups import WantedGroups
+from redraft.loop.record import task_digest
+from redraft.loop.runs import GROUPINGS, NEWEST_OF_GROUP, WITHOUT, RunGroup, Runs
 from redraft.stats import FEWEST
 from redraft.web.page import NotFoundError, Page, PageRequest
 
@@ -22,14 +19,62 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from redraft.history.contrast import Unit
-    from redraft.history.entry import Entry
-    from redraft.history.tally import Tally
+    from redraft.stores.run_index import RunRow
     from redraft.web.project import Project
 
 MOST = 12
 """Groups that are shown; more than these can't be told apart."""
 CHOICES = 20
 """Agents and tasks that the form offers."""
+NEITHER = (None, None)
+"""The scores of the first and the best version by a criterion that a run was not judged by."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """Say what is compared: groups by what, of which agent and task, of which keys, against which.
+
+    `like` is a run whose task is meant.
+    """
+
+    by: str
+    name: str
+    task: str
+    of: tuple[str, ...]
+    baseline: str
+    against: str
+    like: str
+
+    @classmethod
+    async def of_query(cls, request: PageRequest) -> GroupFilter:
+        """Return what the query says; raises `NotFoundError` for a run that is not kept."""
+        query = request.query
+        keys = tuple(key.strip() for key in query.get("of", "").split(",") if key.strip())
+        like = query.get("like", "")
+        return cls(
+            query.get("by", "agent"),
+            query.get("name", "").strip(),
+            await _task_of(request, like) if like else query.get("task", ""),
+            keys,
+            query.get("baseline", ""),
+            query.get("with", ""),
+            like,
+        )
+
+    def admits(self, group: RunGroup) -> bool:
+        """Say whether a group is one of those that are wanted."""
+        return not self.of or any(self.is_named(group, of) for of in self.of)
+
+    def is_named(self, group: RunGroup, of: str) -> bool:
+        """Say whether a group is meant by a name; of a run's id the beginning is enough."""
+        return group.key == of or (self.by == "run" and group.key.startswith(of))
+
+
+async def _task_of(request: PageRequest, run_id: str) -> str:
+    row = await Runs(request.project.store).row(run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id!r} here, of whose task others could be.")
+    return row.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +84,7 @@ class GroupRow:
     `label` is its key as it may be shown, `ref` what an address calls it.
     """
 
-    group: Group
+    group: RunGroup
     label: str
     ref: str
     first: Sample
@@ -67,7 +112,7 @@ class Detail:
 class CompareView:
     """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
 
-    wanted: WantedGroups
+    wanted: GroupFilter
     rows: tuple[GroupRow, ...]
     others: int
     baseline: GroupRow | None
@@ -75,10 +120,8 @@ class CompareView:
     detail: Detail | None
     names: tuple[str, ...]
     tasks: tuple[tuple[str, str], ...]
-    read: int | None
-    """How many runs were looked through until now, where not all were yet."""
-    bys: tuple[str, ...] = tuple(BY)
-    latest: int = LATEST
+    bys: tuple[str, ...] = GROUPINGS
+    latest: int = NEWEST_OF_GROUP
     fewest: int = FEWEST
 
     @property
@@ -94,25 +137,14 @@ class CompareView:
 
 async def compare(request: PageRequest) -> CompareView:
     """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
-    wanted, ledger, project = (
-        await WantedGroups.of_query(request),
-        request.project.shared(Ledger.of),
-        request.project,
-    )
-    entries = await ledger.entries()
-    # In threads: to go through 100,000 runs, and to draw resamples, takes tens of milliseconds.
-    found = await asyncio.to_thread(
-        project.shared(Grouped.of).groups,
-        entries,
-        wanted.by,
-        name=wanted.name,
-        task=wanted.task,
-        of=wanted.of,
-    )
+    wanted, project, runs = await GroupFilter.of_query(request), request.project, Runs(request.project.store)
+    found = await runs.groups(wanted.by, name=wanted.name, task=wanted.task, of=wanted.of)
     groups = [group for group in found if wanted.admits(group)]
     baseline, against = _pair(groups, wanted)
     chosen = _fitting(groups, (baseline, against))
+    await asyncio.gather(*map(runs.newest, chosen))
     labels = await _labels(project, wanted.by, chosen)
+    # In threads: to draw resamples takes tens of milliseconds.
     rows = await asyncio.to_thread(_rows, chosen, labels, baseline)
     by_group = {id(row.group): row for row in rows}
     detail = None
@@ -120,8 +152,7 @@ async def compare(request: PageRequest) -> CompareView:
         names = _criteria(baseline, against)
         words = dict(zip(names, await project.redacted(names), strict=True))
         detail = await asyncio.to_thread(_detail, by_group[id(baseline)], by_group[id(against)], words)
-    ended = ledger.spending.total()
-    shown_agents = await project.redacted([name for name in _commonest(ended.names) if name])
+    agents = [name for name, _ in await runs.commonest("agent", CHOICES) if name]
     return CompareView(
         wanted,
         rows,
@@ -129,13 +160,12 @@ async def compare(request: PageRequest) -> CompareView:
         by_group.get(id(baseline)),
         by_group.get(id(against)),
         detail,
-        tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *shown_agents])),
-        await _tasks(project, wanted.task, ended.tasks),
-        None if ledger.is_whole else len(entries),
+        tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *await project.redacted(agents)])),
+        await _tasks(runs, project, wanted.task),
     )
 
 
-def _pair(groups: Sequence[Group], wanted: WantedGroups) -> tuple[Group | None, Group | None]:
+def _pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGroup | None, RunGroup | None]:
     """Return the baseline and the group to look at beside it: those asked for, else what is natural."""
     if not groups:
         return None, None
@@ -147,27 +177,27 @@ def _pair(groups: Sequence[Group], wanted: WantedGroups) -> tuple[Group | None, 
     return baseline, against
 
 
-def _usual(groups: Sequence[Group], wanted: WantedGroups) -> Group:
+def _usual(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
     """Return what the others are best compared with: what was named first, what was before, the largest."""
     if wanted.of:
         return next(group for of in wanted.of for group in groups if wanted.is_named(group, of))
     if wanted.by == "run" and any(group.key == wanted.like for group in groups):
         return _named(groups, wanted.like)
     if wanted.by == "advice":
-        return next((group for group in groups if group.value == WITHOUT), groups[0])
+        return next((group for group in groups if group.key == WITHOUT), groups[0])
     # The groups of days and single runs come the newest first: that one is what is compared.
-    earlier = groups[1:MOST] if wanted.by in IN_TIME else groups
+    earlier = groups[1:MOST] if wanted.by in ("day", "run") else groups
     return max(earlier or groups, key=attrgetter("runs"))
 
 
-def _named(groups: Sequence[Group], ref: str) -> Group:
+def _named(groups: Sequence[RunGroup], ref: str) -> RunGroup:
     for group in groups:
-        if ref in (group.key, task_key(group.key)):
+        if ref in (group.key, task_digest(group.key)):
             return group
     raise NotFoundError(f"There are no runs of {ref!r} here to compare.")
 
 
-def _fitting(groups: Sequence[Group], always: tuple[Group | None, Group | None]) -> list[Group]:
+def _fitting(groups: Sequence[RunGroup], always: tuple[RunGroup | None, RunGroup | None]) -> list[RunGroup]:
     """Return the groups that have room, those among them that must be there."""
     chosen = list(groups[:MOST])
     return chosen + [
@@ -175,51 +205,55 @@ def _fitting(groups: Sequence[Group], always: tuple[Group | None, Group | None])
     ]
 
 
-async def _labels(project: Project, by: str, groups: Sequence[Group]) -> list[str]:
+async def _labels(project: Project, by: str, groups: Sequence[RunGroup]) -> list[str]:
     if by != "task":
         return await project.redacted([group.key for group in groups])
-    words = await task_words(project, [group.newest[0].run_id for group in groups])
-    return [words.get(group.newest[0].run_id, group.key) for group in groups]
+    words = await task_words(project, [group.latest for group in groups])
+    return [words.get(group.latest, group.key) for group in groups]
 
 
-def _rows(groups: Sequence[Group], labels: Sequence[str], baseline: Group | None) -> tuple[GroupRow, ...]:
-    usual = Sample.of(entry.best_score for entry in baseline.newest) if baseline else None
+def _rows(
+    groups: Sequence[RunGroup], labels: Sequence[str], baseline: RunGroup | None
+) -> tuple[GroupRow, ...]:
+    usual = Sample.of(row.best_score for row in baseline.newest) if baseline else None
     return tuple(
         _row(group, label, None if group is baseline else usual)
         for group, label in zip(groups, labels, strict=True)
     )
 
 
-def _row(group: Group, label: str, usual: Sample | None) -> GroupRow:
-    entries = group.newest
-    best = Sample.of(entry.best_score for entry in entries)
+def _row(group: RunGroup, label: str, usual: Sample | None) -> GroupRow:
+    rows = group.newest
+    best = Sample.of(row.best_score for row in rows)
     return GroupRow(
         group,
         label,
-        group.key if label == group.key else task_key(group.key),
-        Sample.of(entry.first_score for entry in entries),
+        group.key if label == group.key else task_digest(group.key),
+        Sample.of(row.first_score for row in rows),
         best,
-        Sample.of(entry.satisfactory for entry in entries if entry.best_score is not None),
-        Sample.of(entry.versions for entry in entries if entry.versions),
-        Sample.of(entry.cost_usd for entry in entries),
+        Sample.of(row.satisfactory for row in rows if row.best_score is not None),
+        Sample.of(row.versions for row in rows if row.versions),
+        Sample.of(row.cost_usd for row in rows),
         None if usual is None else Contrast.of("overall", "score", usual, best),
     )
 
 
-def _criteria(*groups: Group) -> list[str]:
+def _criteria(*groups: RunGroup) -> list[str]:
     """Return the criteria by which any of these were judged, in the order of their own."""
-    names = (name for group in groups for entry in group.newest for name in entry.criteria)
+    names = (name for group in groups for row in group.newest for name in row.criteria)
     return list(dict.fromkeys(names))
 
 
 def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) -> Detail:
     theirs, ours = baseline.group.newest, against.group.newest
 
-    def contrast(name: str, unit: Unit, measure: Callable[[Entry], float | None]) -> Contrast:
+    def contrast(name: str, unit: Unit, measure: Callable[[RunRow], float | None]) -> Contrast:
         return Contrast.of(name, unit, Sample.of(map(measure, theirs)), Sample.of(map(measure, ours)))
 
     def scored(name: str, *, first: bool) -> Contrast:
-        return contrast(criteria[name], "score", lambda entry: _score(entry, name, first=first))
+        return contrast(
+            criteria[name], "score", lambda row: row.criteria.get(name, NEITHER)[0 if first else 1]
+        )
 
     return Detail(
         baseline.label,
@@ -233,7 +267,7 @@ def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) 
             *(scored(name, first=False) for name in criteria),
         ),
         (
-            contrast("versions", "versions", lambda entry: entry.versions or None),
+            contrast("versions", "versions", lambda row: row.versions or None),
             contrast("cost", "usd", attrgetter("cost_usd")),
             contrast("time", "seconds", attrgetter("seconds")),
         ),
@@ -242,21 +276,15 @@ def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) 
     )
 
 
-def _score(entry: Entry, name: str, *, first: bool) -> float | None:
-    scores = entry.first if first else entry.best
-    return scores[entry.criteria.index(name)] if name in entry.criteria else None
-
-
-async def _tasks(project: Project, task: str, tallies: Mapping[str, Tally]) -> tuple[tuple[str, str], ...]:
-    """Return the tasks with the most runs, and the one that was chosen, with their words."""
-    often = [key for key in _commonest(tallies) if tallies[key].runs > 1]
-    latest = {key: tallies[key].latest for key in dict.fromkeys([task, *often]) if key in tallies}
+async def _tasks(runs: Runs, project: Project, task: str) -> tuple[tuple[str, str], ...]:
+    """Return the task that was chosen, and those with the most runs, with their words."""
+    latest: dict[str, str] = {}
+    if task and (newest := await runs.rows(task=task, inner=True, limit=1)):
+        latest[task] = newest[0].run_id
+    often = [(key, totals) for key, totals in await runs.commonest("task", CHOICES) if totals.runs > 1]
+    latest |= {key: totals.latest for key, totals in often if key not in latest}
     words = await task_words(project, latest.values())
     return tuple((key, words.get(run_id, key)) for key, run_id in latest.items())
-
-
-def _commonest(tallies: Mapping[str, Tally]) -> list[str]:
-    return nlargest(CHOICES, tallies, key=lambda key: tallies[key].runs)
 
 
 def _document(view: CompareView) -> dict[str, Any]:
@@ -277,7 +305,6 @@ def _document(view: CompareView) -> dict[str, Any]:
             "best_version": [_contrast(one) for one in detail.best],
             "effort": [_contrast(one) for one in detail.effort],
         },
-        "read": view.read,
     }
 
 

@@ -10,13 +10,12 @@ from redraft._codec import from_record
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.history.beside import OF_A_NOTE
-from redraft.history.entry import AT_WORK, entry_of
 from redraft.history.excerpt import excerpt
 from redraft.history.run_view import run_view
 from redraft.loop.keeper import NOTED
 from redraft.loop.progress import Progress
-from redraft.loop.record import RUN, Process
-from redraft.loop.runs import KeptRun, Runs, exchange, run_document, timeline
+from redraft.loop.record import Process
+from redraft.loop.runs import AT_WORK, KeptRun, Runs, exchange, run_document, state_of, timeline
 from redraft.notes.learning import Learned
 from redraft.types import NOTHING_USED
 from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
@@ -34,12 +33,10 @@ async def run(request: PageRequest) -> KeptRun:
 
 
 async def _kept(request: PageRequest) -> KeptRun:
-    runs = Runs(request.project.store)
     try:
-        record = await runs.get(request.path["run_id"])
+        kept = await Runs(request.project.store).kept(request.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    kept = KeptRun(record, tuple(await runs.steps(record.run_id)))
     return await _with_reflections(request, kept)
 
 
@@ -68,11 +65,10 @@ async def _output(request: PageRequest) -> str:
 async def _fingerprint(request: PageRequest) -> str:
     """Return what tells one state of a run from another."""
     run_id = request.path["run_id"]
-    record = await request.project.store.get(RUN, run_id)
-    if record is None:
+    row = await Runs(request.project.store).row(run_id)
+    if row is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
-    state = entry_of(record).state
-    return "" if state not in AT_WORK else await request.project.shared(Progress.of).how_far(run_id)
+    return await request.project.shared(Progress.of).how_far(run_id) if state_of(row) in AT_WORK else ""
 
 
 def _document(run: KeptRun) -> dict[str, Any]:

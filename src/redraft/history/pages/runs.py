@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from redraft.history.entry import AT_WORK
-from redraft.history.ledger import Ledger
-from redraft.history.run_list import REASONS, STATES, RunList
 from redraft.loop.progress import Progress
-from redraft.loop.record import RunRecord
-from redraft.loop.runs import Runs, row_document
+from redraft.loop.record import RUN, RunRecord
+from redraft.loop.runs import AT_WORK, Runs, row_document, state_of
+from redraft.stores.base import listed
+from redraft.stores.run_index import RunRow as IndexRow
+from redraft.types import ConvergenceReason
 from redraft.web.charts import Sparkline, sparkline
-from redraft.web.page import Page, PageRequest
-from redraft.workflow.history import KeptWorkflow, WorkflowRow, Workflows
+from redraft.web.page import NotFoundError, Page, PageRequest
+from redraft.workflow.history import WORKFLOW, KeptWorkflow, WorkflowRow, Workflows
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from redraft.stores.base import Record
 
+STATES = ("running", "killed", "unknown", "finished", "failed", "cancelled")
+REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
 COMPARED = 12
 """Runs that a link to their comparison names at most."""
 WATCHED = 10
 """Workflows that are looked at for what moves: those at work are among the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Say which runs are wanted: of a state, a reason, a name (each empty for any), inner runs, too.
+
+    `before` is the last run or workflow of the page before.
+    """
+
+    status: str
+    reason: str
+    name: str
+    inner: bool
+    before: str
+
+    @classmethod
+    def of(cls, request: PageRequest) -> RunFilter:
+        """Return what the query says; raises `ConfigError` for a state or reason that no run can have."""
+        query = request.query
+        return cls(
+            request.one_of("status", STATES),
+            request.one_of("reason", REASONS),
+            query.get("name", "").strip(),
+            query.get("inner") == "1",
+            query.get("before", ""),
+        )
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether not all runs are wanted."""
+        return bool(self.status or self.reason or self.name)
+
+    async def last(self, request: PageRequest) -> Record | None:
+        """Return the record of `before`; raises `NotFoundError` where there is none."""
+        store = request.project.store
+        if not self.before:
+            return None
+        last = await listed(store, RUN, self.before) or await listed(store, WORKFLOW, self.before)
+        if last is None:
+            raise NotFoundError(f"There is no run {self.before!r} here, before which others could be.")
+        return last
+
+    async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[IndexRow]:
+        """Return the newest runs that are wanted."""
+        status, name, reason = self.status or None, self.name or None, self.reason or None
+        return await runs.rows(
+            status=status, name=name, reason=reason, inner=self.inner, after=last, limit=limit
+        )
+
+    async def workflows(
+        self, request: PageRequest, limit: int, last: Record | None = None
+    ) -> list[KeptWorkflow]:
+        """Return the newest workflows that are wanted: none where a reason is, since that stops a loop."""
+        if self.reason:
+            return []
+        workflows, status, name = Workflows(request.project.store), self.status or None, self.name or None
+        return await workflows.find(status=status, name=name, limit=limit, after=last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +110,8 @@ class RunsView:
     """Hold a page of runs and how they were chosen; `older` is the last one where there is another page."""
 
     rows: tuple[RunRow | WorkflowRow, ...]
-    wanted: RunList
+    wanted: RunFilter
     older: str
-    read: int | None = None
-    """How many runs were looked through until now, where not all were yet."""
     states: tuple[str, ...] = STATES
     reasons: tuple[str, ...] = REASONS
 
@@ -67,22 +125,35 @@ class RunsView:
 
 async def runs(request: PageRequest) -> RunsView:
     """Read the runs and workflows that are wanted."""
-    wanted, ledger = RunList.of(request), request.project.shared(Ledger.of)
-    found = await wanted.newest(request.project, MOST + 1)
-    rows = tuple([await _row(request, one) for one in found[:MOST]])
-    read = None if ledger.is_whole or not wanted.is_filtered else len(await ledger.entries(0))
-    return RunsView(rows, wanted, rows[-1].run_id if len(found) > MOST else "", read)
+    wanted, project, kept = RunFilter.of(request), request.project, Runs(request.project.store)
+    last = await wanted.last(request)
+    rows = await wanted.runs(kept, MOST + 1, last)
+    found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
+    shown = found[:MOST]
+    records = await kept.read_rows([one for one in shown if isinstance(one, IndexRow)])
+    made = {record.run_id: _row(await _shown(request, record)) for record in records}
+    table: list[RunRow | WorkflowRow] = []
+    for one in shown:
+        if isinstance(one, KeptWorkflow):
+            table.append(await project.redacted(await Workflows(project.store).row(one)))
+        elif one.run_id in made:
+            table.append(made[one.run_id])
+    return RunsView(tuple(table), wanted, table[-1].run_id if table and len(found) > MOST else "")
 
 
-async def _row(request: PageRequest, found: Record | KeptWorkflow) -> RunRow | WorkflowRow:
-    project = request.project
-    if isinstance(found, KeptWorkflow):
-        return await project.redacted(await Workflows(project.store).row(found))
-    record = await Runs(project.store).listed(found)
-    task, origin, error = await project.redacted((record.task, record.origin, record.error))
+def _age(one: IndexRow | KeptWorkflow) -> tuple[datetime, str]:
+    """Return by what runs and workflows are ordered, as a store orders its records."""
+    return one.created_at, one.run_id if isinstance(one, IndexRow) else one.record.run_id
+
+
+async def _shown(request: PageRequest, record: RunRecord) -> RunRecord:
+    task, origin, error = await request.project.redacted((record.task, record.origin, record.error))
+    return replace(record, task=task, origin=origin, error=error)
+
+
+def _row(record: RunRecord) -> RunRow:
     curve = sparkline([version.evaluation.overall_score for version in record.versions])
-    shown = replace(record, task=task, origin=origin, error=error)
-    return RunRow(shown, curve, record.options.get("budget_usd"))
+    return RunRow(record, curve, record.options.get("budget_usd"))
 
 
 def _document(view: RunsView) -> dict[str, Any]:
@@ -94,18 +165,16 @@ async def _fingerprint(request: PageRequest) -> str:
 
     A page of older runs does not move.
     """
-    wanted, project = RunList.of(request), request.project
+    wanted, project = RunFilter.of(request), request.project
     if wanted.before:
         return ""
-    entries = await project.shared(Ledger.of).entries(0)
-    found = list(islice(wanted.chosen(entries), MOST))
-    at_work = [entry.run_id for entry in found if entry.state in AT_WORK]
-    workflows = await wanted.workflows(project, WATCHED)
+    found = await wanted.runs(Runs(project.store), MOST)
+    at_work = [row.run_id for row in found if state_of(row) in AT_WORK]
+    workflows = await wanted.workflows(request, WATCHED)
     at_work += [one.record.run_id for one in workflows if one.state in AT_WORK]
-    told = [f"{run_id} {await project.shared(Progress.of).how_far(run_id)}" for run_id in at_work]
+    progress = [f"{run_id} {await project.shared(Progress.of).how_far(run_id)}" for run_id in at_work]
     ended = [f"{one.record.run_id} {one.state}" for one in workflows]
-    reading = f"{len(entries)} read" if wanted.is_filtered and not project.shared(Ledger.of).is_whole else ""
-    return "; ".join([found[0].run_id if found else "", *told, *ended, reading])
+    return "; ".join([found[0].run_id if found else "", *progress, *ended])
 
 
 PAGE = Page("/runs", "history/templates/runs.html", runs, _document, fingerprint=_fingerprint)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.errors import ConfigError
-from redraft.history.beside import Beside
-from redraft.history.entry import AT_WORK
-from redraft.history.ledger import Ledger
-from redraft.history.spending import day_of
-from redraft.history.tally import Tally
+from redraft.history.beside import Beside, Tally
 from redraft.history.task_words import task_words
+from redraft.loop.runs import Runs
 from redraft.web.charts import Period, PeriodBars, period_bars
 from redraft.web.page import Page, PageRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from redraft.stores.run_index import Totals
+
+K = TypeVar("K")
 
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
@@ -62,10 +63,8 @@ class SpendView:
     inner_runs: int
     at_work: int
     interrupted: int
-    kept: int
-    """How many runs there are, of any time; as far as they were looked through."""
-    read: int | None
-    """How many runs were looked through until now, where not all were yet."""
+    kept: bool
+    """Whether there is any run, of any time."""
     is_whole: bool
     """Whether all cycles and notes were looked through."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
@@ -89,50 +88,55 @@ async def spend(request: PageRequest) -> SpendView:
     period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
     if period not in PERIODS:
         raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
-    ledger = request.project.shared(Ledger.of)
-    entries = await ledger.entries()
-    await request.project.shared(Beside.of).read()
-    since = date.min if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
-    days = {
-        key: sums for key, sums in ledger.spending.days.items() if key[0] >= since and not sums.whole.is_empty
-    }
-    total, by_day = ledger.spending.total(since, inner=inner), dict[date, Tally]()
-    for (day, is_inner), sums in days.items():
-        if inner or not is_inner:
-            by_day.setdefault(day, Tally()).add(sums.whole)
-    by_month = bool(by_day) and (max(by_day) - min(by_day)).days >= MOST_DAYS
-    unended = [one for one in ledger.spending.unended.values() if day_of(one) >= since]
-    interrupted = sum(one.state not in AT_WORK for one in unended)
+    since = None if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
+    runs, beside = Runs(request.project.store), request.project.shared(Beside.of)
+    spend = await runs.spend(since, inner=inner)
+    days, tasks = _tallies(spend.days), _tallies(spend.tasks)
+    roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
+    await beside.read()
+    for spent, used in beside.spent.items():
+        if since is None or spent.day >= since:
+            days.setdefault(spent.day, Tally()).add(used)
+            for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
+                tallies.setdefault(key, Tally()).add(used)
+            if spent.task:
+                tasks.setdefault(spent.task, Tally()).add(used)
+    whole = Tally()
+    for used in days.values():
+        whole.add(used)
+    by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
     return SpendView(
         period,
         inner,
-        total.whole,
-        await _named(request, total.roles),
-        await _named(request, total.models),
-        await _named(request, total.names),
-        await _tasks(request, total.tasks),
-        _days(by_day, by_month=by_month),
+        whole,
+        await _named(request, roles),
+        await _named(request, models),
+        await _named(request, agents),
+        await _tasks(request, tasks),
+        _days(days, by_month=by_month),
         by_month,
-        sum(sums.whole.runs for (_, is_inner), sums in days.items() if is_inner),
-        len(unended) - interrupted,
-        interrupted,
-        len(entries),
-        None if ledger.is_whole else len(entries),
-        request.project.shared(Beside.of).is_whole,
+        spend.inner_runs,
+        spend.at_work,
+        spend.interrupted,
+        bool(whole.runs or await runs.rows(inner=True, limit=1)),
+        beside.is_whole,
     )
+
+
+def _tallies(sums: Mapping[K, Totals]) -> dict[K, Tally]:
+    return {key: Tally.of_runs(totals) for key, totals in sums.items()}
 
 
 def _dearest(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
     """Return those that cost most (or, where no cost is known, used most), and the others added up."""
-    items = [(key, used) for key, used in tallies.items() if not used.is_empty]
-    first = nlargest(MOST, items, key=lambda item: (item[1].cost_usd, item[1].total_tokens))
-    if len(items) == len(first):
+    first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
+    if len(tallies) == len(first):
         return first, 0, None
     rest, shown = Tally(), {key for key, _ in first}
-    for key, used in items:
+    for key, used in tallies.items():
         if key not in shown:
             rest.add(used)
-    return first, len(items) - len(first), rest
+    return first, len(tallies) - len(first), rest
 
 
 async def _named(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
@@ -167,7 +171,6 @@ def _document(view: SpendView) -> dict[str, Any]:
         unit: [{"name": row.name, **_told(row.used)} for row in view.days],
         "at_work": view.at_work,
         "interrupted": view.interrupted,
-        "read": view.read,
     }
 
 

@@ -1,0 +1,305 @@
+"""What every index of runs must answer: the same from columns as from the records."""
+
+import asyncio
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redraft import ConfigError, TokenUsage
+from redraft.stores.base import Record
+from redraft.stores.run_index import (
+    ENDED,
+    RUN,
+    RunEntry,
+    RunRow,
+    RunScan,
+    Share,
+    Totals,
+    run_index,
+    spent,
+)
+
+START = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
+HOSTILE = 'a\0b \ud83d "x\\n" \'; DROP TABLE runs; -- 100%(s :name'
+
+
+def row(run_id, **columns):
+    known = {"status": "finished", "agent": "writer", "task": "t1", "known_usd": 0.25, "unpriced": False}
+    return RunRow(run_id, START, **known | columns)
+
+
+def record(one, *shares):
+    return Record(RUN, one.run_id, {"text": "whole", "index": RunEntry(one, shares).to_data()})
+
+
+async def keep(store, *records):
+    """Store runs one after the other, so that each has a time of its own."""
+    for each in records:
+        await store.put(each)
+        await asyncio.sleep(0.00001)
+
+
+def ids(rows):
+    return [each.run_id for each in rows]
+
+
+def found(store, *args, **query):
+    return ids(asyncio.run(run_index(store).find(*args, **query)))
+
+
+def grouped(store, *args, **query):
+    return asyncio.run(run_index(store).group(*args, **query))
+
+
+def test_a_row_comes_back_as_it_was(store):
+    full = row(
+        "full", reason="plateau", model=HOSTILE, judge="j", parent="p", is_inner=True, host="h", pid=2**40,
+        process_started="7", is_advised=True, strategy="hybrid", max_iterations=3, threshold=0.8,
+        selection="highest_score", versions=4, first_score=0.1, best_score=0.7, satisfactory=True,
+        seconds=1.5, requests=3, failed_requests=1, input_tokens=10, output_tokens=5, known_usd=0.125,
+        unpriced=True, later_tokens=7, later_usd=0.0625, later_unpriced=True,
+        criteria={"facts": (0.5, None), HOSTILE: (None, 1.0)},
+    )  # fmt: skip
+    least = row("least")
+
+    async def main():
+        await keep(store, record(full), record(least))
+        rows = await run_index(store).find()
+        kept = [await store.get(RUN, each.run_id) for each in rows]
+        assert [each.created_at for each in rows] == [each.created_at for each in kept]
+        assert [replace(each, created_at=START) for each in rows] == [least, full]
+        assert (rows[1].cost_usd, rows[0].cost_usd) == (None, 0.25)
+
+    asyncio.run(main())
+
+
+def test_rows_follow_their_records(store):
+    async def main():
+        index = run_index(store)
+
+        async def seen():
+            return {each.run_id: each.status for each in await index.find()}, [*await index.group("role")]
+
+        running, ended = row("a", status="running"), row("a")
+        written, _ = await store.put_if_absent(record(running))
+        assert await seen() == ({"a": "running"}, [])
+        await store.put_if_absent(record(ended))
+        assert (await seen())[0] == {"a": "running"}
+        written = await store.replace(
+            replace(record(ended, Share("role", "writing")), revision=written.revision)
+        )
+        assert await seen() == ({"a": "finished"}, ["writing"])
+        assert await store.replace(replace(record(running), revision=99)) is None
+        await store.put_all([record(row("b", status="failed")), record(row("a"), Share("role", "judging"))])
+        assert await seen() == ({"a": "finished", "b": "failed"}, ["judging"])
+        assert await store.put_all_if(RUN, "a", {"text": "other"}, [record(row("c"))]) is None
+        assert await store.put_all_if(RUN, "a", {"text": "whole"}, [record(row("c"))])
+        await store.put(Record("note", "d", {"index": RunEntry(row("d")).to_data()}))
+        assert set((await seen())[0]) == {"a", "b", "c"}
+        assert await store.delete(RUN, "a")
+        assert await store.delete("note", "c") is False
+        assert await seen() == ({"b": "failed", "c": "finished"}, [])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"index": None}, {"index": {"status": "finished"}}, {"index": {"agent": 3, "shares": [[1]]}}]
+)
+def test_what_has_no_columns_is_damaged(store, data):
+    asyncio.run(store.put(Record(RUN, "a", data)))
+    [one] = asyncio.run(run_index(store).find())
+    assert (one.status, one.cost_usd, one.versions) == ("damaged", None, 0)
+
+
+WHERE = {
+    "all": ({}, "edcba"),
+    "one value": ({"status": "failed"}, "b"),
+    "several": ({"status": ("running", "failed")}, "cb"),
+    "two columns": ({"agent": "writer", "status": ENDED}, "dba"),
+    "nothing": ({"agent": ()}, ""),
+    "none": ({"threshold": None}, "ba"),
+    "none or a value": ({"threshold": (None, 0.5)}, "cba"),
+    "a whole number": ({"threshold": 1}, "d"),
+    "true": ({"is_inner": True}, "e"),
+    "false": ({"is_inner": False}, "dcba"),
+    "hostile": ({"agent": HOSTILE}, "e"),
+    "empty": ({"agent": ""}, "c"),
+}
+
+
+def some_runs():
+    return (
+        record(row("a")),
+        record(row("b", status="failed")),
+        record(row("c", status="running", agent="", threshold=0.5)),
+        record(row("d", threshold=1.0)),
+        record(row("e", agent=HOSTILE, threshold=0.25, is_inner=True)),
+    )
+
+
+@pytest.mark.parametrize(("where", "expected"), WHERE.values(), ids=WHERE)
+def test_runs_are_filtered(store, where, expected):
+    asyncio.run(keep(store, *some_runs()))
+    assert "".join(found(store, where)) == expected
+    assert sum(one.runs for one in grouped(store, "day", where).values()) == len(expected)
+
+
+def test_a_page_follows_a_page(store):
+    async def main():
+        index = run_index(store)
+        await keep(store, *some_runs())
+        first = await index.find(limit=2)
+        second = await index.find(after=first[-1], limit=2)
+        assert ids(first + second) == ["e", "d", "c", "b"]
+        last = await store.get(RUN, "b")
+        assert ids(await index.find(after=last)) == ["a"]
+        await store.delete(RUN, "b")
+        assert ids(await index.find(after=last)) == ["a"]
+        assert ids(await index.find(since=second[1].created_at)) == ["e", "d", "c"]
+        assert list(await index.group("agent", since=first[0].created_at)) == [HOSTILE]
+
+    asyncio.run(main())
+
+
+def test_runs_are_found_by_beginnings_of_their_ids(store):
+    asyncio.run(keep(store, *(record(row(name)) for name in ("ab", "a%", "a_c", "b", "ab\U0010ffff"))))
+    assert found(store, prefixes=("ab",)) == ["ab\U0010ffff", "ab"]
+    assert found(store, prefixes=("a%", "b", "x")) == ["b", "a%"]
+
+
+def test_runs_of_another_space_are_not_seen(open_store):
+    ours, theirs = open_store("ours"), open_store("theirs")
+    asyncio.run(keep(ours, record(row("a"), Share("role", "writing"))))
+    asyncio.run(keep(theirs, record(row("b"))))
+    assert (found(ours), found(theirs)) == (["a"], ["b"])
+    assert (list(grouped(ours, "role")), list(grouped(theirs, "role"))) == (["writing"], [])
+    asyncio.run(theirs.delete(RUN, "a"))
+    assert found(ours) == ["a"]
+
+
+def test_sums_say_what_is_known_and_how_much_is_not(store):
+    runs = [
+        row("a", requests=1, input_tokens=10, output_tokens=1, later_tokens=4, later_usd=0.5),
+        row("b", requests=2, failed_requests=3, known_usd=0.5, unpriced=True, later_unpriced=True),
+        row("c", agent=HOSTILE, known_usd=0.0, unpriced=True),
+    ]
+    asyncio.run(keep(store, *map(record, runs)))
+    assert grouped(store, "agent") == {
+        "writer": Totals(2, 3, 3, 10, 1, 0.75, 1, 4, 0.5, 1, "b"),
+        HOSTILE: Totals(1, unknown=1, latest="c"),
+    }
+    assert grouped(store, "agent")["writer"].total_tokens == 11
+
+
+@pytest.mark.parametrize(
+    ("by", "values"),
+    [
+        ("agent", {"writer": 2, "": 1}),
+        ("is_advised", {True: 1, False: 2}),
+        ("max_iterations", {None: 1, 3: 2}),
+        ("threshold", {None: 2, 0.8: 1}),
+        ("model", {"": 3}),
+    ],
+)
+def test_runs_are_grouped(store, by, values):
+    runs = [
+        row("a", max_iterations=3),
+        row("b", agent="", is_advised=True, threshold=0.8, max_iterations=3),
+        row("c"),
+    ]
+    asyncio.run(keep(store, *map(record, runs)))
+    assert {value: one.runs for value, one in grouped(store, by).items()} == values
+
+
+def test_a_day_is_that_on_which_a_run_began(store):
+    asyncio.run(keep(store, record(row("a"))))
+    [one] = asyncio.run(run_index(store).find())
+    assert grouped(store, "day") == {one.created_at.astimezone(UTC).date(): Totals.of("a", one)}
+
+
+def test_shares_are_summed_by_role_and_by_model(store):
+    role = [Share("role", "writing", 2, known_usd=0.25), Share("role", HOSTILE, 1, unpriced=True)]
+    model = Share("role_model", "big", 3, known_usd=0.25, unpriced=True)
+    asyncio.run(
+        keep(
+            store,
+            record(row("a"), *role, model),
+            record(row("b", agent="other", is_inner=True), role[0], Share("role_model", "small")),
+        )
+    )
+    writing = Totals(2, 4, cost_usd=0.5, latest="b")
+    assert grouped(store, "role") == {"writing": writing, HOSTILE: Totals(1, 1, unknown=1, latest="a")}
+    assert grouped(store, "role_model") == {
+        "big": Totals(1, 3, cost_usd=0.25, unknown=1, latest="a"),
+        "small": Totals(1, latest="b"),
+    }
+    assert grouped(store, "role", {"is_inner": True}) == {"writing": Totals(1, 2, cost_usd=0.25, latest="b")}
+    assert list(grouped(store, "role_model", {"agent": "writer"})) == ["big"]
+    assert grouped(store, "role", since=datetime.now(UTC) + timedelta(minutes=1)) == {}
+
+
+def test_what_runs_do_not_have_is_named(store):
+    for ask in (lambda: found(store, {"agnet": "x"}), lambda: grouped(store, "agent", {"agnet": "x"})):
+        with pytest.raises(ConfigError, match="Runs have no column 'agnet'; did you mean 'agent'"):
+            ask()
+    with pytest.raises(ConfigError, match="Runs can't be grouped by 'seconds'"):
+        grouped(store, "seconds")
+
+
+def test_many_runs_have_the_answers_of_a_scan(store):
+    rng = random.Random(7)  # noqa: S311 (no secrets here)
+
+    def made(number):
+        one = row(
+            f"run-{rng.randrange(40):02}",
+            status=rng.choice((*ENDED, "running")),
+            agent=rng.choice(("x", "y", HOSTILE)),
+            threshold=rng.choice((None, 0.5, 0.8)),
+            is_inner=rng.random() < 0.3,
+            known_usd=rng.randrange(8) / 8,
+            unpriced=rng.random() < 0.3,
+            later_tokens=number,
+        )
+        shares = [Share("role", role, number) for role in ("generation", "revision") if rng.random() < 0.6]
+        return record(one, *shares)
+
+    async def main():
+        for number in range(90):
+            if rng.random() < 0.2:
+                await store.delete(RUN, f"run-{rng.randrange(40):02}")
+            await keep(store, made(number))
+        index, scan = run_index(store), RunScan(store)
+        rows = await scan.find()
+        middle = rows[len(rows) // 2]
+        wheres = (
+            {},
+            {"status": ENDED},
+            {"agent": ("x", HOSTILE), "is_inner": False},
+            {"threshold": (None, 0.8)},
+        )
+        for where in wheres:
+            for since in (None, middle.created_at):
+                assert await index.find(where, since=since) == await scan.find(where, since=since)
+                page = {"after": middle, "limit": 5}
+                assert await index.find(where, **page) == await scan.find(where, **page)
+                for by in ("agent", "threshold", "is_advised", "day", "role", "role_model"):
+                    assert await index.group(by, where, since=since) == await scan.group(
+                        by, where, since=since
+                    )
+
+    asyncio.run(main())
+
+
+def test_usages_add_up_to_what_is_known():
+    used = spent([TokenUsage(1, 2, requests=1, cost_usd=0.5), TokenUsage(3, failed_requests=1)])
+    assert (used["known_usd"], used["unpriced"], used["input_tokens"]) == (0.5, True, 4)
+    assert spent([]) == {**dict.fromkeys(used, 0), "known_usd": 0.0, "unpriced": False}
+
+
+def test_totals_add_up():
+    total = Totals(1, cost_usd=0.5, latest="b")
+    total.add(Totals(2, unknown=1, latest="a"))
+    assert total == Totals(3, cost_usd=0.5, unknown=1, latest="b")
