@@ -1,9 +1,14 @@
 """Scripts in Prolog: what they get, what they give, and what they try and do not get."""
 # ruff: noqa: E501 (a table of snippets: one a line reads better than folded)
 
+from pathlib import Path
+
 import pytest
 
 from redraft.errors import SandboxError, SandboxMemoryError, SandboxTimeoutError, ScriptError
+from redraft.sandbox import scripts
+from redraft.sandbox.prolog import compiled
+from redraft.sandbox.scripts import private_cache
 from support.scripts import GRACE, NAMES, alive, attempt, value_of
 
 VALUES = {
@@ -208,3 +213,52 @@ def test_nothing_is_left_of_the_script_before():
     value_of("prolog", ":- dynamic(left/1).\nevaluate(1) :- assertz(left(1)).")
     with pytest.raises(ScriptError, match="left"):
         value_of("prolog", "evaluate(X) :- left(X).")
+
+
+def test_the_compiled_interpreter_is_kept_where_only_this_user_reaches(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = private_cache()
+    assert folder == str(tmp_path / "redraft" / "prolog")
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    Path(folder).chmod(0o755)
+    assert private_cache() is None
+    Path(folder).rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    Path(folder).symlink_to(tmp_path / "elsewhere")
+    assert private_cache() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert private_cache() is None
+
+
+def test_what_was_kept_is_taken_only_if_it_is_private_and_whole(tmp_path):
+    import wasmtime
+
+    engine = wasmtime.Engine()
+    source = bytes(wasmtime.wat2wasm('(module (func (export "f") (result i32) i32.const 7))'))
+
+    def call():
+        store = wasmtime.Store(engine)
+        return wasmtime.Instance(store, compiled(engine, source, str(tmp_path)), []).exports(store)["f"](
+            store
+        )
+
+    assert call() == 7
+    (kept,) = tmp_path.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    whole = kept.read_bytes()
+    kept.write_bytes(b"something else")
+    assert call() == 7
+    assert kept.read_bytes() == whole
+    kept.chmod(0o644)
+    assert call() == 7
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_vendored_interpreter_is_the_one_that_is_written_down():
+    import hashlib
+
+    folder = Path(scripts.__file__).parent / "trealla"
+    digest = hashlib.sha256((folder / "trealla.wasm").read_bytes()).hexdigest()
+    assert f"`{digest}`" in (folder / "README.md").read_text("utf-8")
+    assert "Permission is hereby granted" in (folder / "LICENSE.trealla").read_text("utf-8")
+    assert "Permission is hereby granted" in (folder / "LICENSE.trealla-js").read_text("utf-8")

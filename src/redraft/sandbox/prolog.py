@@ -32,9 +32,6 @@ _OTHERS = 0o077
 _ALMOST = 0.8
 """The share of the memory in use when the interpreter gives up: it asks for much at a time."""
 
-_FRAMED = 2
-"""How many parts the output has behind the first nonce: the verdict, and what follows it."""
-
 _NO_VERDICT = {
     "failed": "gave no verdict: evaluate(Result) failed",
     "none": "gave no verdict: define evaluate(Result), or valid, score(S), error(M)",
@@ -57,10 +54,9 @@ def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]]
     linker.define_wasi()
     for wanted in module.imports:  # two functions of the JavaScript around it, which does not exist here
         if wanted.module == "trealla" and wanted.name and isinstance(wanted.type, wasmtime.FuncType):
-            linker.define_func(wanted.module, wanted.name, wanted.type, _nowhere)
-    linker.instantiate(
-        wasmtime.Store(engine), module
-    )  # creates the memory image, which needs files that are out of reach later
+            linker.define_func(wanted.module, wanted.name, wanted.type, _do_nothing)
+    # The first instance makes the memory image that all share, which the walls would refuse.
+    linker.instantiate(wasmtime.Store(engine), module)
     shut_in(address_space=_ADDRESS_SPACE)
     return lambda order: _Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))
 
@@ -103,7 +99,7 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _nowhere(*_given: object) -> int:
+def _do_nothing(*_given: object) -> int:
     return 0
 
 
@@ -215,7 +211,7 @@ class _Run:
         printed, *framed = self._written.decode(errors="replace").split(nonce, 2)
         if self._flooded or len(printed) > limits["output_chars"]:
             return too_much_output(limits)
-        if len(framed) == _FRAMED:
+        if len(framed) > 1:  # the verdict between two nonces, and what follows it
             kind, _, text = framed[0].partition(" ")
         else:
             kind, text = "failed" if full or trap is not None else "unread", ""
@@ -237,11 +233,9 @@ def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
     if kind != "raised":
         return failure("script", _NO_VERDICT[kind])
     problem = json.loads(text)
-    return (
-        out_of_memory(limits)
-        if "resource_error(memory)" in problem
-        else failure("script", f"raised {problem}")
-    )
+    if "resource_error(memory)" in problem:
+        return out_of_memory(limits)
+    return failure("script", f"raised {problem}")
 
 
 def _unread(printed: str) -> Answer:
