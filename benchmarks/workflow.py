@@ -14,9 +14,9 @@ from _measure import options, publish, table, verdict
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
-from redraft.workflow.loop import Judge
 from redraft.workflow.scope import Bench, Scope
 from redraft.workflow.spec import Evaluator
+from redraft.workflow.verdict import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

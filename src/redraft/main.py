@@ -43,7 +43,7 @@ def schema(
         if kind is Kind.AGENT:
             from redraft.cycles.spec import agent_schema as made
         else:
-            from redraft.workflow.check import workflow_schema as made
+            from redraft.workflow.spec import workflow_schema as made
 
         emit(json.dumps(made(), indent=2))
 

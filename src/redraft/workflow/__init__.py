@@ -7,19 +7,21 @@ from redraft._lazy import lazily
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.workflow.actions import action as action
-    from redraft.workflow.check import workflow_schema as workflow_schema
+    from redraft.workflow.history import Workflows as Workflows
     from redraft.workflow.run import NodeFinished as NodeFinished
     from redraft.workflow.run import NodeStarted as NodeStarted
     from redraft.workflow.run import WorkflowEvent as WorkflowEvent
     from redraft.workflow.run import WorkflowFinished as WorkflowFinished
     from redraft.workflow.run import WorkflowResult as WorkflowResult
+    from redraft.workflow.spec import workflow_schema as workflow_schema
     from redraft.workflow.workflow import Workflow as Workflow
     from redraft.workflow.workflow import run_action as run_action
 
 _PLACES = {
     "actions": ("action",),
-    "check": ("workflow_schema",),
+    "history": ("Workflows",),
     "run": ("NodeFinished", "NodeStarted", "WorkflowEvent", "WorkflowFinished", "WorkflowResult"),
+    "spec": ("workflow_schema",),
     "workflow": ("Workflow", "run_action"),
 }
 

@@ -1,4 +1,4 @@
-"""The built-in actions, and a program's own."""
+"""Actions: llm.call, the table of built-in ones, and the user's own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft._steps import Retry, answer, direct, retried
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import ChatReply, ChatRequest, Message
-from redraft.workflow.loop import correct_action, evaluate_action, loop_action
+from redraft.workflow.loop import correct_action, loop_action
 from redraft.workflow.scope import Made, parsed
 from redraft.workflow.spec import CORRECT, EVALUATE, LLM_CALL, LOOP, LlmParams, plain_name
+from redraft.workflow.verdict import evaluate_action
 
 if TYPE_CHECKING:
     from redraft.protocols import ChatModel
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 
 async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
-    """Answer a prompt or messages; with a schema the value that the reply is.
+    """Answer a prompt or messages; with a schema, return the reply's value.
 
-    Raises `ModelError` when the provider failed for good, `OutputError` for an empty reply or one that does
-    not follow the schema.
+    Raises `ModelError` if the provider failed for good, `OutputError` for a reply that is empty or does not
+    follow the schema.
     """
     given = parsed(LlmParams, params, scope, "llm.call")
     request = ChatRequest(_messages(given), given.schema_, given.temperature, given.max_tokens)
@@ -40,7 +41,7 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> M
 
 
 async def patiently(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Answer a request, and try again what may pass: a failed call must not cost an attempt."""
+    """Answer a request; transient failures are retried, so that they don't cost an attempt."""
     step = retried(direct, Retry(), lambda _name, _error, wait: wait)
     return await step("model", ChatReply, answer, model, request)
 
@@ -71,9 +72,9 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 def action(name: str) -> Callable[[F], F]:
-    """Make a function an action of all workflows of this process: called as `fn(state=..., **params)`.
+    """Register an action for all workflows of this process, called as `fn(state=..., **params)`.
 
-    It may be async. What it returns is plain JSON data. Raises `ConfigError` for a name that is taken.
+    It may be async, and returns plain JSON data. Raises `ConfigError` for the name of a built-in action.
     """
     if plain_name(name) in BUILT_IN:
         raise ConfigError(f"The action {name!r} is built in; give yours another name.")
@@ -86,13 +87,13 @@ def action(name: str) -> Callable[[F], F]:
 
 
 def known_actions(given: Mapping[str, Callable[..., Any]] | None = None) -> Mapping[str, Callable[..., Any]]:
-    """Return the actions of one's own: those given, else registered, else of packages that are installed."""
+    """Return the user's own actions: those given, then those registered, then those of installed packages."""
     own = {plain_name(name): fn for name, fn in {**_registered, **(given or {})}.items()}
     return _Actions(own, _points())
 
 
 class _Actions(Mapping[str, Callable[..., Any]]):
-    """Look actions up by name; one of a package is imported only where a file names it."""
+    """Actions by name; one from a package is imported only if a file names it."""
 
     def __init__(self, own: Mapping[str, Callable[..., Any]], points: Mapping[str, EntryPoint]) -> None:
         self._own = own
@@ -110,7 +111,7 @@ class _Actions(Mapping[str, Callable[..., Any]]):
 
 @lru_cache(maxsize=1)  # looking for them reads the metadata of every package that is installed
 def _points() -> dict[str, EntryPoint]:
-    """Return the entry points of packages; none of them takes the name of an action that is built in."""
+    """Return the entry points of packages, except those that have the name of a built-in action."""
     points = {plain_name(point.name): point for point in entry_points(group=ENTRY_POINTS)}
     return {name: point for name, point in points.items() if name not in BUILT_IN}
 

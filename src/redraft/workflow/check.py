@@ -1,18 +1,15 @@
-"""Check a workflow before anything is spent, and its JSON Schema."""
+"""Check a workflow before anything is spent."""
 
 from __future__ import annotations
 
 import ast
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.text.spec_file import DRAFT, parts_of
 from redraft.text.templates import TemplateError, braced, template
 from redraft.workflow.actions import BUILT_IN
-from redraft.workflow.loop import check_evaluator, maker_of
 from redraft.workflow.scope import SCHEMA, SCOPES, Scope, check_call, templates_in
 from redraft.workflow.spec import (
     CONTINUE,
@@ -22,7 +19,7 @@ from redraft.workflow.spec import (
     LLM_CALL,
     LOOP,
     RAISE,
-    Corrector,
+    VARIABLE,
     CorrectParams,
     EvaluateParams,
     Evaluator,
@@ -34,14 +31,13 @@ from redraft.workflow.spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from redraft.text.yaml import Way
     from redraft.workflow.scope import Bench
     from redraft.workflow.spec import Code, Node, Source
 
 CODE = frozenset({"run", "language", "sandbox"})
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check(spec: WorkflowSpec, source: Source, bench: Bench) -> None:
@@ -86,7 +82,7 @@ class _Check:
             self.action(node.uses, node.with_, way)
 
     def code(self, code: Code, way: Way) -> None:
-        """Check that the sandbox of a language is there, and that Python parses."""
+        """Check that the language has a sandbox here, and that Python parses."""
         if code.run is None:
             return
         try:
@@ -138,14 +134,14 @@ class _Check:
         elif known == CORRECT:
             given = self.source.parse(CorrectParams, dict(params), inside)
             try:
-                self.maker(maker_of(given), inside, "corrector_action")
+                self.maker(given.maker(), inside, "corrector_action")
             except ConfigError as error:
                 self.fail(inside, str(error))
         elif known == LLM_CALL:
             self.llm(params, inside)
 
     def own(self, name: str, way: Way) -> Callable[..., Any] | None:
-        """Return the action of one's own with a name; that of a package is imported now."""
+        """Return the user's own action of a name, if there is one; from a package it is imported now."""
         try:
             return self.bench.own(name)
         except ConfigError as error:
@@ -208,7 +204,7 @@ class _Check:
 
     def evaluator(self, evaluator: Evaluator, way: Way) -> None:
         try:
-            check_evaluator(evaluator)
+            evaluator.check()
         except ConfigError as error:
             self.fail(way, str(error))
         self.code(evaluator, way)
@@ -224,7 +220,7 @@ class _Check:
             self.fail((*way, "schema"), str(error))
 
     def model(self, name: str | None, way: Way) -> None:
-        """Check the model that a node names; one that only the state or the settings know is found later."""
+        """Check the model that a node names; one from the state or the settings is checked later."""
         if name is None or _is_template(name):
             return
         try:
@@ -246,9 +242,9 @@ class _Check:
                 self.fail(way, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
 
     def cycles(self) -> None:
-        """Refuse a cycle in which every goto leads to a node that may be visited without end."""
+        """Reject a cycle of gotos none of whose targets has a `max_visits`."""
         follows = [self.follows(at) for at in range(len(self.names))]
-        seen: dict[int, bool] = {}  # whether it is on the way from `start`, or was left behind
+        seen: dict[int, bool] = {}  # whether it is on the path from `start`, or done
         for start in range(len(follows)):
             stack = [] if start in seen else [(start, iter(follows[start]))]
             seen.setdefault(start, True)
@@ -274,7 +270,7 @@ class _Check:
         )
 
     def follows(self, at: int) -> list[int]:
-        """Return the nodes that may come after a node, again and again: a bound ends the gotos to a node."""
+        """Return the nodes that may follow a node any number of times: gotos to a bounded one end."""
         node = self.spec.nodes[at]
         jumps = node.jumps
         named = (*(jump.to for jump in jumps), node.on_error)
@@ -286,174 +282,3 @@ class _Check:
 
 def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
-
-
-ID = "urn:redraft:workflow:1"
-
-PARAMS = {
-    "llm.call": LlmParams,
-    "reflection.loop": LoopParams,
-    "reflection.evaluate": EvaluateParams,
-    "reflection.correct": CorrectParams,
-}
-"""The parameters of each action that is built in."""
-
-
-def _spellings(names: Iterable[str]) -> list[str]:
-    """Return names of actions in both spellings."""
-    plain = [plain_name(name) for name in names]
-    return [*plain, *(name.replace(".", "_") for name in plain)]
-
-
-NOT_INSIDE = {"not": {"enum": _spellings(name for name in BUILT_IN if name != "llm.call")}}
-"""Actions that can't stand inside of another."""
-
-NEEDED = {"schema": "schema", "llm": "prompt", "custom": "run"}
-"""What an evaluator of each type can't do without."""
-
-LONE = {"type": "string", "pattern": r"\{\{"}
-"""A template that gives a value which is no text."""
-
-JAILED = {
-    "properties": {"language": {"enum": ["lua", "prolog"]}, "sandbox": {"const": "process"}},
-    "required": ["language", "sandbox"],
-}
-"""What is not allowed: the other languages in the sandbox of whole Python."""
-
-SAYS = {
-    "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
-    "apply": "Whether what the corrector gives is the next candidate, or feedback for the generator.",
-    "content": "What is said.",
-    "corrector": "What mends an output that is not valid; without it the generator runs again.",
-    "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
-    "description": "For readers.",
-    "evaluator": "What says whether an output is valid, and how good it is.",
-    "evaluator_type": "What judges the data.",
-    "examples": "Judgements that are shown to the judge before it judges.",
-    "generator": "What makes an output.",
-    "if": "The condition, such as `state.score < 0.5`.",
-    "input": "What was judged.",
-    "language": "The language of `run`.",
-    "limits": "Bounds on the code of this file.",
-    "max_iterations": "How many attempts at most.",
-    "max_tokens": "Of the reply, at most.",
-    "messages": "A conversation, each message with a `role` and a `content`.",
-    "model": "`provider:model`, `local:NAME`, or a name of `models`.",
-    "name": "Its name.",
-    "nodes": "The steps, in the order in which they run.",
-    "on_failure": "What a loop without a valid output gives; `raise` ends the workflow.",
-    "output": "The judgement.",
-    "prompt": "What the model is asked.",
-    "role": "Who says it.",
-    "run": "Code; its value is what it returns, or `result`. It sees `state`.",
-    "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
-    "schema": "JSON Schema that the output has to follow.",
-    "system": "What the model is told before everything else.",
-    "temperature": "0: the most likely words; more: more surprise.",
-    "threshold": "From which a score alone counts as valid.",
-    "score_max": "The best score, where numbers do not go up to 1.",
-    "to": "The node to go to, or `end`.",
-    "type": "What judges the output: a JSON Schema, a model, or code.",
-    "uses": "The action.",
-    "variables": "Values for templates and code; what a run is given goes before them.",
-    "with": "The parameters of the action.",
-}
-"""What a key says, wherever it stands, unless the spec says more of it there."""
-
-
-def workflow_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of workflow files.
-
-    What `with` holds depends on `uses`. It refuses less than `Workflow` does, which also compiles schemas and
-    templates and follows gotos, and one thing more: a key that holds nothing, which can be left out.
-    """
-    kinds = (WorkflowSpec, *PARAMS.values())
-    parts = parts_of(kinds, SAYS)
-    _depend(parts)
-    return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
-
-
-def _depend(parts: dict[str, Any]) -> None:
-    """Say which keys go with which values of others."""
-    for name in ("Evaluator", "EvaluateParams", "LlmParams"):
-        parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
-    for name in ("Evaluator", "EvaluateParams"):
-        key = "type" if name == "Evaluator" else "evaluator_type"
-        default = parts[name]["properties"][key].get("default")
-        parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED]
-    parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE
-    parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
-    parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
-    parts["CorrectParams"] |= {
-        "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
-        "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
-    }
-    for kind in (Maker, Corrector):
-        own = frozenset(field.alias or name for name, field in kind.model_fields.items())
-        parts[kind.__name__] |= _making(own, parts["LlmParams"])
-    parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
-    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
-    parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
-    for part in parts.values():
-        if {"language", "sandbox"} <= set(part["properties"]):
-            part["not"] = JAILED
-    node = parts["Node"]
-    node["properties"]["name"] |= {"not": {"const": END}}
-    node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(BUILT_IN)}, {"type": "string"}]}
-    node["oneOf"] = [
-        {"required": ["uses"], "properties": {"run": False}},
-        {"required": ["run"], "properties": {"uses": False, "with": False}},
-    ]
-    node["allOf"] = [_using(name) for name in PARAMS]
-
-
-def _judging(key: str, kind: str, is_default: bool) -> dict[str, Any]:
-    others: dict[str, Any] = {other: False for one, other in NEEDED.items() if one != kind}
-    return {
-        "if": {"properties": {key: {"const": kind}}} | ({} if is_default else {"required": [key]}),
-        "then": {"required": [NEEDED[kind]], "properties": others},
-    }
-
-
-def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what stands beside an action or code: with a model's call its parameters, with code nothing."""
-    params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
-    only_llm = {
-        "properties": params,
-        "propertyNames": {"enum": sorted({*own, *params})},
-        "oneOf": llm["oneOf"],
-    }
-    return {
-        "oneOf": [
-            {"required": ["action"], "properties": {"action": NOT_INSIDE, "run": False}},
-            {"required": ["run"], "propertyNames": {"enum": sorted(own - {"action"})}},
-        ],
-        "if": {"required": ["action"], "properties": {"action": {"enum": _spellings(["llm.call"])}}},
-        "then": only_llm,
-    }
-
-
-def _using(name: str) -> dict[str, Any]:
-    params = {"$ref": f"#/$defs/{PARAMS[name].__name__}"}
-    return {
-        "if": {"required": ["uses"], "properties": {"uses": {"enum": _spellings([name])}}},
-        "then": {"required": ["with"], "properties": {"with": params}},
-    }
-
-
-def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Let each value be a template, too."""
-    return {
-        key: value if key == "schema" or _takes_text(value) else _with_branch(value)
-        for key, value in properties.items()
-    }
-
-
-def _takes_text(value: Mapping[str, Any]) -> bool:
-    return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
-
-
-def _with_branch(value: Mapping[str, Any]) -> dict[str, Any]:
-    said = {key: value[key] for key in ("description", "default") if key in value}
-    rest = {key: item for key, item in value.items() if key not in said}
-    return {**said, "anyOf": [rest, dict(LONE)]}

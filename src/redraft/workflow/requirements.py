@@ -13,7 +13,7 @@ from redraft.sandbox.scripts import INTERPRETERS, run_script
 from redraft.text.templates import braced, template
 from redraft.text.yaml import Way
 from redraft.workflow.actions import BUILT_IN
-from redraft.workflow.loop import DOCUMENTED, FEEDBACK, maker_of
+from redraft.workflow.loop import DOCUMENTED, FEEDBACK
 from redraft.workflow.scope import MODEL, Scope, templates_in
 from redraft.workflow.spec import (
     CORRECT,
@@ -84,7 +84,7 @@ class Requirements:
         elif action == EVALUATE:
             self._add_evaluator(EvaluateParams.model_validate(dict(params)).evaluator(), way)
         elif action == CORRECT:
-            self._add_maker(maker_of(CorrectParams.model_validate(dict(params))), way)
+            self._add_maker(CorrectParams.model_validate(dict(params)).maker(), way)
         elif action == LLM_CALL:
             self._add_model(params.get("model"), way)
 

@@ -1,4 +1,4 @@
-"""What templates and code of a workflow see and work with."""
+"""What templates, code and actions of a workflow see, and what they share."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ SCOPES = ("state", "variables", "env")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Hold the state, the variables and the environment that a node sees, all of them plain JSON data.
+    """The state, the variables and the environment that a node sees, all of them plain JSON data.
 
-    `names` are further names of code: `output`, `reflection_errors` and the like.
+    `names` are more names for code: `output`, `reflection_errors` and the like.
     """
 
     state: dict[str, Any]
@@ -55,7 +55,7 @@ class Scope:
         return Scope({**self.state, **state}, self.variables, self.env, {**self.names, **names})
 
     def render(self, value: Any) -> Any:
-        """Return `value` with every text in it rendered; raises `TemplateError`."""
+        """Return a value with all texts in it rendered; raises `TemplateError`."""
         if isinstance(value, str):
             return template(value).render(self._scopes())
         if isinstance(value, Mapping):
@@ -66,12 +66,11 @@ class Scope:
         return value
 
     def text(self, source: str) -> str:
-        """Return a template rendered as text; what is no text becomes JSON."""
-        value = self.render(source)
-        return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
+        """Render a template as text; any other value becomes JSON."""
+        return as_template_text(self.render(source))
 
     def holds(self, condition: str | bool) -> bool:
-        """Say whether a condition is true; it may do without the braces around it."""
+        """Return whether a condition is true; the braces around it are optional."""
         return holds(condition, self._scopes())
 
     def variables_of_code(self) -> dict[str, Any]:
@@ -82,13 +81,18 @@ class Scope:
         return dict(zip(SCOPES, (self.state, self.variables, self.env), strict=True))
 
 
+def as_template_text(value: Any) -> str:
+    """Return a value as a template renders it inside a text: anything but a text becomes JSON."""
+    return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
+
+
 _encoded = json.JSONEncoder(allow_nan=False).encode
 
 
 def plain_data(value: Any, what: str) -> Any:
     """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
 
-    Raises `ConfigError`, which begins with `what`, for what has no such form, NaN and infinities among it.
+    Raises `ConfigError`, whose message begins with `what`, for anything else, NaN and infinities included.
     """
     try:
         data = to_jsonable_python(value)
@@ -99,13 +103,13 @@ def plain_data(value: Any, what: str) -> Any:
 
 
 def copy_of(data: Any) -> Any:
-    """Return a copy of what is plain JSON data already."""
+    """Return a copy of plain JSON data."""
     return to_jsonable_python(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Hold a value; `is_reply` says that a model said it."""
+    """The value of an action or of code; `is_reply` if it is the reply of a model."""
 
     value: Any
     usage: TokenUsage = NOTHING_USED
@@ -113,25 +117,25 @@ class Made:
 
 
 class FailedAttempt(BaseModel):
-    """Stand in for the output of an attempt whose generator or corrector raised."""
+    """Stands for the output of an attempt whose generator or corrector failed."""
 
     message: str
 
 
 MODEL = "model"
-"""The key of the state that names the model where a node does not."""
+"""The key of the state that names the model for nodes that name none."""
 
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
-"""An action of ours: it renders its own parameters, when it is time."""
+"""A built-in action; it renders its parameters itself, each when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Hold what the nodes of one run share.
+    """What the nodes of one run share.
 
-    `built_in` are the actions of ours, `actions` those of one's own, which go before them. `models` maps
-    names of the file to models, or to the names of models. `keep` says where the loops' runs are kept.
-    `folder` is where the file lies: what it refers to is looked for there and nowhere else.
+    `actions` are the user's own, which take precedence over `built_in`. `models` maps names in the file to
+    models or to their names. `keep` says where the runs of loops are kept. `folder` is the file's: files that
+    it refers to are read from there and nowhere else.
     """
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
@@ -146,9 +150,9 @@ class Bench:
     name: str = "workflow"
 
     def model_for(self, name: str | ChatModel | None, scope: Scope) -> ChatModel:
-        """Return the model that a node names, else that of the state, of the file, of the settings.
+        """Return the model that a node names, or else that of the state, the file or the settings.
 
-        Raises `ConfigError` where none can be had.
+        Raises `ConfigError` if there is none, or it can't be used.
         """
         return model_of(self._chosen_model(name, scope))
 
@@ -162,21 +166,21 @@ class Bench:
         return meant(chosen or load_settings().model, self.models)
 
     def schema(self, given: Any) -> Schema:
-        """Return a JSON Schema, compiled once; raises `ConfigError` for one that can't be used."""
+        """Return a JSON Schema, compiled once; raises `ConfigError` if it can't be used."""
         return _compiled(json.dumps(given), self.folder)
 
     def code(self, code: Code) -> ScriptRunner:
-        """Return what runs a piece of code; raises `ConfigError` where nothing can."""
+        """Return the runner of a piece of code; raises `ConfigError` if there is none."""
         return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
 
     def own(self, action: str) -> Callable[..., Any] | None:
-        """Return the action of one's own with a name, which goes before one that is built in."""
+        """Return the user's own action of a name, if there is one."""
         return self.actions.get(plain_name(action))
 
     async def do(self, action: str, params: Mapping[str, Any], scope: Scope) -> Made:
-        """Carry out an action by its name; raises what it raises, and `WorkflowError` for one not known."""
+        """Carry out an action by name; raises what it raises, and `WorkflowError` if it is unknown."""
         if (own := self.own(action)) is not None:
-            # What it returns changes the state, and what it does with a copy does not.
+            # Only what it returns changes the state, not what it does to this copy.
             state = copy_of(scope.state)
             value = await awaited(own)(state=state, **scope.render(params))
             return Made(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
@@ -187,7 +191,7 @@ class Bench:
 
 
 def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
-    """Raise `ConfigError` for an action that can't be called with `state` and these parameters."""
+    """Raise `ConfigError` if an action can't be called with `state` and these parameters."""
     names = ("state", *params)
     if len(set(names)) < len(names):
         raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
@@ -207,7 +211,7 @@ def _compiled(schema: str, folder: str) -> Schema:
 
 
 async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
-    """Carry out what a maker says; raises what the action or the code raises."""
+    """Carry out a maker's action or code; raises what that raises."""
     if (maker.action is None) == (maker.run is None):
         raise ConfigError("give either 'action' or 'run'")
     if maker.run is not None:
@@ -216,7 +220,7 @@ async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
 
 
 async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
-    """Run code with the names of a scope; its value is plain JSON data. Raises `SandboxError`."""
+    """Run code in a scope and return its value, plain JSON data; raises `SandboxError`."""
     limits = bench.limits.of_scripts
     script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
     return Made((await bench.code(code)(script)).value)
@@ -225,19 +229,19 @@ async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
 M = TypeVar("M", bound=BaseModel)
 
 SCHEMA = "schema"
-"""The parameter that is never rendered: braces in a schema's patterns are its own."""
+"""The parameter that is never rendered: a schema's patterns may contain braces."""
 NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
-"""The parameters of built-in actions in which braces are nobody's."""
+"""The parameters of built-in actions that hold no templates."""
 TEXTS = frozenset({"prompt", "system", "content"})
-"""Those that are texts, even where a template is a lone expression with another type."""
+"""Parameters that are always rendered as text, even from a lone expression of another type."""
 MESSAGES = "messages"
-"""The parameter that is a list of parameters."""
+"""The parameter whose items have parameters themselves."""
 
 
 def templates_in(
     value: object, way: Way, without: Collection[str] = NO_TEMPLATES
 ) -> Iterator[tuple[str, Way]]:
-    """Yield the texts among parameters that may be templates, each with its way."""
+    """Yield the texts in parameters that may be templates, each with its place."""
     if isinstance(value, str):
         yield value, way
     elif isinstance(value, Mapping):
@@ -250,7 +254,7 @@ def templates_in(
 
 
 def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:
-    """Return an action's parameters, all of them rendered; raises `ConfigError` for what is wrong."""
+    """Return an action's parameters, all rendered; raises `ConfigError` for the first mistake."""
     return checked(kind, _rendered(params, scope), action)
 
 
@@ -269,7 +273,7 @@ def _value(key: str, value: Any, scope: Scope) -> Any:
 
 
 def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
-    """Return an action's parameters as they are given; raises `ConfigError` for what is wrong."""
+    """Return an action's parameters as given; raises `ConfigError` for the first mistake."""
     try:
         return kind.model_validate(dict(params))
     except ValidationError as error:

@@ -1,18 +1,22 @@
-"""The workflow file format, typed."""
+"""The workflow file format: its types, where in a file something is wrong, and its JSON Schema."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from redraft import protocols as script
-from redraft.errors import WorkflowError
-from redraft.text.spec_file import TEMPLATED, SpecFile
+from redraft.errors import ConfigError, WorkflowError
+from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
 from redraft.text.yaml import Way, load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 Language = Literal["python", "lua", "prolog"]
@@ -20,13 +24,13 @@ Sandbox = Literal["inline", "process"]
 
 
 class Strict(BaseModel):
-    """Refuse keys that are not known."""
+    """Reject unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Limits(Strict):
-    """Bound what code and templates of the file may use; a file can only lower the defaults."""
+    """What code and templates of the file may use; a file can only lower the defaults."""
 
     seconds: float = Field(2.0, gt=0, le=2.0, description="Of running time, for each piece of code.")
     memory_mb: int = Field(64, ge=32, le=64, description="Of what a piece of code takes.")
@@ -35,12 +39,12 @@ class Limits(Strict):
 
     @cached_property
     def of_scripts(self) -> script.Limits:
-        """The limits of each piece of code, as what runs it takes them."""
+        """The limits of each piece of code, as its runner takes them."""
         return script.Limits(self.seconds, self.memory_mb, self.output_chars, self.result_chars)
 
 
 class Code(Strict):
-    """Hold a piece of code, where there is one, and how it is run."""
+    """A piece of code, if there is one, and how it is run."""
 
     run: str | None = Field(None, description="Code; its value is what it returns, or `result`.")
     language: Language = "python"
@@ -48,7 +52,7 @@ class Code(Strict):
 
 
 class Maker(Code):
-    """Make an output: by an action, whose parameters stand beside it, or by code."""
+    """Makes an output: by an action, whose parameters stand beside it, or by code."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -61,25 +65,25 @@ class Maker(Code):
 
 
 class Corrector(Maker):
-    """Mend an output that is not valid, or say what to do better.
+    """Corrects an output that is not valid, or says what to improve.
 
-    With `apply: replace` what it gives is the next candidate; with `feedback` it is merged into the loop's
-    state and the generator runs again. `auto` takes an object as feedback, whether code, an action or a model
-    gave it, and everything else as the candidate.
+    With `apply: replace` its value is the next candidate; with `feedback` it is merged into the loop's state
+    and the generator runs again. `auto` takes an object as feedback, whether code, an action or a model gave
+    it, and anything else as the candidate.
     """
 
     apply: Literal["auto", "replace", "feedback"] = "auto"
 
 
 class Example(Strict):
-    """Show the judge one judgement."""
+    """One judgement to show the judge."""
 
     input: Any
     output: Any
 
 
 class Evaluator(Code):
-    """Say whether an output is valid, and how good it is."""
+    """Decides whether an output is valid, and how good it is."""
 
     type: Literal["schema", "llm", "custom"]
     schema_: Any = Field(None, alias="schema", description="JSON Schema, for the type `schema`.")
@@ -90,6 +94,20 @@ class Evaluator(Code):
     examples: list[Example] = Field(default_factory=list[Example])
     threshold: float = Field(0.8, ge=0, le=1, description="From which a score alone counts as valid.")
     score_max: float | None = Field(None, gt=0, allow_inf_nan=False)
+
+    def check(self) -> None:
+        """Raise `ConfigError` if it lacks what its type needs, or has what is for another type."""
+        given = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
+        needed = NEEDED_BY_EVALUATOR[self.type]
+        if given[needed] is None:
+            raise ConfigError(f"an evaluator of the type {self.type!r} needs {needed!r}")
+        for key, value in given.items():
+            if key != needed and value is not None:
+                raise ConfigError(f"{key!r} is not for an evaluator of the type {self.type!r}")
+
+
+NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
+"""The key that an evaluator of each type needs."""
 
 
 class LoopParams(Strict):
@@ -139,16 +157,28 @@ class CorrectParams(Code):
     prompt: Template | None = Field(None, description="Uses llm.call.")
     model: str | None = None
 
+    def maker(self) -> Maker:
+        """Return what corrects; raises `ConfigError` unless exactly one of the ways is given."""
+        ways = [way for way in (self.corrector_action, self.run) if way is not None]
+        is_mixed = self.run is not None and self.prompt is not None
+        if len(ways) > 1 or is_mixed or not (ways or self.prompt):
+            raise ConfigError(f"{CORRECT}: give one of 'prompt', 'corrector_action' and 'run'")
+        if self.run is not None:
+            return Maker.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
+        params = {"prompt": self.prompt, "model": self.model}
+        chosen = {key: value for key, value in params.items() if value is not None}
+        return Maker.model_validate({"action": self.corrector_action or LLM_CALL, **chosen})
+
 
 class Turn(Strict):
-    """Say one thing of a conversation."""
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: Template
 
 
 class LlmParams(Strict):
-    """Parameters of `llm.call`; returns the reply's text, or with `schema` the value that it is."""
+    """Parameters of `llm.call`; returns the reply's text, or with `schema` its value."""
 
     prompt: Template | None = None
     messages: Annotated[list[Turn], Field(min_length=1)] | Template | None = None
@@ -160,7 +190,7 @@ class LlmParams(Strict):
 
 
 class Jump(Strict):
-    """Go to a node if a condition holds; without one, always."""
+    """Goes to a node if a condition holds; without one, always."""
 
     if_: Template | bool | None = Field(None, alias="if")
     to: str
@@ -230,24 +260,24 @@ _UNDERSCORED = {name.replace(".", "_"): name for name in (LLM_CALL, LOOP, EVALUA
 
 
 def plain_name(name: str) -> str:
-    """Return the name of an action that is built in, however it is spelt; another name is left as it is."""
+    """Return the name of a built-in action in its one spelling; other names are returned as they are."""
     return _UNDERSCORED.get(name, name)
 
 
 STDIN = "-"
-"""The file that is none: standard input."""
+"""The file name that stands for standard input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source(SpecFile):
-    """Hold the text of a workflow file and its name, and say where in it something is wrong."""
+    """The text of a workflow file and its name; says where in it something is wrong."""
 
     file: str = "workflow"
 
     expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 
     def error(self, way: Way, what: str, *, within: int | None = None) -> WorkflowError:
-        """Return the `WorkflowError` that says what is wrong, and where; `within` is a line of that code."""
+        """Return a `WorkflowError` that says what is wrong where; `within` is a line of the code there."""
         line = self.line(way, within)
         node = self._node(way)
         key = ".".join(map(str, way[2:] if node else way))
@@ -255,7 +285,7 @@ class Source(SpecFile):
         return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
 
     def broken(self, message: str, line: int | None) -> WorkflowError:
-        """Return the `WorkflowError` of a text that is no YAML."""
+        """Return the `WorkflowError` for a text that is not YAML."""
         return WorkflowError(message, file=self.file, line=line)
 
     def _node(self, way: Way) -> str | None:
@@ -268,9 +298,175 @@ class Source(SpecFile):
 
 
 def read(source: Source) -> WorkflowSpec:
-    """Return the spec of a workflow file; raises `WorkflowError` for what does not follow the format."""
+    """Return the spec of a workflow file; raises `WorkflowError` if it does not follow the format."""
     spec = source.parse(WorkflowSpec, source.document())
     if spec.name:
         return spec
     name = "workflow" if source.file == STDIN else Path(source.file).stem
     return spec.model_copy(update={"name": name})
+
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable."""
+
+ID = "urn:redraft:workflow:1"
+
+PARAMS = {LLM_CALL: LlmParams, LOOP: LoopParams, EVALUATE: EvaluateParams, CORRECT: CorrectParams}
+"""The parameters of each built-in action."""
+
+
+def _spellings(names: Iterable[str]) -> list[str]:
+    """Return the names of built-in actions in both spellings."""
+    plain = list(names)
+    return [*plain, *(name.replace(".", "_") for name in plain)]
+
+
+NOT_INSIDE = {"not": {"enum": _spellings(name for name in PARAMS if name != LLM_CALL)}}
+"""Actions that can't stand inside another."""
+
+LONE = {"type": "string", "pattern": r"\{\{"}
+"""A template whose value is not a text."""
+
+JAILED = {
+    "properties": {"language": {"enum": ["lua", "prolog"]}, "sandbox": {"const": "process"}},
+    "required": ["language", "sandbox"],
+}
+"""Not allowed: other languages in the sandbox of the whole Python."""
+
+SAYS = {
+    "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
+    "apply": "Whether what the corrector gives is the next candidate, or feedback for the generator.",
+    "content": "What is said.",
+    "corrector": "What mends an output that is not valid; without it the generator runs again.",
+    "corrector_action": "The action that corrects; it gets `prompt` and `model`.",
+    "description": "For readers.",
+    "evaluator": "What says whether an output is valid, and how good it is.",
+    "evaluator_type": "What judges the data.",
+    "examples": "Judgements that are shown to the judge before it judges.",
+    "generator": "What makes an output.",
+    "if": "The condition, such as `state.score < 0.5`.",
+    "input": "What was judged.",
+    "language": "The language of `run`.",
+    "limits": "Bounds on the code of this file.",
+    "max_iterations": "How many attempts at most.",
+    "max_tokens": "Of the reply, at most.",
+    "messages": "A conversation, each message with a `role` and a `content`.",
+    "model": "`provider:model`, `local:NAME`, or a name of `models`.",
+    "name": "Its name.",
+    "nodes": "The steps, in the order in which they run.",
+    "on_failure": "What a loop without a valid output gives; `raise` ends the workflow.",
+    "output": "The judgement.",
+    "prompt": "What the model is asked.",
+    "role": "Who says it.",
+    "run": "Code; its value is what it returns, or `result`. It sees `state`.",
+    "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
+    "schema": "JSON Schema that the output has to follow.",
+    "system": "What the model is told before everything else.",
+    "temperature": "0: the most likely words; more: more surprise.",
+    "threshold": "From which a score alone counts as valid.",
+    "score_max": "The best score, where numbers do not go up to 1.",
+    "to": "The node to go to, or `end`.",
+    "type": "What judges the output: a JSON Schema, a model, or code.",
+    "uses": "The action.",
+    "variables": "Values for templates and code; what a run is given goes before them.",
+    "with": "The parameters of the action.",
+}
+"""Descriptions of keys, unless the field has its own."""
+
+
+def workflow_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of workflow files.
+
+    What `with` may hold depends on `uses`. It rejects less than `Workflow`, which also compiles schemas and
+    templates and follows gotos, and one thing more: an empty key, which can be left out.
+    """
+    kinds = (WorkflowSpec, *PARAMS.values())
+    parts = parts_of(kinds, SAYS)
+    _depend(parts)
+    return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
+
+
+def _depend(parts: dict[str, Any]) -> None:
+    """Add which keys go with which values of other keys."""
+    for name in ("Evaluator", "EvaluateParams", "LlmParams"):
+        parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
+    for name in ("Evaluator", "EvaluateParams"):
+        key = "type" if name == "Evaluator" else "evaluator_type"
+        default = parts[name]["properties"][key].get("default")
+        parts[name]["allOf"] = [_judging(key, kind, kind == default) for kind in NEEDED_BY_EVALUATOR]
+    parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE
+    parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
+    parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    parts["CorrectParams"] |= {
+        "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
+        "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
+    }
+    for kind in (Maker, Corrector):
+        own = frozenset(field.alias or name for name, field in kind.model_fields.items())
+        parts[kind.__name__] |= _making(own, parts["LlmParams"])
+    parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
+    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
+    parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
+    for part in parts.values():
+        if {"language", "sandbox"} <= set(part["properties"]):
+            part["not"] = JAILED
+    node = parts["Node"]
+    node["properties"]["name"] |= {"not": {"const": END}}
+    node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(PARAMS)}, {"type": "string"}]}
+    node["oneOf"] = [
+        {"required": ["uses"], "properties": {"run": False}},
+        {"required": ["run"], "properties": {"uses": False, "with": False}},
+    ]
+    node["allOf"] = [_using(name) for name in PARAMS]
+
+
+def _judging(key: str, kind: str, is_default: bool) -> dict[str, Any]:
+    others: dict[str, Any] = {other: False for one, other in NEEDED_BY_EVALUATOR.items() if one != kind}
+    return {
+        "if": {"properties": {key: {"const": kind}}} | ({} if is_default else {"required": [key]}),
+        "then": {"required": [NEEDED_BY_EVALUATOR[kind]], "properties": others},
+    }
+
+
+def _making(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what goes beside an action or code: with `llm.call` its parameters, with code nothing."""
+    params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
+    only_llm = {
+        "properties": params,
+        "propertyNames": {"enum": sorted({*own, *params})},
+        "oneOf": llm["oneOf"],
+    }
+    return {
+        "oneOf": [
+            {"required": ["action"], "properties": {"action": NOT_INSIDE, "run": False}},
+            {"required": ["run"], "propertyNames": {"enum": sorted(own - {"action"})}},
+        ],
+        "if": {"required": ["action"], "properties": {"action": {"enum": _spellings([LLM_CALL])}}},
+        "then": only_llm,
+    }
+
+
+def _using(name: str) -> dict[str, Any]:
+    params = {"$ref": f"#/$defs/{PARAMS[name].__name__}"}
+    return {
+        "if": {"required": ["uses"], "properties": {"uses": {"enum": _spellings([name])}}},
+        "then": {"required": ["with"], "properties": {"with": params}},
+    }
+
+
+def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Allow a template in place of each value."""
+    return {
+        key: value if key == "schema" or _takes_text(value) else _with_branch(value)
+        for key, value in properties.items()
+    }
+
+
+def _takes_text(value: Mapping[str, Any]) -> bool:
+    return any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
+
+
+def _with_branch(value: Mapping[str, Any]) -> dict[str, Any]:
+    said = {key: value[key] for key in ("description", "default") if key in value}
+    rest = {key: item for key, item in value.items() if key not in said}
+    return {**said, "anyOf": [rest, dict(LONE)]}

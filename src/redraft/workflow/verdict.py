@@ -1,0 +1,206 @@
+"""reflection.evaluate, and the judge of reflection.loop: a JSON Schema, a model, or code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._calls import evaluation_of
+from redraft.errors import OutputError, SandboxError
+from redraft.evaluate.ask import ask
+from redraft.protocols import ChatReply, Message
+from redraft.text.replies import fenced, verdict_json_of
+from redraft.text.schema import Schema, SchemaResult
+from redraft.text.templates import template
+from redraft.types import Issue, ReflectionEvaluation
+from redraft.workflow.scope import Bench, FailedAttempt, Made, Scope, as_template_text, checked, run_code
+from redraft.workflow.spec import EVALUATE, EvaluateParams, Evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+async def evaluate_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+    """Judge `data`; return `{success, valid, score, errors, suggestions}`.
+
+    `success` is False if the data could not be judged; the score is then None, or 0 if code failed.
+    """
+    given = checked(EvaluateParams, params, EVALUATE)
+    data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
+    judge = Judge.of(given.evaluator(), bench)
+    output = judge.candidate(data)
+    evaluation = await judge(output, scope.adding({"reflection_output": output}))
+    value = {
+        "success": evaluation.confidence > 0,
+        "valid": evaluation.satisfactory,
+        "score": evaluation.overall_score,
+        "errors": errors_of(evaluation),
+        "suggestions": list(evaluation.suggestions),
+    }
+    return Made(value, evaluation.usage)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judge outputs as a file's evaluator says. `found` is what its schema said of the last candidate."""
+
+    evaluator: Evaluator
+    bench: Bench
+    schema: Schema | None
+    found: SchemaResult | None = None
+
+    @classmethod
+    def of(cls, evaluator: Evaluator, bench: Bench) -> Judge:
+        """Return the judge that an evaluator describes; raises `ConfigError` if it can't be used."""
+        evaluator.check()
+        return cls(evaluator, bench, bench.schema(evaluator.schema_) if evaluator.type == "schema" else None)
+
+    def candidate(self, value: Any) -> Any:
+        """Return an output as it is judged and kept: for a schema, JSON is read out of text, and coerced."""
+        if self.schema is None:
+            return value
+        self.found = self.schema.check(value)
+        return self.found.value
+
+    async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        """Judge a candidate: if code can't judge it, it is not valid; if a model can't, it has no score.
+
+        Raises `ModelError` if the provider failed for good, and `ConfigError`.
+        """
+        if isinstance(output, FailedAttempt):
+            return _verdict(0.0, valid=False, errors=[output.message])
+        if self.schema is not None:
+            return self._by_schema(output, self.schema)
+        return await (self._by_model if self.evaluator.type == "llm" else self._by_code)(output, scope)
+
+    def _by_schema(self, output: Any, schema: Schema) -> ReflectionEvaluation:
+        found = self.found
+        # An output out of the journal has not been checked yet. To `==` 1 and True are the same, here not.
+        if found is None or repr(found.value) != repr(output):
+            found = schema.check(output)
+        return _verdict(
+            found.score,
+            valid=found.valid,
+            errors=[problem.as_dict() for problem in found.errors],
+            suggestions=found.suggestions,
+            is_candidate=not found.wrong_type,
+        )
+
+    async def _by_model(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        evaluator = self.evaluator
+        source = str(evaluator.prompt)
+        prompt = scope.text(source)
+        if not template(source).mentions("state.reflection_output"):
+            prompt = f"{prompt}\n\n{fenced(as_template_text(output), 'output')}"
+        examples = (
+            message
+            for example in evaluator.examples
+            for message in (
+                Message("user", as_template_text(example.input)),
+                Message("assistant", as_template_text(example.output)),
+            )
+        )
+        messages = (Message("system", FORM), *examples, Message("user", prompt))
+
+        def read(reply: ChatReply) -> tuple[ReflectionEvaluation | None, str]:
+            try:
+                value = verdict_json_of(reply.text)
+                if not isinstance(value, dict):
+                    return None, "expected a JSON object with 'valid' or 'score'"
+                return self._read(value), ""
+            except OutputError as error:
+                return None, str(error)
+
+        model = self.bench.model_for(scope.render(evaluator.model), scope)
+        answered = await ask(model, messages, None, read)
+        judged = answered.value or _not_judged(f"Not judged: {answered.problem}", score=None)
+        return replace(judged, usage=answered.usage)
+
+    async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
+        inside = scope.adding(
+            {"reflection_output": output},
+            output=output,
+            reflection_output=output,
+            reflection_errors=scope.state.get("reflection_errors", []),
+            reflection_iteration=scope.state.get("reflection_iteration", 1),
+        )
+        try:
+            made = await run_code(self.evaluator, inside, self.bench)
+            return self._read(made.value)
+        except (SandboxError, OutputError) as error:
+            return _not_judged(f"The evaluator failed: {error}", score=0.0)
+
+    def _read(self, value: Any) -> ReflectionEvaluation:
+        """Read the verdict of code or a model: a bool, a number, or an object with `valid` or `score`.
+
+        An object may also have `reason`, `errors` and `suggestions`. `valid` decides; a score alone is valid
+        from the threshold on. Raises `OutputError` for anything else.
+        """
+        errors: list[Any] = []
+        if isinstance(value, Mapping):
+            fields = dict(cast("Mapping[str, Any]", value))
+            given = fields.pop("errors", None)
+            errors = cast("list[Any]", given) if isinstance(given, list) else [given] if given else []
+            value = fields
+        read = evaluation_of(value, self.evaluator.threshold, self.evaluator.score_max)
+        if not errors:  # then the reason why it is not valid is the error
+            errors = [issue.message for issue in read.issues]
+        return _verdict(
+            read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
+        )
+
+
+FORM = (
+    'Reply with one JSON object: {"valid": true or false, "score": a number from 0.0 to 1.0, '
+    '"reason": "one sentence", "errors": ["what is wrong"], "suggestions": ["what to do"]}.'
+)
+
+
+def errors_of(evaluation: ReflectionEvaluation) -> list[dict[str, Any]]:
+    """Return the errors of an evaluation as templates and code see them."""
+    if evaluation.memo is None:  # the loop itself made it, of a draft that was not judged
+        return [{"message": issue.message} for issue in evaluation.issues]
+    return list(evaluation.memo["errors"])
+
+
+def is_candidate(evaluation: ReflectionEvaluation) -> bool:
+    """Return whether the judged output may be the best attempt."""
+    return evaluation.memo is None or evaluation.memo.get("candidate", True)
+
+
+def _verdict(
+    score: float | None,
+    *,
+    valid: bool,
+    errors: Sequence[Any],
+    suggestions: Sequence[str] = (),
+    is_candidate: bool = True,
+) -> ReflectionEvaluation:
+    """Return an evaluation whose memo keeps the errors as they were given, as objects with a `message`.
+
+    An output that is no candidate, such as a text without JSON instead of an object, never is the best.
+    """
+    objects = [_object(error) for error in errors]
+    issues = tuple(Issue(error["message"], path=str(error.get("path") or "") or None) for error in objects)
+    return ReflectionEvaluation(
+        score,
+        satisfactory=valid,
+        issues=issues,
+        suggestions=tuple(suggestions),
+        memo={"errors": objects} if is_candidate else {"errors": objects, "candidate": False},
+    )
+
+
+def _not_judged(why: str, *, score: float | None) -> ReflectionEvaluation:
+    return replace(_verdict(score, valid=False, errors=[why]), confidence=0.0)
+
+
+def _object(error: Any) -> dict[str, Any]:
+    if not isinstance(error, Mapping):
+        return {"message": str(error)}
+    fields = dict(cast("Mapping[str, Any]", error))
+    message = fields.get("message")
+    # Templates that show `error.message` must find one, whatever a model called it.
+    return fields | {"message": json.dumps(fields, ensure_ascii=False) if message is None else str(message)}
