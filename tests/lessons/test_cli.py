@@ -541,7 +541,6 @@ def test_a_due_reflection_is_waived_or_written(owing):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run-9", "--why", "x"), "No reflection is due for a run 'run-9'"),
         (("run", "--why", "x"), "'run' could be any of the runs run-1, run-2."),
         (("run-1", "--why", " "), "say why"),
         (("run-1", "--agent", "clerk", "--why", "x"), "No reflection is due for a run 'run-1'"),

@@ -1,3 +1,5 @@
+"""Reflections that are due: one a run, whatever is killed, and however many agents meet it."""
+
 import asyncio
 import os
 import signal
@@ -7,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from redraft import MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
+from redraft import ConfigError, MemoryStore, ReflectionDueError, ScriptedModel, SqliteStore
+from redraft.lessons.duties import Duty, resolve_duty
 from support.learning_agents import REPLY, TASK, learning, run, writer
 
 TESTS = str(Path(__file__).parents[1])
 FAIL_AND_DIE = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {tests!r})
+from redraft.lessons.duties import Duty, resolve_duty
 from support.learning_agents import learning, run, writer, REPLY
 from redraft import SqliteStore, ScriptedModel
 
@@ -100,3 +104,31 @@ def test_two_agents_that_meet_a_duty_do_it_once(tmp_path):
             assert len(asked) == 1
 
     asyncio.run(main())
+
+
+DUE = [
+    Duty("run-1", "porter", "failure"),
+    Duty("run-2", "clerk", "partial"),
+    Duty("other-run", "clerk", "failure"),
+    Duty("other-run", "clerk", "partial"),  # of one run, which two processes saw end differently
+]
+
+
+@pytest.mark.parametrize(
+    ("run", "run_id"), [("run-1", "run-1"), ("-2", "run-2"), ("other", "other-run"), ("last", "other-run")]
+)
+def test_a_run_is_named_by_its_id_or_a_part_of_it(run, run_id):
+    assert resolve_duty(run, DUE).run_id == run_id
+
+
+@pytest.mark.parametrize(
+    ("run", "due", "says"),
+    [
+        ("run-9", DUE, "No reflection is due for a run 'run-9'"),
+        ("run-", DUE, "'run-' could be any of the runs run-1, run-2."),
+        ("last", [], "No reflection is due."),
+    ],
+)
+def test_a_run_that_owes_nothing_or_is_not_the_only_one_is_refused(run, due, says):
+    with pytest.raises(ConfigError, match=says):
+        resolve_duty(run, due)

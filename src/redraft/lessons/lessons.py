@@ -400,11 +400,12 @@ class Lessons:
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         filed = await asyncio.to_thread(self._files.file, lesson, by_hand=by_hand)
         lesson = filed.lesson
+        is_same = lesson.content == reflection.content and lesson.status == "active"
         if filed.is_new and lesson.status == "active":
             await self._add_rule_and_playbook(lesson, reflection.principle, reflection.replay)
         elif filed.is_new:
             await self._quarantine.add(lesson.id, outcome.task, reflection.principle, reflection.replay)
-        elif by_hand and lesson.source == outcome.run_id:
+        elif by_hand and lesson.source == outcome.run_id and not is_same:
             # A person's words replace a model's, and count whatever was decided before.
             changed = {"status": "active", "why": "", "superseded_by": ""}
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
