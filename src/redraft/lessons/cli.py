@@ -293,7 +293,7 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
                 f"`redraft lessons edit {reference}` resumes it."
             ) from error
         rejected.unlink(missing_ok=True)
-    CalmConsole().show(_status_line(_redacted(lesson)), soft_wrap=True)
+        _deliver(lesson)
 
 
 def _save_privately(path: Path, text: str) -> None:
@@ -511,7 +511,7 @@ def _duty_document(duty: Duty) -> dict[str, Any]:
     return {"run_id": duty.run_id, "agent": duty.agent, "kind": duty.kind, "outcome": to_json(duty.outcome)}
 
 
-def _deliver(lesson: Lesson, *, as_json: bool) -> None:
+def _deliver(lesson: Lesson, *, as_json: bool = False) -> None:
     lesson = _redacted(lesson)
     deliver(_status_line(lesson), lesson_document(lesson), as_json=as_json, soft_wrap=True)
 

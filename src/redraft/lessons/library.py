@@ -92,8 +92,8 @@ class LessonLibrary:
             # A folder with another name than an agent's belongs to nobody; `problems` reports it.
             return [LessonFolder(self.path, name) for name in names if folder_name(name) == name]
         if folder_name(self.agent) not in names:
-            near = f" {nearest(self.agent, names)}" if names else ""
-            raise ConfigError(f"The agent {self.agent!r} has no lessons in {str(self.path)!r}.{near}")
+            known = f"; {nearest(self.agent, names)}" if names else "."
+            raise ConfigError(f"The agent {self.agent!r} has no lessons in {str(self.path)!r}{known}")
         return [LessonFolder(self.path, self.agent)]
 
     def lessons_of(self, lesson_id: str) -> Lessons:

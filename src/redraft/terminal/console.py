@@ -107,11 +107,15 @@ def emit_json(document: Mapping[str, Any]) -> None:
 def deliver(
     view: RenderableType, document: Mapping[str, Any], *, as_json: bool, soft_wrap: bool = False
 ) -> None:
-    """Print a result on stdout: the document with `--json`, else the view for people."""
+    """Print a result on stdout: the document with `--json`, else the view for people.
+
+    With `soft_wrap` lines stay as long as they are in a file; a terminal breaks them between words.
+    """
     if as_json:
         emit_json(document)
-    else:
-        CalmConsole().show(view, soft_wrap=soft_wrap)
+        return
+    console = CalmConsole()
+    console.show(view, soft_wrap=soft_wrap and not console.is_terminal)
 
 
 def _close(descriptor: int) -> None:
