@@ -7,7 +7,7 @@ import pytest
 from redraft import ChatReply, ReflectionPattern, ScriptedModel, reflect
 from redraft._steps import answer
 from redraft.cycles.agents import Agents
-from redraft.cycles.web import AgentsSeen
+from redraft.cycles.web import AgentList
 from redraft.history.beside import Beside
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
@@ -64,7 +64,7 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
         for cycles in (120, 0, 2, 60):
             if cycles:
                 await went_round(cycles)
-            here.shared(AgentsSeen.of).changed()
+            here.shared(AgentList.of).expire()
             while True:
                 await here.shared(Beside.of).read()
                 if here.shared(Beside.of).is_whole:

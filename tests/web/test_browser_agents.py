@@ -140,7 +140,7 @@ def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
         card.get_by_role("combobox").select_option("1-1")
         card.get_by_label("Message").fill("not the first")
         card.get_by_role("button", name="Reject").click()
-        page.get_by_text(f"{name} has it: reject 1-1 in cycle 1").wait_for()
+        page.get_by_text(f"Sent to {name}: reject of 1-1 in cycle 1").wait_for()
         card.get_by_text("✗ rejected").wait_for(timeout=10_000)
         other.get_by_text("✗ rejected").wait_for(timeout=10_000)
         assert other.get_by_label("Your name").input_value() == "Ada"
@@ -150,7 +150,7 @@ def test_a_person_decides_while_an_agent_waits(opened, project, scheme):
         card.get_by_role("link", name=name).click()
         card = page.get_by_role("region", name="It waits for you")
         card.get_by_label("Parameters").fill('{"level": 3}')
-        card.get_by_role("button", name="Do it with these parameters").click()
+        card.get_by_role("button", name="Use these parameters").click()
         page.get_by_role("heading", name="Cycle 1 ✓ finished").wait_for(timeout=15_000)
         card.wait_for(state="hidden")
         assert process.wait(timeout=20) == 0
@@ -167,7 +167,7 @@ def test_feedback_is_left_by_keyboard_and_what_is_typed_survives_what_moves(open
     first.get_by_label("Message").fill("it was right")
     first.get_by_role("button", name="Approve").focus()
     first.keyboard.press("Enter")
-    first.get_by_text("monitor has it: approve in cycle 6; its next cycle takes it into account.").wait_for()
+    first.get_by_text("Sent to monitor: approve in cycle 6; its next cycle takes it into account.").wait_for()
     assert first.get_by_label("Message").input_value() == ""
     second.get_by_text("approve, cycle 6: it was right").wait_for(timeout=10_000)
     assert second.get_by_label("Message").input_value() == "still being written"
@@ -178,7 +178,7 @@ def test_feedback_is_left_by_keyboard_and_what_is_typed_survives_what_moves(open
 def test_two_cycles_are_compared_from_the_page(opened):
     page = opened("agents/monitor")
     page.get_by_label("From the end of cycle").fill("3")
-    page.get_by_label("to that of").fill("4")
+    page.get_by_label("to the end of cycle").fill("4")
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/agents/monitor?from=3&to=4*")
     page.locator("#changes").get_by_text("- retired").wait_for()

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from redraft._codec import from_record
-from redraft.cycles.agents import PAGE
+from redraft.cycles.agents import PAGE, Agents
 from redraft.cycles.records import UNFINISHED
-from redraft.cycles.web import KEPT_OPEN, AgentsSeen
+from redraft.cycles.web import KEPT_OPEN, AgentList
 from redraft.errors import ConfigError
 from redraft.loop.keeper import NOTED
 from redraft.notes.learning import Learned
@@ -90,7 +90,7 @@ class _Read:
 class Beside:
     """Add up what cycles and notes spent, and read only what is new; `spent` has the sums."""
 
-    def __init__(self, store: Store, agents: AgentsSeen) -> None:
+    def __init__(self, store: Store, agents: AgentList) -> None:
         self.spent: dict[Spent, Tally] = {}
         self._index = run_index(store)
         self._agents = agents
@@ -102,7 +102,7 @@ class Beside:
     @classmethod
     def of(cls, project: Project) -> Beside:
         """Return one for a project."""
-        return cls(project.store, project.shared(AgentsSeen.of))
+        return cls(project.store, project.shared(AgentList.of))
 
     @property
     def is_whole(self) -> bool:
@@ -125,7 +125,7 @@ class Beside:
                 if latest is None:
                     read.is_whole = True
                 elif latest != read.latest or not read.is_whole:
-                    view = await self._agents.view(agent.name)
+                    view = await Agents().get(agent.name)
                     await self._read_cycles(agent.name, view, read, until)
                     read.latest = latest
                     if at >= KEPT_OPEN:

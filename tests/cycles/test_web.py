@@ -1,0 +1,535 @@
+"""The pages of agents: the list of them, each one, its cycles and memory, and feedback."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from redraft.cycles.agents import Agents
+from redraft.cycles.mail import Feedback
+from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.records import CycleRecord
+from redraft.cycles.storage import _project_store_for, storage_of
+from redraft.cycles.web import (
+    MAX_TEXT,
+    SLICE,
+    MemoryDiff,
+    change_views,
+    cycle_view,
+    deprecated,
+    item_view,
+    memory_views,
+    without_keys,
+)
+from redraft.stores.base import Record
+from redraft.web.page import PageRequest
+from redraft.web.project import Project
+from support.dashboards import HOSTILE, Seen
+from support.kept_agents import project, visited, waiting, went_round
+from support.monitor import MONITOR, World
+
+__all__ = ["project"]
+
+NAMES = [text for text in HOSTILE if text.isprintable()] + ["a/b?c#d", "a.b%2f", "x" * 200]
+
+
+def test_no_agents_is_an_empty_state_that_says_what_to_run(project):
+    async def main():
+        async with visited() as client:
+            return await client.get("/agents"), await client.get("/agents.json")
+
+    page, document = asyncio.run(main())
+    assert "redraft cycle run FILE" in Seen(page.text).words
+    assert document.json() == {"schema_version": 1, "agents": []}
+
+
+def test_agents_are_listed_with_how_they_stand(project):
+    async def main():
+        await went_round(2, "calm")
+        await went_round(1, "failing", world=World(-1))
+        async with visited() as client:
+            return await client.get("/agents"), await client.get("/agents.json")
+
+    page, document = asyncio.run(main())
+    words = Seen(page.text).words
+    assert "calm Watches a rate. ✓ finished 2 just now" in words.replace("calmWatches", "calm Watches")
+    assert "✗ failed 1 just now" in words
+    calm, failing = document.json()["agents"]
+    assert (calm["name"], calm["status"], calm["last"]["number"]) == ("calm", "finished", 2)
+    assert (failing["status"], len(failing["last"]["metrics"]["failures"])) == ("failed", 1)
+
+
+def test_a_plan_that_waits_is_decided_on_where_it_is_shown(project):
+    world = World(9)
+
+    async def main():
+        async with visited() as client, waiting(world=world) as cycle:
+            page = Seen((await client.get("/agents")).text)
+            answers = [
+                await client.post("/agents/controlled/feedback", json={"cycle": "1", **fields})
+                for fields in (
+                    {"verdict": "reject", "action": "1-1", "message": "not this one", "by": "Ada"},
+                    {"verdict": "modify", "action": "1-2", "changes": '{"level": 3}'},
+                )
+            ]
+            result = await asyncio.wait_for(cycle, 10)
+            after = Seen((await client.get("/agents")).text)
+            return page, answers, result, after
+
+    page, answers, result, after = asyncio.run(main())
+    for said in (
+        "controlled waits for you",
+        "rate is high",
+        '{"level": 7}',
+        "it is high",
+        "all waiting actions",
+    ):
+        assert said in page.words
+    assert [answer.json() for answer in answers] == [
+        {"message": "Sent to controlled: reject of 1-1 in cycle 1; the cycle takes it."},
+        {"message": "Sent to controlled: modify of 1-2 in cycle 1; the cycle takes it."},
+    ]
+    assert [int(level) for level in world.levels] == [3]
+    assert result.state["memory"]["feedbackHistory"][0]["by"] == "Ada"
+    assert "waits for you" not in after.words
+
+
+def test_what_was_said_of_one_action_is_shown_while_the_other_waits(project):
+    async def main():
+        async with visited() as client, waiting():
+            general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
+            said = {"verdict": "approve", "cycle": "1", "action": "1-2"}
+            await client.post("/agents/controlled/feedback", json=said)
+            for _ in range(100):  # between two verdicts it is under way for a moment
+                page = Seen((await client.get("/agents/controlled")).text)
+                if "It waits for you" in page.words:
+                    break
+            return page, general
+
+    page, general = asyncio.run(main())
+    assert "lower 1-2approved" in page.words
+    assert page.words.count("? waits for you") >= 2
+    assert (general.status_code, general.json()["error"]) == (
+        400,
+        "Cycle 1 waits for a decision: decide on that first.",
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_is_shown_harmlessly(project, name):
+    async def main():
+        learnt = '{"newPatterns": ["<img src=x onerror=alert(1)>"], "insights": ["</script>"]}'
+        await went_round(2, name, replies=lambda request: learnt)
+        async with visited() as client:
+            listed = await client.get("/agents")
+            [link] = [one for one in Seen(listed.text).links if one.startswith("/agents/")]
+            page = await client.get(link)
+            [data] = [one for one in Seen(page.text).links if one.endswith(".json")]
+            return listed, page, await client.get(data)
+
+    listed, page, document = asyncio.run(main())
+    assert document.json()["name"] == name
+    for answer in (listed, page):
+        seen = Seen(answer.text)
+        assert answer.status_code == 200
+        assert {"img", "iframe", "base"}.isdisjoint(seen.tags)
+        assert answer.text.count("<script") == 1  # ours
+        assert not [one for one, _ in seen.attributes if one.startswith("on") or one == "style"]
+        assert all(link.startswith(("/", "#")) for link in seen.links)
+
+
+@pytest.mark.parametrize("path", ["/agents", "/agents.json", "/agents/monitor", "/agents/monitor.json"])
+def test_a_store_that_cant_be_read_is_told(project, path):
+    async def main():
+        await went_round(1)
+        async with visited() as client:
+            for beside in (project / ".redraft").glob("redraft.db-*"):
+                beside.unlink()
+            (project / ".redraft" / "redraft.db").write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+            return await client.get(path)
+
+    answer = asyncio.run(main())
+    assert (answer.status_code, "redraft.db" in answer.text) == (503, True), answer.text
+
+
+def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
+    async def main():
+        async with waiting():
+            store = _project_store_for("controlled")
+            lease = await store.get("lease", "lease")
+            gone = {**lease.data, "pid": 2**22 + 1, "started": "1"}
+            async with visited() as client:
+                await store.put(Record("lease", "lease", gone))
+                return Seen((await client.get("/agents")).text), Seen(
+                    (await client.get("/agents/controlled")).text
+                )
+
+    listed, page = asyncio.run(main())
+    assert "✗ interrupted" in listed.words
+    assert "Its process is gone" in page.words
+
+
+def test_agents_of_a_long_term_storage_are_seen_and_told(project, postgres, monkeypatch):
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", postgres.url)
+
+    async def main():
+        await went_round(2, storage=None)
+        async with visited() as client:
+            said = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
+            found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
+        await storage_of().aclose()
+        return said, *found
+
+    said, listed, page = asyncio.run(main())
+    assert said.json()["message"].startswith("Sent to monitor: approve in cycle 2")
+    assert "✓ finished 2 just now" in Seen(listed.text).words
+    assert "stored in the network" in Seen(page.text).words
+    assert "approve, cycle 2" in Seen(page.text).words
+
+
+def test_a_long_term_storage_that_is_away_is_told(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://127.0.0.1:1/nothing")
+
+    async def main():
+        async with visited() as client:
+            found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
+        await storage_of().aclose()
+        return found
+
+    for answer in asyncio.run(main()):
+        assert (answer.status_code, "127.0.0.1" in answer.text) == (503, True), answer.text
+
+
+def seen(*paths, cycles=5, **given):
+    """Return what pages of an agent answer that has gone round."""
+
+    async def main():
+        await went_round(cycles, **given)
+        async with visited() as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(main())
+
+
+def test_a_page_shows_how_an_agent_does_and_what_it_remembers(project):
+    [page, document] = seen("/agents/monitor", "/agents/monitor.json")
+    words, found = Seen(page.text).words, document.json()
+    for said in (
+        "✓ finished",
+        "Watches a rate.",
+        "Failures last 0, median 0, most 0",
+        "Not tracked: cost ( trackCost in capture-metrics records it)",
+        "Cycle 5 ✓ finished",
+        "lower 5-1✓ succeeded",
+        "From the end of cycle 4 to the end of cycle 5:",
+        "Monday has press 185 idle",
+        "recentActions 3",
+    ):
+        assert said.replace(" ", "") in words.replace(" ", ""), said
+    assert [cycle["number"] for cycle in found["cycles"]] == [5, 4, 3, 2, 1]
+    assert found["cycle"]["derived_data"]["evaluation"]["success"] is True
+    assert [item["cycle"] for item in found["memory"]["memory"]["recentActions"]] == [3, 4, 5]
+    assert (found["diff"]["from"], found["diff"]["to"], found["older"]) == (4, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "told", "not_told"),
+    [
+        ("cycle=4", ["Cycle 4 ✓", "- retired", "press 37 idle", "- dropped", "~ changed", "+ new"], []),
+        ("cycle=2", ["Cycle 2 ✓", "From the end of cycle 1 to the end of cycle 2:"], ["- dropped"]),
+        ("from=1&to=5", ["From the end of cycle 1 to the end of cycle 5:", "- dropped", "- retired"], []),
+        ("from=1&to=4", ["to the end of cycle 4:", "- dropped", "- retired"], ["- gone"]),
+        ("from=2&to=2", ["Nothing changed."], ["+ new"]),
+        ("from=9&to=10", ["There is no cycle 9: expected one from 0 to 5."], ["Nothing changed."]),
+        ("before=3", ["Cycle 5 ✓"], []),
+        ("from=&to=&cycle=", ["Cycle 5 ✓"], []),
+    ],
+)
+def test_what_can_be_asked(project, query, told, not_told):
+    [page] = seen(f"/agents/monitor?{query}")
+    words = Seen(page.text).words
+    assert page.status_code == 200
+    assert [said for said in told if said not in words] == []
+    assert [said for said in not_told if said in words] == []
+
+
+def test_of_too_many_cycles_it_is_not_known_what_they_retired(project, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.web.MAX_BETWEEN", 3)
+    [page] = seen("/agents/monitor?from=1&to=5")
+    words = Seen(page.text).words
+    assert "- gone" in words
+    assert "- retired" not in words
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/agents/monitr", 404, "did you mean &#39;monitor&#39;"),
+        ("/agents/monitor.events/x", 404, "There is no agent"),
+        ("/agents/monitor?cycle=9", 404, "no cycle 9 here"),
+        ("/agents/monitor?before=9", 400, "no cycle 9 here"),
+        ("/agents/monitor?cycle=-1", 400, "cycle must be the number of a cycle, got &#39;-1&#39;"),
+        ("/agents/monitor?from=%3Cb%3E", 400, "from must be the number of a cycle, got &#39;&lt;b&gt;&#39;"),
+        ("/agents/monitor?to=99999999999", 400, "to must be the number of a cycle"),
+    ],
+)
+def test_what_cant_be_asked_is_told(project, path, status, told):
+    [page] = seen(path, cycles=1)
+    assert (page.status_code, told in page.text) == (status, True), page.text
+
+
+def test_older_cycles_are_a_page_further(project, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.web.PAGE_SIZE", 2)
+    first, second = seen("/agents/monitor", "/agents/monitor.json?before=4", cycles=5)
+    assert "/agents/monitor?before=4#cycles" in Seen(first.text).links
+    assert [cycle["number"] for cycle in second.json()["cycles"]] == [3, 2]
+
+
+def test_of_many_items_the_newest_are_shown_and_all_are_in_the_data(project, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.web.MAX_ITEMS", 2)
+    monkeypatch.setattr("redraft.cycles.web.MAX_CHANGES", 1)
+    page, document = seen("/agents/monitor", "/agents/monitor.json")
+    assert "… and 1 older" in Seen(page.text).words
+    assert "… and 3 more" in Seen(page.text).words
+    assert len(document.json()["memory"]["memory"]["recentActions"]) == 3
+    assert len(document.json()["diff"]["changes"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "told"),
+    [
+        ({"verdict": "approve"}, 200, "Sent to monitor: approve; its next cycle takes it into account."),
+        (
+            {"verdict": "reject", "cycle": "1", "message": "no"},
+            200,
+            "Sent to monitor: reject in cycle 1; its",
+        ),
+        (
+            {"verdict": "modify", "changes": '{"level": 2}', "action": "lower"},
+            200,
+            "modify of lower; its next",
+        ),
+        (
+            {"verdict": "modify", "changes": '{"levle": 2}'},
+            400,
+            "no parameter 'levle'; did you mean 'level'?",
+        ),
+        ({"verdict": "approve", "action": "lowr"}, 400, "no action 'lowr'; did you mean 'lower'?"),
+        ({}, 400, "verdict must be one of approve, reject, modify, got ''."),
+        ({"verdict": "maybe"}, 400, "got 'maybe'"),
+        ({"verdict": "modify"}, 400, 'The parameters must be a JSON object such as {"level": 2}: Expecting'),
+        ({"verdict": "modify", "changes": "[1]"}, 400, "got '[1]'"),
+        ({"verdict": "modify", "changes": "[" * 100_000}, 400, "The parameters must be a JSON object"),
+        ({"verdict": "approve", "cycle": "7"}, 400, "no cycle 7 here"),
+        ({"verdict": "approve", "cycle": "one"}, 400, "cycle must be the number of a cycle, got 'one'."),
+        ({"verdict": "approve", "message": "x" * 4_001}, 400, "Feedback may have 4,000 characters"),
+        ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a text, got 3."),
+    ],
+)
+def test_feedback_is_kept_or_refused(project, fields, status, told):
+    async def main():
+        await went_round(1)
+        async with visited() as client:
+            answer = await client.post("/agents/monitor/feedback", json=fields)
+            return (
+                answer,
+                await (await Agents().get("monitor")).pending(),
+                await client.get("/agents/monitor"),
+            )
+
+    answer, kept, page = asyncio.run(main())
+    assert (answer.status_code, told in "".join(answer.json().values())) == (status, True), answer.text
+    assert [one.verdict for one in kept] == ([fields["verdict"]] if status == 200 else [])
+    assert ("Not taken by a cycle yet" in page.text) == (status == 200)
+
+
+def test_feedback_for_nobody_is_not_found(project):
+    async def main():
+        async with visited() as client:
+            return await client.post("/agents/nobody/feedback", json={"verdict": "approve"})
+
+    answer = asyncio.run(main())
+    assert (answer.status_code, "no agent 'nobody'" in answer.json()["error"]) == (404, True)
+
+
+def test_an_open_page_hears_of_feedback_and_of_cycles(project):
+    async def main():
+        marks = []
+        asked = PageRequest(Project.here(), {"name": "controlled"}, {})
+        async with visited() as client, waiting() as cycle:
+            marks.append(await SLICE.pages[1].fingerprint(asked))
+            said = {"verdict": "approve", "cycle": "1", "action": "1-1"}
+            await client.post("/agents/controlled/feedback", json=said)
+            marks.append(await SLICE.pages[1].fingerprint(asked))
+            await client.post("/agents/controlled/feedback", json=said | {"action": "1-2"})
+            await asyncio.wait_for(cycle, 10)
+            marks.append(await SLICE.pages[1].fingerprint(asked))
+        return marks
+
+    marks = asyncio.run(main())
+    assert len(set(marks)) == 3
+    assert all(marks)
+
+
+def test_a_secret_in_what_an_agent_keeps_is_withheld(project, monkeypatch):
+    secret = "zeppelin-" + "mountain-42"
+    text = MONITOR.replace("as always", f"because of {secret}")
+
+    async def main():
+        await went_round(2, text=text)
+        monkeypatch.setenv("MY_API_KEY", secret)  # known to whoever looks, not to who wrote it
+        async with visited() as client:
+            return [await client.get(path) for path in ("/agents/monitor", "/agents/monitor.json", "/agents")]
+
+    for answer in asyncio.run(main()):
+        assert answer.status_code == 200
+        assert "zeppelin" not in answer.text
+
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+PLAN = {"actions": [{"id": "7-1", "action": "lower", "params": {"level": 1}, "reason": "high"}]}
+DONE = {
+    "id": "7-1",
+    "action": "lower",
+    "status": "succeeded",
+    "result": {"ok": 1},
+    "idempotencyKey": "k" * 32,
+}
+BLOCKED = {
+    "approved": [],
+    "violations": [
+        {"constraint": "c", "action": "lower", "actionId": "7-1", "message": "too low", "blocked": True}
+    ],
+}
+
+
+def cycle(status="finished", **derived):
+    return CycleRecord(7, NOON, status=status, derived_data=derived)
+
+
+def said(verdict, action=None, number=7):
+    return Feedback("f1", verdict, "", "2026-11-22T12:00:00.000Z", number, action)
+
+
+@pytest.mark.parametrize(
+    ("record", "pending", "status", "told"),
+    [
+        (cycle(plan=PLAN), [], "planned", ""),
+        (cycle(plan=PLAN, execution={"actions": [DONE]}), [], "succeeded", '{"ok": 1}'),
+        (cycle(plan=PLAN, execution={"actions": [DONE | {"error": "no"}]}), [], "succeeded", "no"),
+        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waits for you", ""),
+        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [said("reject")], "rejected", ""),
+        (
+            cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
+            [said("modify", "lower")],
+            "modified",
+            "",
+        ),
+        (
+            cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
+            [said("approve", "other"), said("approve", number=6)],
+            "waits for you",
+            "",
+        ),
+        (cycle("waiting", plan=PLAN, governance=BLOCKED), [], "blocked", "too low"),
+        (cycle(plan=PLAN, governance={"approved": ["7-1"]}), [], "planned", ""),
+    ],
+)
+def test_what_became_of_an_action(record, pending, status, told):
+    view = cycle_view(record, pending)
+    [action] = view.actions
+    assert (action.status, action.said, action.params) == (status, told, '{"level": 1}')
+    assert bool(view.undecided) == (status == "waits for you")
+
+
+@pytest.mark.parametrize(
+    "derived",
+    [
+        {},
+        {"plan": {"leftOut": "60,000 characters"}, "execution": [], "governance": None},
+        {"plan": {"actions": "all"}, "analysis": {"anomalies": [3, None]}, "governance": {"violations": 4}},
+        {"plan": {"actions": [{}]}, "governance": {"approved": 3, "authority": "yes"}},
+        {"learnings": {"deprecatedPatterns": {"a": 1}}},
+    ],
+)
+def test_what_has_no_such_shape_is_left_out(derived):
+    view = cycle_view(cycle("waiting", **derived))
+    assert (view.undecided, view.decision, view.anomalies, view.violations) == ((), "", (), ())
+    assert list(deprecated(cycle(**derived))) == []
+
+
+@pytest.mark.parametrize(
+    ("authorization", "decision"),
+    [
+        ({"mode": "autonomous", "decision": "approved"}, ""),
+        ({"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "no"}, "rejected by Ada: no"),
+        ({"mode": "supervised", "decision": "approved", "by": ""}, "approved by somebody who gave no name"),
+        (
+            {"mode": "supervised", "decision": "default", "message": "nobody decided"},
+            "by its default: nobody decided",
+        ),
+    ],
+)
+def test_who_decided_is_said(authorization, decision):
+    assert cycle_view(cycle(governance={"authority": authorization})).decision == decision
+
+
+def test_keys_of_actions_are_left_out():
+    bare = without_keys(cycle(plan=PLAN, execution={"actions": [DONE], "more": 1}))
+    assert "idempotencyKey" not in str(bare.derived_data)
+    assert bare.derived_data["execution"]["more"] == 1
+
+
+def test_what_a_cycle_retired_is_named_by_id_or_description():
+    found = {"deprecatedPatterns": ["p1-1 ", {"id": "p2-1"}, {"description": "old"}, 3, {}]}
+    assert list(deprecated(cycle(learnings=found))) == ["p1-1", "p2-1", "old"]
+
+
+ITEM = {"id": "p1-1", "timestamp": "2026-11-22T12:00:00.000Z", "cycle": 1, "description": "press 2 is slow"}
+
+
+@pytest.mark.parametrize(
+    ("item", "head", "rest"),
+    [
+        (ITEM, "press 2 is slow", (("cycle", "1"),)),
+        (ITEM | {"confidence": 0.1 + 0.2}, "press 2 is slow", (("cycle", "1"), ("confidence", "0.3"))),
+        ({"action": "lower", "params": {"level": 1}, "error": None}, "lower", (("params", '{"level": 1}'),)),
+        ({"id": "x", "any": []}, "x", ()),
+        ({"message": {"odd": "shape"}}, '{"odd": "shape"}', ()),
+        ({}, "", ()),
+    ],
+)
+def test_an_item_is_what_it_is_about_and_what_else_it_says(item, head, rest):
+    assert (item_view(item).head, item_view(item).rest) == (head, rest)
+
+
+def test_a_long_text_is_shortened():
+    assert len(item_view(ITEM | {"description": "x" * 5_000}).head) <= MAX_TEXT
+
+
+@pytest.mark.parametrize(
+    ("change", "retired", "what", "moved"),
+    [
+        (MemoryChange("patterns", "p1-1", None, ITEM), (), "new", ()),
+        (
+            MemoryChange("patterns", "p1-1", ITEM, ITEM | {"count": 2, "timestamp": "later"}),
+            (),
+            "changed",
+            (("count", "null", "2"),),
+        ),
+        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("p2-1",), "dropped", ()),
+        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("p1-1",), "retired", ()),
+        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("press 2 is slow",), "retired", ()),
+        (MemoryChange("patterns", "p1-1", ITEM, None, 0), None, "gone", ()),
+    ],
+)
+def test_what_became_of_an_item_is_said(change, retired, what, moved):
+    [(key, [found])] = change_views(MemoryDiff(1, 2, (change,), retired))
+    assert (key, found.what, found.moved) == ("patterns", what, moved)
+
+
+def test_the_newest_items_come_first_and_the_others_are_counted():
+    memory = Memory({"patterns": [ITEM, ITEM | {"description": "press 3 is fast"}]}, 2)
+    [found] = memory_views(memory, {"patterns": 5})
+    assert [one.head for one in found.items] == ["press 3 is fast", "press 2 is slow"]
+    assert found.older == 3
