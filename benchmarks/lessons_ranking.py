@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import random
 import re
 import sqlite3
 from collections import defaultdict
 from datetime import date
 from hashlib import sha256
 from heapq import nlargest
+from operator import mul
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from _measure import PROJECT, options, publish, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from redraft.lessons.index import Found
     from redraft.lessons.lesson import Lesson
@@ -29,9 +29,6 @@ CORPUS = "reflections_corpus.jsonl.gz"
 QUESTIONS = 60
 FIRST = 50
 """Lessons that are looked at for the rank of the first right one."""
-SENTENCES = 3_000
-SHORT = 30
-"""Characters of a sentence that says too little."""
 
 
 class Reflection(NamedTuple):
@@ -142,13 +139,13 @@ class Collection:
 
     async def ready(self) -> None:
         """Wait for all vectors."""
-        from redraft.lessons.index import Vectors, packed, row_of
+        from redraft.lessons.catalog import row_of
         from redraft.redact.redactor import Redactor
 
         await self.default.refresh()
         await self.default.fill()
-        rows = await self._embedder([row_of(lesson_of(one), Redactor()).meaning for one in self.documents])
-        self._vectors = Vectors([packed(row) for row in rows], len(rows[0]))
+        texts = [row_of(lesson_of(one), Redactor()).meaning for one in self.documents]
+        self._vectors = await self._embedder(texts)
 
     async def rankings(self, text: str) -> dict[str, list[Reflection]]:
         """Return what each way of ranking finds for a text."""
@@ -167,9 +164,9 @@ class Collection:
 
     async def _by_vectors(self, text: str) -> list[Reflection]:
         (question,) = await self._embedder([text])
-        cosines = self._vectors.cosines(question)
-        order = sorted(range(len(cosines)), key=lambda place: -cosines[place])
-        return [self.documents[place] for place in order[:FIRST]]
+        cosines = [sum(map(mul, vector, question)) for vector in self._vectors]
+        nearest = nlargest(FIRST, range(len(cosines)), key=cosines.__getitem__)
+        return [self.documents[place] for place in nearest]
 
     async def aclose(self) -> None:
         """Let go of the indexes."""
@@ -200,7 +197,7 @@ async def by_task(reflections: Sequence[Reflection], embedder: Remembering) -> s
 
 def names_to_find(documents: Sequence[Reflection]) -> list[str]:
     """Return names that at most three reflections hold."""
-    from redraft.lessons.index import names_in
+    from redraft.lessons.ranking import names_in
 
     holders: dict[str, int] = defaultdict(int)
     for one in documents:
@@ -213,7 +210,7 @@ def names_to_find(documents: Sequence[Reflection]) -> list[str]:
 
 async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> str:
     """Find the reflections that hold a name, by a sentence with that name."""
-    from redraft.lessons.index import names_in
+    from redraft.lessons.ranking import names_in
 
     ranked: dict[str, Ranked] = defaultdict(Ranked)
     with TemporaryDirectory() as folder:
@@ -227,55 +224,10 @@ async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> s
     return table(head, [one.row(name) for name, one in ranked.items()])
 
 
-def by_signs(rows: Iterable[Sequence[float]], questions: Sequence[Sequence[float]], depth: int) -> float:
-    """Return the share of the three nearest that are among the `depth` vectors whose signs are nearest."""
-    from redraft.lessons.index import Signs, Vectors, packed, signs_of
-
-    every = [packed(row) for row in rows]
-    codes = [signs_of(row) for row in every]
-    signs, vectors = Signs(codes, len(codes[0])), Vectors(every, len(every[0]))
-    found = 0
-    for question in questions:
-        cosines = vectors.cosines(question)
-        best = nlargest(3, range(len(cosines)), key=cosines.__getitem__)
-        found += len(set(best).intersection(signs.nearest(signs_of(packed(question)), depth)))
-    return found / 3 / len(questions)
-
-
-def mixed(rows: Sequence[Sequence[float]], count: int) -> Iterator[list[float]]:
-    """Yield so many vectors, each of which is some way from one of `rows` to another."""
-    rng = random.Random(10)
-    for _ in range(count):
-        one, other, share = rng.choice(rows), rng.choice(rows), rng.uniform(0.5, 0.95)
-        yield [share * near + (1 - share) * far for near, far in zip(one, other, strict=True)]
-
-
-async def prefilter(reflections: Sequence[Reflection], embedder: Remembering) -> str:
-    """Compare what is found among all agents' lessons with what comparing all of them would find."""
-    from redraft.lessons.index import DEPTH
-
-    tasks = sorted({one.task for one in reflections if one.task})
-    sentences = {part for one in reflections for part in sentences_of(one.text) if len(part) > SHORT}
-    rng = random.Random(11)
-    await embedder(rng.sample(sorted(sentences), SENTENCES))
-    asked = await embedder(rng.sample(tasks, QUESTIONS))
-    real = list(embedder.known.values())
-    many = 100_000
-    rows = [
-        (f"{len(real):,} recorded texts and sentences", len(real) * DEPTH // many, real),
-        (f"{many:,} vectors mixed of these", DEPTH, mixed(real, many)),
-    ]
-    head = ("all agents, signs first", "compared exactly", "share of the three nearest that is found")
-    return table(
-        head, [(what, depth, f"{by_signs(vectors, asked, depth):.3f}") for what, depth, vectors in rows]
-    )
-
-
 async def quality(file: Path, make: Callable[[], NamedEmbedder]) -> list[str]:
     reflections = recorded(file)
     embedder = Remembering(make())
-    tables = [await by_task(reflections, embedder), await by_name(reflections, embedder)]
-    return [*tables, await prefilter(reflections, embedder)]
+    return [await by_task(reflections, embedder), await by_name(reflections, embedder)]
 
 
 def main() -> None:

@@ -1,15 +1,14 @@
 import pytest
 
-from redraft.lessons import index as vectors
-from redraft.lessons.index import (
+from redraft.lessons.ranking import (
     Candidate,
     Ranking,
-    folded,
     names_in,
-    reason_of,
+    reason_for,
+    search_words,
     searchable,
-    without_alike,
-    words_in,
+    tokens_of,
+    without_duplicates,
 )
 
 
@@ -71,6 +70,17 @@ def order(ranking, *candidates):
             id="one without a vector comes among the others",
         ),
         pytest.param(
+            Ranking(has_names=False, embedded=True),
+            [
+                Candidate(1, 1, similarity=0.9),
+                Candidate(2, 1, tools=("x",), similarity=0.8),
+                Candidate(3, 1, True, similarity=0.1),
+                Candidate(4, 1, True, ("x",)),
+            ],
+            [4, 3, 2, 1],
+            id="the same type before the same tool before what is near",
+        ),
+        pytest.param(
             Ranking(has_names=False, embedded=False),
             [Candidate(1, 1, text=0.2), Candidate(2, 1, text=1.0), Candidate(3, 1)],
             [2, 1],
@@ -95,7 +105,7 @@ def test_the_order(ranking, candidates, numbers):
     ],
 )
 def test_the_reason(candidate, names, reason):
-    assert reason_of(candidate, "web", names) == reason
+    assert reason_for(candidate, "web", names) == reason
 
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -113,32 +123,30 @@ WORDS = "one two three four five six seven eight nine ten"
 )
 def test_what_is_nearly_the_same_counts_once(said, kept):
     candidates = [Candidate(number, 1) for number in range(len(said))]
-    found = without_alike(candidates, lambda some: [said[one.number] for one in some], lambda one: b"")
+    found = without_duplicates(candidates, lambda one: said[one.number], lambda one, other: 0.0)
     assert [one.number for one in found] == kept
 
 
-@pytest.mark.parametrize("numpy", [vectors.numpy(), None], ids=["numpy", "by hand"])
-def test_what_is_the_same_in_other_words_counts_once(monkeypatch, numpy):
-    monkeypatch.setattr(vectors, "numpy", lambda: numpy)
+def test_what_is_the_same_in_other_words_counts_once():
     said = {
-        1: ("pass the cursor on to each call", [1.0, 0.0, 0.1]),
-        2: ("give the cursor to each later call", [1.0, 0.3, 0.1]),
-        3: ("give the cursor to no later call", [1.0, 0.5, 0.1]),
-        4: ("count quinces", [1.0, 0.0, 0.1]),
-        5: ("pass the cursor to each call", []),
-        6: ("pass a cursor to each new call", [1.0, 0.0]),
+        1: "pass the cursor on to each call",
+        2: "give the cursor to each later call",
+        3: "give the cursor to no later call",
+        4: "count quinces",
+        5: "pass the cursor to each call",
+        6: "pass a cursor to each new call",
     }
+    similar = {(2, 1): 0.96, (3, 1): 0.9, (6, 1): 0.0, (6, 3): 0.0}
     asked = []
 
-    def vector_of(one):
-        asked.append(one.number)
-        vector = said[one.number][1]
-        return vectors.packed(vector) if vector else b""
+    def similarity(one, other):
+        asked.append((one.number, other.number))
+        return similar[asked[-1]]
 
     candidates = [Candidate(number, 1) for number in said]
-    found = without_alike(candidates, lambda some: [said[one.number][0] for one in some], vector_of)
+    found = without_duplicates(candidates, lambda one: said[one.number], similarity)
     assert [one.number for one in found] == [1, 3, 4, 6]
-    assert not {4, 5} & set(asked)  # their words tell
+    assert not {4, 5} & {number for pair in asked for number in pair}  # their words tell
 
 
 @pytest.mark.parametrize(
@@ -155,7 +163,7 @@ def test_names(text, names):
 
 
 def test_a_name_stands_as_a_whole_and_each_part_of_a_path_too():
-    assert folded("./app/config.yaml") == ["app_config_yaml", "app", "config_yaml"]
-    assert folded("__init__") == ["__init__"]
+    assert tokens_of("./app/config.yaml") == ["app_config_yaml", "app", "config_yaml"]
+    assert tokens_of("__init__") == ["__init__"]
     assert searchable("see ./app/config.yaml now").endswith("app_config_yaml app config_yaml")
-    assert words_in("see config.yaml of the app")[0] == "config_yaml"
+    assert search_words("see config.yaml of the app")[0] == "config_yaml"

@@ -1,87 +1,193 @@
-import random
-from math import sqrt
+"""LessonVectors: what one machine has embedded no other embeds again if they share a store."""
+
+import asyncio
+import logging
+import shutil
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from redraft.lessons import index as vectors
-from redraft.lessons.index import Signs, Vectors, packed, signs_of
+from redraft import ModelError, StoreError
+from redraft.errors import OutputError
+from redraft.lessons.folder import LessonFolder
+from redraft.lessons.index import LessonIndex
+from redraft.lessons.lessons import Lessons
+from redraft.lessons.vectors import KIND, LessonVectors, shared_store
+from redraft.models.embed import ScriptedEmbedder
+from redraft.stores.memory import MemoryStore
+from redraft.stores.postgres import PostgresStore
+from redraft.stores.sqlite import SqliteStore
+from support.lessons import PROCEDURE, lesson
 
-DIMENSION = 96
-
-
-def unit(rng):
-    row = [rng.gauss(0, 1) for _ in range(DIMENSION)]
-    length = sqrt(sum(one * one for one in row))
-    return [one / length for one in row]
-
-
-@pytest.fixture(params=[True, False], ids=["numpy", "plain"])
-def some(request, monkeypatch):
-    """Return 300 rows, and a question that is near to the seventh."""
-    if not request.param:
-        monkeypatch.setattr(vectors, "numpy", lambda: None)
-    rng = random.Random(5)  # noqa: S311 (made up, and always the same)
-    rows = [unit(rng) for _ in range(300)]
-    question = [0.8 * one + 0.6 * other for one, other in zip(rows[7], unit(rng), strict=True)]
-    return rows, question
+TEXTS = {b"1": "pears and apples", b"2": "plums"}
 
 
-def true_cosines(rows, question):
-    return [sum(one * other for one, other in zip(row, question, strict=True)) for row in rows]
+def vectors_of(texts, shared, embedder=None):
+    """Return the vectors, and what had to be embedded for them."""
+    embedder = embedder or ScriptedEmbedder()
+    asked = len(embedder.texts)
+    found = asyncio.run(LessonVectors(embedder, shared).of_texts(texts))
+    return found, embedder.texts[asked:]
 
 
-def test_cosines_are_right_to_a_thousandth(some):
-    rows, question = some
-    held = Vectors([b"".join(map(packed, rows[:100])), b"".join(map(packed, rows[100:]))], DIMENSION)
-    exact = true_cosines(rows, question)
-    assert len(held) == 300
-    assert held.cosines(question) == pytest.approx(exact, abs=5e-3)
-    assert held.cosines(question, [7, 200]) == pytest.approx([exact[7], exact[200]], abs=5e-3)
-    assert held.cosines(question, []) == []
+@pytest.fixture(params=["pgvector", "without pgvector"])
+def server(request, postgres):
+    if request.param == "pgvector":
+        if not postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+            pytest.skip("The PostgreSQL server that was given has no pgvector.")
+        postgres.ask(f"CREATE EXTENSION IF NOT EXISTS vector SCHEMA {postgres.schema}")
+    return postgres
 
 
-@pytest.mark.parametrize(
-    ("places", "most"),
-    [(range(300), 5), (range(300), 300), ([3, 7, 11, 200], 2), ([3, 7, 11], 3), ([7], 9), ([], 3)],
-)
-def test_the_nearest_of_some_places_are_those_with_the_largest_cosines(some, places, most):
-    rows, question = some
-    held = Vectors([packed(row) for row in rows], DIMENSION)
-    cosines = held.cosines(question)
-    found = held.nearest(question, places, most)
-    wanted = sorted(places, key=lambda place: -cosines[place])[:most]
-    assert sorted(place for place, _ in found) == sorted(wanted)
-    assert all(cosine == pytest.approx(cosines[place]) for place, cosine in found)
+def test_machines_on_one_database_embed_each_lesson_once(server, tmp_path):
+    async def learnt(machine, words):
+        """Write a lesson on a machine, after the files of the others came there; return what it embedded."""
+        store, embedder = PostgresStore(server.url, "project"), ScriptedEmbedder()
+        lessons = Lessons(tmp_path / machine, store=store, embedder=embedder)
+        try:
+            await lessons.record(replace(PROCEDURE, strategy=words), words)
+            asked = len(embedder.texts)
+            found = await lessons.search("Fetch apples")
+            assert embedder.texts[asked:] == ["Fetch apples"]
+            return embedder.texts[:asked], found
+        finally:
+            await lessons.aclose()
+            await store.aclose()
+
+    async def main():
+        first, _ = await learnt("one", "Fetch pears and apples")
+        assert len(first) == 1
+        for path in (tmp_path / "one" / "reflections" / "agent").glob("*.md"):
+            there = tmp_path / "two" / "reflections" / "agent" / path.name
+            there.parent.mkdir(parents=True)
+            there.write_bytes(path.read_bytes())
+        second, found = await learnt("two", "Bake a plum cake")
+        assert len(second) == 1
+        assert "plum" in second[0]
+        assert found[0].lesson.task == "Fetch pears and apples"
+        assert "similarity" in found[0].reason
+
+    asyncio.run(main())
+    rows = server.ask("SELECT key, cardinality(vector) FROM redraft_records WHERE kind = 'lesson_vector'")
+    assert sorted(size for _, size in rows) == [256, 256]
+    assert all(key.startswith("scripted:256/") for key, _ in rows)
 
 
-def test_what_is_near_has_nearly_the_same_signs(some):
-    rows, question = some
-    codes = [signs_of(packed(row)) for row in rows]
-    signs = Signs(codes, len(codes[0]))
-    asked = signs_of(packed(question))
-    apart = [(int.from_bytes(asked) ^ int.from_bytes(code)).bit_count() for code in codes]
-    for count in (1, 10, 300, 1_000):
-        found = [int(place) for place in signs.nearest(asked, count)]
-        assert 7 in found
-        assert len(set(found)) == len(found) >= min(count, 300)
-        assert max(apart[place] for place in found) <= sorted(apart)[min(count, 300) - 1]
+def test_a_text_is_embedded_once_for_each_embedder_and_project():
+    store = MemoryStore()
+    alone, everything = vectors_of(TEXTS, None)
+    assert everything == list(TEXTS.values())
+    assert vectors_of(TEXTS, store) == (alone, everything)
+    found, embedded = vectors_of(TEXTS | {b"3": "figs"}, store)
+    assert embedded == ["figs"]
+    assert found[b"1"] == pytest.approx(alone[b"1"], abs=1e-6)
+    assert vectors_of(TEXTS, store, ScriptedEmbedder(8))[1] == everything
+    assert vectors_of(TEXTS, MemoryStore())[1] == everything
 
 
-@pytest.mark.parametrize(
-    ("row", "code"),
-    [
-        ([1.0, -0.5, 0.0, 0.2], "9000000000000000"),
-        ([-1.0] * 65, "0" * 32),
-        ([0.1] * 65, "f" * 16 + "8" + "0" * 15),
-    ],
-)
-def test_signs_are_bits_in_whole_eight_bytes(row, code):
-    assert signs_of(packed(row)).hex() == code
+def test_vectors_of_another_embedder_of_that_name_are_made_anew():
+    store, embedder = MemoryStore(), ScriptedEmbedder(8)
+    embedder.name = ScriptedEmbedder().name
+    vectors_of(TEXTS, store, embedder)
+    vectors = LessonVectors(ScriptedEmbedder(), store)
+
+    async def main():
+        assert len((await vectors.of_texts(TEXTS))[b"1"]) == 8  # nothing tells yet
+        assert list(await vectors.of_texts(TEXTS | {b"3": "figs"})) == [b"3"]
+        assert {len(row) for row in (await vectors.of_texts(TEXTS)).values()} == {256}
+
+    asyncio.run(main())
+    assert {len(row) for row in vectors_of(TEXTS, store)[0].values()} == {256}
 
 
-def test_a_row_and_its_signs_are_packed_alike_with_numpy_and_without(monkeypatch):
-    rng = random.Random(6)  # noqa: S311 (made up, and always the same)
-    rows = [unit(rng) for _ in range(50)] + [[0.5, -0.25, 0.0, 1e-9] * 4]
-    with_numpy = [(packed(row), signs_of(packed(row))) for row in rows]
-    monkeypatch.setattr(vectors, "numpy", lambda: None)
-    assert [(packed(row), signs_of(packed(row))) for row in rows] == with_numpy
+def test_vectors_of_long_ago_whose_texts_no_lesson_has_are_swept_by_a_rebuild(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.lessons.vectors.PAGE", 2)
+    store, embedder = MemoryStore(), ScriptedEmbedder()
+
+    async def main():
+        folder, index = LessonFolder(tmp_path, "agent"), LessonIndex(tmp_path, embedder, shared=store)
+        kept = [
+            folder.add(lesson(agent="agent", task=f"Fetch {what}")) for what in ("figs", "pears", "plums")
+        ]
+        other = LessonIndex(tmp_path, ScriptedEmbedder(8), shared=store)  # another machine's
+        assert [await one.fill() for one in (index, other)] == [3, 3]
+        folder.path_of(kept[0].id).unlink()
+        await index.rebuild()
+        assert len(await store.find(KIND)) == 6  # another machine may not have heard of it
+        monkeypatch.setattr("redraft.lessons.vectors.UNUSED", timedelta(0))
+        await index.rebuild()
+        left = [record.key.partition("/")[0] for record in await store.find(KIND)]
+        assert left == ["scripted:256"] * 2 + ["scripted:8"] * 2
+        asked = len(embedder.texts)
+        shutil.rmtree(tmp_path / ".index")
+        assert await index.fill() == 2
+        assert len(embedder.texts) == asked
+        await index.aclose()
+        await other.aclose()
+
+    asyncio.run(main())
+
+
+class Away(MemoryStore):
+    """A store that is away, and counts how often it is asked."""
+
+    def __init__(self, *, reads=False):
+        super().__init__()
+        self.asked, self.reads = 0, reads
+
+    async def get(self, kind, key, /):
+        self.asked += 1
+        if self.reads:
+            return
+        raise StoreError("the server is away")
+
+    async def put_all(self, records, /):
+        self.asked += 1
+        raise StoreError("the server is away")
+
+    async def find(self, kind, /, **asked):
+        raise StoreError("the server is away")
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["read", "written"])
+def test_a_store_that_is_away_costs_nothing_but_embedding(reads, caplog, monkeypatch):
+    store, embedder = Away(reads=reads), ScriptedEmbedder()
+    vectors = LessonVectors(embedder, store)
+    now = 1000.0
+    monkeypatch.setattr("redraft.lessons.vectors.monotonic", lambda: now)
+    with caplog.at_level(logging.WARNING):
+        assert set(asyncio.run(vectors.of_texts(TEXTS))) == set(TEXTS)
+        once = store.asked
+        assert set(asyncio.run(vectors.of_texts(TEXTS))) == set(TEXTS)
+    assert store.asked == once
+    assert embedder.texts == [*TEXTS.values(), *TEXTS.values()]
+    assert [record.getMessage() for record in caplog.records] == [
+        "The vectors of lessons are not shared for 60 seconds: the server is away"
+    ]
+    assert asyncio.run(vectors.sweep({b"1"})) == 0
+    now += 60
+    asyncio.run(vectors.of_texts(TEXTS))
+    assert store.asked == 2 * once
+
+
+@pytest.mark.parametrize("error", [ModelError, OutputError])
+def test_what_the_embedder_raises_comes_through_and_a_question_goes_without(error, caplog):
+    class Failing(ScriptedEmbedder):
+        async def __call__(self, texts, /):
+            raise error("no answer")
+
+    store = MemoryStore()
+    with pytest.raises(error):
+        vectors_of(TEXTS, store, Failing())
+    assert asyncio.run(store.find(KIND)) == []
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(LessonVectors(Failing(), store).of_question("pears")) is None
+    assert "full text alone: no answer" in caplog.text
+
+
+def test_only_a_store_that_machines_share_is_asked_for_vectors(tmp_path):
+    server = PostgresStore("postgresql://db.example/agents")
+    assert shared_store(server) is server
+    file = SqliteStore(tmp_path / "redraft.db")
+    assert [shared_store(one) for one in (None, MemoryStore(), file)] == [None] * 3

@@ -232,6 +232,14 @@ def agents_in(path: Path) -> list[str]:
     return sorted(name for name in found if not name.startswith("."))
 
 
+def modified_ns(path: Path | str) -> int:
+    """Return when a file or folder was changed, in nanoseconds; 0 if it is not there."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 (asked of 100 folders at once, at a third of the price)
+    except OSError:
+        return 0
+
+
 def agent_path(path: Path, agent: str) -> Path:
     """Return the folder of an agent under the folder of all agents."""
     return Path(path) / REFLECTIONS / folder_name(agent)

@@ -23,13 +23,14 @@ from redraft.lessons.duties import Duties, Duty, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import RULES, LessonFolder
 from redraft.lessons.impact import Counting, ScoredRun
-from redraft.lessons.index import Found, LessonIndex, Query, of_many_machines
+from redraft.lessons.index import Found, LessonIndex, Query
 from redraft.lessons.lesson import NEAR_DUPLICATE, Content, Failure, Lesson, overlap, words_of
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
 from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.safety import LONGEST, Cleaner, violation_in
+from redraft.lessons.vectors import shared_store
 from redraft.lessons.writer import Reflection, Replay, write_reflection
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
@@ -112,7 +113,7 @@ class Lessons:
         self._folder = self._files.name
         self._rules = Rules(self._path, self.agent, now=self._today)
         self._playbooks = Playbooks(self._path, self.agent, now=self._today)
-        self._index = LessonIndex(self._path, embedder, shared=of_many_machines(store))
+        self._index = LessonIndex(self._path, embedder, shared=shared_store(store))
         self._backlog = Backlog(self._index)
         self._duties = Duties(store, self._folder, self.clock)
         self._counting = Counting(store, self._folder)

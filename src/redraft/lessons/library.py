@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from redraft._validation import check_choice, nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
+from redraft.lessons.catalog import Refreshed
 from redraft.lessons.duties import Duty, all_due, resolve_duty
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import LessonFolder, agents_in, folder_name
 from redraft.lessons.impact import Counters, Counting
-from redraft.lessons.index import LessonIndex, Query, Refreshed, of_many_machines
+from redraft.lessons.index import LessonIndex, Query
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons, Problem
 from redraft.lessons.rules import Rules
+from redraft.lessons.vectors import shared_store
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.location import project_store
@@ -270,7 +272,7 @@ class LessonLibrary:
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Read every file anew, and embed what has no vector; `on_progress` gets how many were so far."""
         embedder = embedder_of(None, load_settings())
-        index = LessonIndex(self.path, embedder, shared=of_many_machines(self._store))
+        index = LessonIndex(self.path, embedder, shared=shared_store(self._store))
         try:
             found, embedded = await index.rebuild(), 0
             while some := await index.fill(EMBEDDED_AT_ONCE):

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_record, to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, folder_name
+from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import USE, Counters, Use
-from redraft.lessons.index import modified
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, headings_of, lesson_document
 from redraft.lessons.lessons import Lessons, Problem, broken_in, problems_among
 from redraft.lessons.playbooks import Playbook, Playbooks
@@ -466,7 +465,7 @@ class LessonReader:
         # A folder of another name belongs to no agent: `redraft lessons doctor` reports it.
         names = [name for name in agents_in(self.path) if folder_name(name) == name]
         reflections = self.path / REFLECTIONS
-        return sorted(names, key=lambda name: (-modified(f"{reflections}/{name}"), name))
+        return sorted(names, key=lambda name: (-modified_ns(f"{reflections}/{name}"), name))
 
     def counted(self, agents: Iterable[str]) -> list[AgentCount]:
         """Count the lessons of at most 50 agents."""
