@@ -1,4 +1,4 @@
-"""A secret-like name, and the value beside it: in settings, code, JSON, YAML, shell, SQL and prose."""
+"""Secret-like names and the values beside them: in settings, code, JSON, YAML, shell, SQL and prose."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from redraft.redact.canonical import View
 
 
-# --- what a name says of its value ---
+# --- what a name says about its value ---
 
 
 class Strength(IntEnum):
-    """Say how surely a name stands for a secret."""
+    """Say how surely a name means a secret."""
 
     NONE = 0
     WEAK = 1
@@ -91,7 +91,7 @@ _NOT_FIRST = word_set(
     "start end first last current input output completion public"
 )
 _PAIRS = (["code", "verifier"], ["secret", "id"])
-"""What is no secret by its last word alone."""
+"""Secrets although their last word alone is none."""
 _LONGEST_LABEL = 100
 _ENDINGS = ("password", "passwd", "passphrase", "secret", "pwd", "storepass", "keypass")
 _TOKEN_ENDINGS = ("token", "apikey", "secretkey", "accesskey")
@@ -106,8 +106,8 @@ _KINDS = {
 
 @lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
-    """Say how surely a name of a variable, key, flag, field or header stands for a secret."""
-    # What is longer is no name.
+    """Return how surely the name of a variable, key, flag, field or header means a secret."""
+    # Anything longer is no name.
     words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST_LABEL else []
     while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here", "data")):
         words.pop()
@@ -133,7 +133,7 @@ def strength_of(name: str) -> Strength:
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a person would call the value of a name."""
+    """Return the kind of secret that a name means."""
     strength = strength_of(name)
     if strength is Strength.TOKEN and "key" in name.lower():
         return Kind.API_KEY
@@ -143,12 +143,12 @@ def kind_of(name: str) -> Kind:
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a name of an environment variable stands for a secret: `OPENAI_API_KEY`, `DB_PASS`."""
+    """Say whether an environment variable's name means a secret: `OPENAI_API_KEY`, `DB_PASS`."""
     strength = strength_of(name)
     return strength > Strength.WEAK or (strength is Strength.WEAK and name.isupper())
 
 
-# --- where such names stand ---
+# --- names in a text ---
 
 _LABEL = (
     r"(?i:one[- ]time[ _-](?:pass(?:word|code)|code|pin)"
@@ -177,7 +177,7 @@ _OF_BLOB = string.ascii_letters + string.digits + "+/"
 
 
 def find_names(view: View) -> Iterator[tuple[int, int]]:
-    """Yield where find_names stand that may be secret-like, whole: `DB_PASSWORD`, not `PASSWORD`."""
+    """Yield the spans of names that may be secret-like, whole: `DB_PASSWORD`, not `PASSWORD`."""
     text, done = view.text, 0
     for first, last in spans(_LABEL, view.data):
         if first < done:
@@ -192,7 +192,7 @@ def find_names(view: View) -> Iterator[tuple[int, int]]:
 
 
 def _is_in_blob(text: str, start: int, end: int) -> bool:
-    """Say whether a name stands by chance in a random text: any three letters do, if it is long enough."""
+    """Say whether a name is part of random text by chance: long enough, that contains any three letters."""
     if (
         text[start - 1 : start] not in _IN_BLOB
         and text[end : end + 1] not in _IN_BLOB
@@ -271,7 +271,7 @@ _QUOTES = ('"', "'", "`")
 _SETTER = 24
 _VALUE_TRAILING = ".,;:!?)]}*_\\"
 _KEYS = ("--key", "-key", "--auth", "-auth", "routing_key", "routingkey")
-"""What stands under these is no hash, though it may look like one."""
+"""A value under one of these is no hash, though it may look like one."""
 _STOP_WORDS = word_set(
     "a an the is are was be been must should can cannot may not no to of for in on and or with "
     "without that this it your you we user if when please enter use field value do does did has have "
@@ -280,26 +280,26 @@ _STOP_WORDS = word_set(
 
 
 class Value(NamedTuple):
-    """Hold what stands behind a name, and how it stands there."""
+    """Hold the text behind a name, and how it is written there."""
 
     start: int
     end: int
     text: str
     quoted: bool
     assigned: bool
-    """As settings, code and data assign it; prose and lists do not."""
+    """By settings, code or data, rather than in prose or a list."""
     tight: bool = False
-    """Without a space, or alone on its line: even a plain word is a value then."""
+    """Without a space, or alone on its line: then even a plain word is a value."""
 
 
-def find_assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
-    """Yield the values that stand with a secret-like name; `named` is where such names stand."""
+def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
+    """Yield the secret values beside secret-like names; `names` are the spans of `find_names`."""
     done = 0
-    for name_start, name_end in named:
+    for name_start, name_end in names:
         name = view.text[name_start:name_end]
         strength = strength_of(name)
         if strength is Strength.WEAK and view.text[name_start - 1 : name_start] in ("?", "&"):
-            strength = Strength.TOKEN  # what a web address carries under such a name opens something
+            strength = Strength.TOKEN  # in a URL, the value of such a name grants access
         is_key = name.lower() in _KEYS
         if (strength is Strength.NONE and not is_key) or name_start < done:
             continue
@@ -311,14 +311,14 @@ def find_assigned(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Foun
 
 
 def _whole(view: View, value: Value) -> int:
-    """Return where a value ends that may be longer than what was looked at."""
+    """Return the end of a value that may be longer than the part that was matched."""
     if value.quoted or len(value.text) < _LONGEST_BARE:
         return value.end
     return at(_BARE_REST, view.data, value.end).end()
 
 
 def _values(view: View, start: int, end: int) -> Iterator[Value]:
-    """Yield what may be the value of a name, the likeliest first."""
+    """Yield the possible values of a name, the likeliest first."""
     data, text = view.data, view.text
     if match := begins(_BLOCK, data, end):
         start, end = match.span(1)
@@ -351,15 +351,15 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_FROM, is_noun, False),
     ):
         if applies and (match := begins(pattern, data, end)):
-            # A quote that the pattern ends with opens the value.
+            # A quote at the end of the match opens the value.
             value = _value_at(view, match.end() - (text[match.end() - 1] in _QUOTES), assigned=is_assigned)
-            # Neighbours in a list are quoted whatever they are, as are things that a message names.
+            # Items of a list are quoted whatever they are, as is what a message names.
             is_listed = pattern in (_COMMA, _BESIDE) or text[start - 1 : start] in _QUOTES
             yield value._replace(quoted=value.quoted and (is_assigned or not is_listed))
 
 
 def _is_setter(text: str, start: int) -> bool:
-    """Say whether a name is the first argument of what sets it: `setenv("TOKEN", "...")`."""
+    """Say whether a name is the first argument of a setter: `setenv("TOKEN", "...")`."""
     return (
         text[max(0, start - _SETTER) : start]
         .rstrip("\"'( ")
@@ -369,12 +369,12 @@ def _is_setter(text: str, start: int) -> bool:
 
 
 def _is_phrase_in_quotes(text: str, start: int, end: int) -> bool:
-    """Say whether a name ends a quoted text and does not begin it: `"read a secret": "..."`."""
+    """Say whether a name ends a quoted text without beginning it: `"read a secret": "..."`."""
     return text[end : end + 1] in _QUOTES and text[start - 1 : start] == " "
 
 
 def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
-    """Say whether a plain word would be a value here: `X=word`, or `x: word` alone on its line."""
+    """Say whether even a plain word is a value here: `X=word`, or `x: word` alone on its line."""
     before = text[max(0, start - 2) : start]
     if text[end : value.start] == "=":
         return not before.endswith(("(", ", "))
@@ -418,7 +418,7 @@ def _bare(view: View, start: int, *, assigned: bool) -> Value:
 
 
 def is_secret_value(value: Value, strength: Strength) -> bool:
-    """Say whether a value that stands behind a name of this strength is a secret, and no word or code."""
+    """Say whether a value behind a name of this strength is a secret, rather than a word or code."""
     text = value.text.strip()
     is_other = (
         is_placeholder(text) or is_path(text) or is_address(text) or (not value.quoted and is_code(text))
@@ -448,7 +448,7 @@ def _is_phrase(text: str) -> bool:
 
 def _is_password(text: str, value: Value) -> bool:
     if not value.quoted and strength_of(text) > Strength.WEAK and text[-1].isalpha():
-        return False  # a class, a variable: OAuth2Credentials
+        return False  # a class or a variable: OAuth2Credentials
     if looks_made(text):
         return True
     if value.quoted:
@@ -465,5 +465,5 @@ def _is_token(text: str, value: Value) -> bool:
         return False
     if value.assigned:
         return looks_made(text) or len(text) >= _LONG_TOKEN
-    # A short hash behind the word is a commit's more often than a token's.
+    # A short hash behind the word is more often a commit's than a token.
     return looks_made(text) and (len(text) >= _LONG_HASH or not is_name_of_something(text))

@@ -16,7 +16,107 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WITHHELD = "\x01"
-"""What a mark reads as: no finder takes it for a word, and no other control character is left."""
+"""What a mark is read as: no finder takes it for part of a word, and no other control character is left."""
+
+
+def canonical(text: str) -> View:
+    """Return a text without its disguise; a mark becomes one character that no finder matches."""
+    plain = text if text.isascii() else _folded(text)
+    root = View(text)
+    # One letter for one letter, so that positions stay the same.
+    folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
+    if "\x00" in plain:  # UTF-16 that was read as one byte a character
+        folded = folded.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
+    if not plain.isascii():  # the finders know Latin letters only
+        folded = folded.substituted(_FOREIGN, lambda _: "password")
+    return folded.substituted(_DISGUISE, _undisguised)
+
+
+def unescaped(view: View) -> list[View]:
+    """Return a text with its percent, backslash and HTML escapes undone: one view a layer of escapes."""
+    layers: list[View] = []
+    for _ in range(_DEPTH):
+        deeper = view.substituted(_ESCAPE, _plain)
+        if deeper is view:
+            break
+        view = deeper.substituted(_HIDDEN, lambda _: "")
+        layers.append(view)
+    return layers
+
+
+def joined(view: View) -> View:
+    """Return a text without line breaks and the indentation after them."""
+    return view.substituted(_LINE_BREAK, lambda _: "")
+
+
+@dataclass(slots=True)
+class View:
+    """Hold a text, and for each character its origin in the text that this one was made from."""
+
+    text: str
+    parent: View | None = None
+    _starts: list[int] = field(default_factory=list[int])
+    """Where each piece begins; there are no gaps between them."""
+    _origins: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Where each piece begins and ends in the parent."""
+    _data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The text in Latin-1, with an inverted question mark for any other character."""
+        if self._data is None:
+            text = self.text if self.text.isascii() else _BEYOND_LATIN.sub(_STAND_IN, self.text)
+            self._data = text.encode("latin-1")
+        return self._data
+
+    def substituted(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> View:
+        """Return a view with the matches of `pattern` replaced; this one if there are none."""
+        made = View("", self)
+        pieces: list[str] = []
+        here = there = 0
+
+        def add(piece: str, end: int) -> None:
+            nonlocal here, there
+            if piece:
+                made._starts.append(here)
+                made._origins.append((there, end))
+                pieces.append(piece)
+                here += len(piece)
+            there = end
+
+        for match in pattern.finditer(self.text):
+            add(self.text[there : match.start()], match.start())
+            add(replace(match), match.end())
+        if not there:
+            return self
+        add(self.text[there:], len(self.text))
+        made.text = "".join(pieces)
+        return made
+
+    def origin(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span in the original text that a non-empty span of this view comes from."""
+        if self.parent is None:
+            return start, end
+        return self.parent.origin(*self.up(start, end))
+
+    def up(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span in the parent that a span of this view comes from."""
+        if self.parent is None:
+            return start, end
+        return self._up(start)[0], self._up(end - 1)[1]
+
+    def _up(self, position: int) -> tuple[int, int]:
+        """Return the span in the parent that one character comes from."""
+        piece = bisect_right(self._starts, position) - 1
+        first, last = self._origins[piece]
+        begins = self._starts[piece]
+        ends = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(self.text)
+        length = ends - begins
+        if last - first != length:
+            return first, last
+        at = first + position - begins
+        return at, at + 1
+
 
 _DEPTH = 3
 _ONE_FOR_ONE = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F149))
@@ -27,14 +127,14 @@ _UNSEEN = (
     "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
-# What each begins with stands first and alone, so that the engine can skip to it.
+# Each begins with a set of first characters, so that the engine can skip to them.
 _CODES = (
     r"(?<=[\x1b\x9b\\])(?:(?<=\\)(?:x1b|u001b|033|e))?(?:(?<=\x9b)|\[)[0-?]{0,32}[ -/]{0,4}[@-~]"
     r"|(?<=\x1b)[@-Z\\^_]"
 )
 _DISGUISE = re.compile(
     rf"[\[\\\x00\x01\x1b{_UNSEEN}](?:(?P<mark>(?<=\[){MARK.pattern[2:]})|(?P<codes>{_CODES})"
-    # What follows an escape character that begins no colour is read: a link on a terminal may hold a secret.
+    # Other text after an escape character is kept: a terminal's link may hold a secret.
     rf"|(?P<left>(?<=[\x00\x01\x1b])[\x00\x01\x1b]*)|(?P<unseen>(?<=[{_UNSEEN}])[{_UNSEEN}]*))"
 )
 _HIDDEN = re.compile(rf"[\\\x1b{_UNSEEN}](?:{_CODES}|(?<=[{_UNSEEN}])[{_UNSEEN}]*)")
@@ -47,7 +147,8 @@ _FOREIGN = re.compile(
     "|\u092a\u093e\u0938\u0935\u0930\u094d\u0921",
     re.IGNORECASE,
 )
-"""A password in Russian, Chinese, Japanese, Korean, Arabic, Hebrew, Greek, Polish, Turkish and Hindi."""
+"""The word password in Russian, Chinese, Japanese, Korean, Arabic, Hebrew, Greek, Polish, Turkish and
+Hindi."""
 _WIDE = re.compile(r"(?:[\x20-\x7e]\x00){4,}")
 _NUL = re.compile("\x00")
 _ESCAPE = re.compile(
@@ -59,36 +160,6 @@ _LETTERS = {"n": "\n", "r": "\n", "t": "\t"}
 _LINE_BREAK = re.compile(
     r"[\"'][ \t]{0,8}[+\\]?[ \t]{0,8}\r?\n[ \t]{0,40}[\"']|[ \t]{0,8}\\?\r?\n[ \t]{0,40}"
 )
-
-
-def canonical(text: str) -> View:
-    """Return how a text reads without its disguise; a mark reads as one character that nothing matches."""
-    plain = text if text.isascii() else _folded(text)
-    root = View(text)
-    # Letter for letter, so that every place is still the same.
-    folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
-    if "\x00" in plain:  # a text of two bytes a character, read as one of one
-        folded = folded.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
-    if not plain.isascii():  # the finders read Latin letters
-        folded = folded.substituted(_FOREIGN, lambda _: "password")
-    return folded.substituted(_DISGUISE, _undisguised)
-
-
-def unescaped(view: View) -> list[View]:
-    """Return a text with its percent, backslash and HTML escapes undone, once for each layer of them."""
-    layers: list[View] = []
-    for _ in range(_DEPTH):
-        deeper = view.substituted(_ESCAPE, _plain)
-        if deeper is view:
-            break
-        view = deeper.substituted(_HIDDEN, lambda _: "")
-        layers.append(view)
-    return layers
-
-
-def joined(view: View) -> View:
-    """Return a text with its line breaks and the indentation behind them left out."""
-    return view.substituted(_LINE_BREAK, lambda _: "")
 
 
 @cache
@@ -104,7 +175,7 @@ def _folds() -> dict[str, str]:
 
 
 def _folded(text: str) -> str:
-    # One pass a kind of letter is quicker than one pattern for all: a text has few of them.
+    # Replacing letter by letter is quicker than one pattern for all: a text has few different ones.
     for letter in _folds().keys() & set(text):
         text = text.replace(letter, _folds()[letter])
     return text
@@ -131,72 +202,3 @@ def _plain(match: re.Match[str]) -> str:
 
 _BEYOND_LATIN = re.compile(r"[^\x00-\xff]")
 _STAND_IN = "\xbf"
-
-
-@dataclass(slots=True)
-class View:
-    """Hold a text, and where each of its characters comes from in the text it was made of."""
-
-    text: str
-    parent: View | None = None
-    _starts: list[int] = field(default_factory=list[int])
-    """Where each piece begins here; the pieces follow each other without gaps."""
-    _origins: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Where each piece begins and ends in the parent."""
-    _data: bytes | None = None
-
-    @property
-    def data(self) -> bytes:
-        """Return the text as bytes, one a character; what Latin-1 lacks is a question mark, inverted."""
-        if self._data is None:
-            text = self.text if self.text.isascii() else _BEYOND_LATIN.sub(_STAND_IN, self.text)
-            self._data = text.encode("latin-1")
-        return self._data
-
-    def substituted(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> View:
-        """Return a view in which the matches of `pattern` read otherwise; itself, where there is none."""
-        made = View("", self)
-        pieces: list[str] = []
-        here = there = 0
-
-        def add(piece: str, end: int) -> None:
-            nonlocal here, there
-            if piece:
-                made._starts.append(here)
-                made._origins.append((there, end))
-                pieces.append(piece)
-                here += len(piece)
-            there = end
-
-        for match in pattern.finditer(self.text):
-            add(self.text[there : match.start()], match.start())
-            add(replace(match), match.end())
-        if not there:
-            return self
-        add(self.text[there:], len(self.text))
-        made.text = "".join(pieces)
-        return made
-
-    def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a stretch of this view, not an empty one, stands in the text at the root."""
-        if self.parent is None:
-            return start, end
-        return self.parent.origin(*self.up(start, end))
-
-    def up(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a stretch of this view stands in the text that it was made of."""
-        if self.parent is None:
-            return start, end
-        return self._up(start)[0], self._up(end - 1)[1]
-
-    def _up(self, position: int) -> tuple[int, int]:
-        """Return the stretch of the parent that one character comes from."""
-        piece = bisect_right(self._starts, position) - 1
-        first, last = self._origins[piece]
-        begins = self._starts[piece]
-        ends = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(self.text)
-        length = ends - begins
-        if last - first != length:
-            return first, last
-        at = first + position - begins
-        return at, at + 1

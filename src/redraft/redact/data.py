@@ -19,37 +19,33 @@ if TYPE_CHECKING:
 
     Redact = Callable[[str], str]
 
-_SCHEMA = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum"})
-_NO_TEXT = frozenset({int, float, bool, NoneType})
-_NAMES = ("name", "key", "Name", "Key")
-_VALUES = ("value", "Value", "val")
-_SAYS_WHAT = re.compile(
-    r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer|client"
-    r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author|report"
-    r"|assign|manager|request|approve|by$|to$|from|caller|sender|recipient|user|login|host|server|node|pod"
-    r"|ip$|forwarded|tax|national|nummer|number|card"
-)
-"""Keys without which nobody knows what their value is, as in `{"customerName": "..."}`."""
-_LONGEST_FIELD = 200
-_SMALLEST_NUMBER = 10**12  # the smallest that may be of a card
 
+def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> Any:
+    """Return a value with every text in it redacted.
 
-def remembered(redact: Redact) -> Redact:
-    """Return what redacts a text and remembers it: data says the same things over and over."""
-    seen: dict[str, str] = {}
+    Dataclasses keep their class, mappings become dicts, models plain data. Instances of `spared` classes
+    stay.
+    """
+    once = remembered(redact)
 
-    def once(text: str) -> str:
-        if text not in seen:
-            seen[text] = redact(text)
-        return seen[text]
+    def other(value: Any) -> Any:
+        if isinstance(value, spared):
+            return value
+        if is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in fields(value) if field.init]
+            return replace(value, **{name: redact_plain(getattr(value, name), once, other) for name in names})
+        dump: Any = getattr(value, "model_dump", None)  # a pydantic model, recognised without importing it
+        return (
+            value if dump is None or isinstance(value, type) else redact_plain(dump(mode="json"), once, other)
+        )
 
-    return once
+    return redact_plain(value, once, other)
 
 
 def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Return data of the same shape with every text redacted, and withheld what has a secret-like key.
+    """Return data of the same shape with every text redacted, and everything under secret-like keys withheld.
 
-    `other` says what becomes of what is no text, mapping, list or tuple.
+    `other` converts whatever is no text, number, mapping, list or tuple.
     """
     kind = (
         value.__class__
@@ -58,7 +54,7 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
         if kind is int and value >= _SMALLEST_NUMBER and (shown := redact(str(value))) != str(value):
             return shown
         return other(value)
-    if kind is Issue:  # a text that knows its place
+    if kind is Issue:  # a text with a path and a line
         criterion = None if value.criterion is None else redact(value.criterion)
         path = None if value.path is None else redact(value.path)
         return Issue(redact(value.message), criterion, path, value.line)
@@ -76,6 +72,33 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
     return other(value)
 
 
+def remembered(redact: Redact) -> Redact:
+    """Return a `redact` that looks at each different text once: data repeats itself."""
+    seen: dict[str, str] = {}
+
+    def once(text: str) -> str:
+        if text not in seen:
+            seen[text] = redact(text)
+        return seen[text]
+
+    return once
+
+
+_SCHEMA = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum"})
+_NO_TEXT = frozenset({int, float, bool, NoneType})
+_NAMES = ("name", "key", "Name", "Key")
+_VALUES = ("value", "Value", "val")
+_SAYS_WHAT = re.compile(
+    r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer|client"
+    r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author|report"
+    r"|assign|manager|request|approve|by$|to$|from|caller|sender|recipient|user|login|host|server|node|pod"
+    r"|ip$|forwarded|tax|national|nummer|number|card"
+)
+"""Keys that say what their value is, as in `{"customerName": "..."}`."""
+_LONGEST_FIELD = 200
+_SMALLEST_NUMBER = 10**12  # the smallest that can be a card number
+
+
 def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[[Any], Any]) -> Any:
     name, value = str(key), fields[key]
     if key in _VALUES:  # {"name": "API_KEY", "value": "..."}
@@ -90,7 +113,7 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
 
 
 def _withheld(value: Any, name: str) -> Any:
-    """Return the shape of a value without its content; what is none stays: true, null, a count, a score."""
+    """Return the shape of a value without its content; true, null, counts and scores stay."""
     if isinstance(value, dict):
         return {key: _withheld(below, name) for key, below in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -105,25 +128,3 @@ def _withheld(value: Any, name: str) -> Any:
 
 def _is_schema(value: Any) -> bool:
     return isinstance(value, dict) and bool(_SCHEMA.intersection(cast("dict[str, Any]", value)))
-
-
-def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> Any:
-    """Return a value with every text in it redacted, each different one looked at once.
-
-    Dataclasses keep their class, mappings become plain ones, models plain data. What is of a `spared` class
-    stays as it is.
-    """
-    once = remembered(redact)
-
-    def other(value: Any) -> Any:
-        if isinstance(value, spared):
-            return value
-        if is_dataclass(value) and not isinstance(value, type):
-            names = [field.name for field in fields(value) if field.init]
-            return replace(value, **{name: redact_plain(getattr(value, name), once, other) for name in names})
-        dump: Any = getattr(value, "model_dump", None)  # a pydantic model, recognised without importing it
-        return (
-            value if dump is None or isinstance(value, type) else redact_plain(dump(mode="json"), once, other)
-        )
-
-    return redact_plain(value, once, other)

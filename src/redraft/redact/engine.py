@@ -1,4 +1,4 @@
-"""Linear matching over the bytes of a text, one byte a character, so that no input can hang it."""
+"""Matching in linear time, so that no text can hang it: RE2 over bytes, one a character."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Enough for the largest table of shapes; where it does not do, RE2 falls back to a slower engine.
+# Enough for the largest pattern; with less, RE2 falls back to a slower engine.
 _MEMORY = 64 << 20
 
 
 @cache
 def compiled(source: str, *, only_whether: bool = False) -> Any:
-    """Compile a pattern of RE2's syntax for texts of Latin-1; each is compiled once, on first use.
+    """Compile a pattern in RE2's syntax for Latin-1, once, on first use.
 
-    With `only_whether` it says if there is a match, and has no groups.
+    With `only_whether` it tells whether there is a match, without groups.
     """
-    # Only who redacts pays for it; it comes without type hints.
+    # Imported on first use; it has no type hints.
     import re2  # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415
 
     engine: Any = re2
@@ -32,7 +32,7 @@ def compiled(source: str, *, only_whether: bool = False) -> Any:
 
 
 def has_any(sources: tuple[str, ...], data: bytes) -> bool:
-    """Say whether one of some patterns is there at all: one look for all of them is the time of one."""
+    """Say whether any of these patterns matches: all of them together take the time of one."""
     return compiled(_one_of(sources), only_whether=True).search(data) is not None
 
 
@@ -47,7 +47,7 @@ def every(source: str, data: bytes, start: int = 0, end: int | None = None) -> I
 
 
 def spans(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield where the matches of a pattern stand: the first group that took part, where there are any."""
+    """Yield the span of each match: of the first group that took part, or of the whole."""
     groups = _groups(source)
     for match in every(source, data, start, end):
         yield next((match.span(group) for group in groups if match.start(group) >= 0), match.span())
@@ -55,7 +55,7 @@ def spans(source: str, data: bytes, start: int = 0, end: int | None = None) -> I
 
 @cache
 def _groups(source: str) -> range:
-    return range(1, compiled(source).groups + 1)  # counted anew each time it is asked for
+    return range(1, compiled(source).groups + 1)  # RE2 counts them anew each time
 
 
 def at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
@@ -64,9 +64,9 @@ def at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
 
 
 def begins(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
-    """Return the match that begins at `start`, or None, of a pattern whose repetitions are all bounded.
+    """Return the match that begins at `start`, or None; for patterns whose repetitions are all bounded.
 
-    It is asked of Python's own engine, which can't hang on so little, and takes a fifth of the time.
+    Python's own engine can't hang on those, and takes a fifth of the time.
     """
     return _bounded(source).match(data, start)
 

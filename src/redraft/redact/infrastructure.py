@@ -1,4 +1,4 @@
-"""Infrastructure: addresses, hosts, cloud resources and user folders of a machine or network of one's own."""
+"""Infrastructure: the addresses, hosts, cloud resources and user folders of a private machine or network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redraft.redact.canonical import View
+
+
+def find_infrastructure(view: View) -> Iterator[Found]:
+    """Yield addresses, hosts, cloud resources and the user names in folders, prompts and commands."""
+    if not has_any(_ANY, view.data):
+        return
+    for match in every(_PROMPT, view.data):
+        for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
+            start, end = match.span(group)
+            if view.text[start:end].lower() not in anybody:
+                yield Found(start, end, kind)
+    for start, end in spans(_SSH_USER, view.data):
+        if view.text[start:end].lower() not in _ANYBODY:
+            yield Found(start, end, Kind.USER)
+    for pattern, is_sure in (
+        (_SYSLOG, True),
+        (_ROUTER, True),
+        (_OWN_REGISTRY, True),
+        (_REGISTRY, True),
+        (_POD, False),
+        (_CALLED_POD, False),
+        (_REACHED, False),
+        (_NAMED_HOST, True),
+    ):
+        for start, end in spans(pattern, view.data):
+            name = view.text[start:end]
+            is_host = is_sure or any(map(str.isdigit, name))
+            if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
+                yield Found(start, end, Kind.HOST)
+    yield from _addresses(view)
+    yield from _hosts(view)
+    for span in spans(_RESOURCE, view.data):
+        yield Found(*span, Kind.RESOURCE)
+    for start, end in spans(_FOLDER, view.data):
+        name = view.text[start:end].rstrip(".")
+        if name.lower() not in _ANYBODY and not is_placeholder(name) and name.strip(".*${}"):
+            yield Found(start, start + len(name), Kind.USER)
+
 
 _V4 = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
 _V6 = r"[0-9A-Fa-f]{0,4}(?::{1,2}[0-9A-Fa-f]{1,4}){2,7}\b"
@@ -48,7 +86,7 @@ _OPEN_NETWORKS = tuple(
 _OPEN_ADDRESSES = frozenset({"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9"})
 _L = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62})"
 _HOST = (
-    # endings that only names of one's own network have
+    # endings of private networks only
     rf"\b(?:{_L}\.){{1,8}}(?i:svc\.cluster\.local|cluster\.local|svc|localdomain|intranet|corp|lan|intra"
     rf"|internal|local|private|home\.arpa|consul|ts\.net)\b"
     rf"|\b(?:{_L}\.){{1,8}}(?i:rds|elb|compute|compute-1|cache|es|ec2|redshift|eks|execute-api|docdb"
@@ -61,7 +99,7 @@ _HOST = (
     rf"|ngrok-free\.app)\b"
     rf"|\b(?:[a-z]+[.-])?\d{{1,3}}[.-]\d{{1,3}}[.-]\d{{1,3}}[.-]\d{{1,3}}\.(?:{_L}\.){{1,6}}[a-z]{{2,10}}\b"
     rf"|\bip-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}-\d{{1,3}}\b(?:\.{_L})*"
-    # services that a company runs for itself, and its environments
+    # internal services and environments of a company
     r"|\b(?i:(?:jenkins|gitlab|jira|confluence|grafana|kibana|vault|bastion|ldap|vpn|nexus|artifactory"
     r"|sonar|sonarqube|prometheus|argocd|rancher|airflow|internal|intra|staging|stage|stg|prod|preprod|uat|qa"
     r"|db|redis|postgres|pg|mysql|mongo|kafka|rabbitmq|elastic|es|k8s|node|master|worker|ns|mx|smtp|proxy"
@@ -100,7 +138,7 @@ _FOLDER = (
     r"(?:/home/|/Users/|\b[A-Za-z]:[\\/]{1,2}(?i:users|documents and settings)[\\/]{1,2}"
     r"|\\Users\\)([^\s/\\\"'`:;,<>|)\]]{1,64})"
 )
-# `ada@db7:~$`, `[ada@db7 src]#`, `ada@db7 ~/src (main) %`, `ada@db7>`: who, and where.
+# `ada@db7:~$`, `[ada@db7 src]#`, `ada@db7 ~/src (main) %`, `ada@db7>`: the user and the host.
 _PROMPT = (
     r"(?:^|[\s\[(\"'`>])([a-z_][a-z0-9._-]*)@([A-Za-z][A-Za-z0-9._-]*)"
     r"(?::[~/][^\s$#%>]*[ ]?(?:\([^()\n]*\)[ ]?)?[$#%>]|[ ][^\n\]@]+\][$#%]|[ ](?:MINGW\d+|~)(?:[ \n]|\z)"
@@ -127,7 +165,7 @@ _SYSLOG = (
     rf"|{_TIME}[ ]{_SYSLOG_HOST}[ ][\w./()-]+\[\d+\]:"
     rf"|<\d{{1,3}}>(?:\d[ ])?{_TIME}[ ]{_SYSLOG_HOST}[ ]"
 )
-# What Kubernetes appends is without vowels: a hash of the template, and five characters of the pod.
+# Kubernetes appends, without vowels, a hash of the template and five characters for the pod.
 _K8S = "bcdfghjklmnpqrstvwxz2456789"
 _POD = rf"\b([a-z][a-z0-9.]*(?:-[a-z0-9]+)*-[{_K8S}]{{7,10}}-[{_K8S}]{{5}})\b"
 _CALLED_POD = (
@@ -151,7 +189,7 @@ _REGISTRY = (
     r"|\b(?:docker|podman|oc|helm[ ]registry)[ ]login[ ](?:-\S+[ ]\S+[ ])*"
     r"([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::\d+)?)"
 )
-# What a host does stands in its name, with a number: `web07`, `shop-db-3`, `srv-x12`.
+# A host named after what it does, with a number: `web07`, `shop-db-3`, `srv-x12`.
 _DOES = (
     r"(?:web|www|db|sql|pg|mysql|mongo|redis|cache|mq|kafka|rabbit|queue|broker|app|api|srv|svr|server"
     r"|host|node|vm|esx|hv"
@@ -169,7 +207,7 @@ _NAMED_HOST = (
     r"|cache|edge|mon|backup)\d{2}(?:\.[a-z0-9-]+)*)\b"
     r"|\b((?:srv|svr|vm|esxi?|hv|pc|ws|nb|dc|fw|sw|rtr|nas|san)-?[a-z]{0,8}-?\d{2,4}(?:\.[a-z0-9-]+)*)\b"
 )
-# A name with a port or a path of its own, or that could not be resolved.
+# A name with a port or a path, or one that could not be resolved.
 _REACHED = (
     r"(?:^|[\s\"'(@=,/])([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?::\d{4,5}\b(?:[^\w.:]|\z)|:/[a-z]"
     r"|/\d{1,3}(?:\.\d{1,3}){3})"
@@ -214,43 +252,6 @@ _LOCAL = word_set(
 )
 
 
-def find_infrastructure(view: View) -> Iterator[Found]:
-    """Yield where addresses, hosts, cloud resources and names of user folders stand."""
-    if not has_any(_ANY, view.data):
-        return
-    for match in every(_PROMPT, view.data):
-        for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
-            start, end = match.span(group)
-            if view.text[start:end].lower() not in anybody:
-                yield Found(start, end, kind)
-    for start, end in spans(_SSH_USER, view.data):
-        if view.text[start:end].lower() not in _ANYBODY:
-            yield Found(start, end, Kind.USER)
-    for pattern, is_sure in (
-        (_SYSLOG, True),
-        (_ROUTER, True),
-        (_OWN_REGISTRY, True),
-        (_REGISTRY, True),
-        (_POD, False),
-        (_CALLED_POD, False),
-        (_REACHED, False),
-        (_NAMED_HOST, True),
-    ):
-        for start, end in spans(pattern, view.data):
-            name = view.text[start:end]
-            is_host = is_sure or any(map(str.isdigit, name))
-            if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
-                yield Found(start, end, Kind.HOST)
-    yield from _addresses(view)
-    yield from _hosts(view)
-    for span in spans(_RESOURCE, view.data):
-        yield Found(*span, Kind.RESOURCE)
-    for start, end in spans(_FOLDER, view.data):
-        name = view.text[start:end].rstrip(".")
-        if name.lower() not in _ANYBODY and not is_placeholder(name) and name.strip(".*${}"):
-            yield Found(start, start + len(name), Kind.USER)
-
-
 def _addresses(view: View) -> Iterator[Found]:
     text = view.text
     for start, end in spans(_V4, view.data):
@@ -265,7 +266,7 @@ def _addresses(view: View) -> Iterator[Found]:
             if own and (value.count(":") == _COLONS or "::" in value):
                 yield Found(start, end, Kind.ADDRESS)
     for start, end in spans(_MAC, view.data):
-        if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff and 00:00 are nobody's)
+        if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff... and 00:00... are no device's)
             yield Found(start, end, Kind.ADDRESS)
 
 
@@ -280,7 +281,7 @@ def _is_own(value: str, before: str, behind: str) -> bool:
         return False
     if _VERSION_BEFORE.search(before):
         return False
-    # Four small numbers are a version as often as an address.
+    # Four small numbers are as often a version as an address.
     return (
         not address.is_global
         or bool(_PUBLIC_BEFORE.search(before))
@@ -312,7 +313,7 @@ def _hosts(view: View) -> Iterator[Found]:
 
 
 def _is_host(name: str, before: str, behind: str) -> bool:
-    """Say whether a name with an ending that attributes have, too, is a host's."""
+    """Say whether a name whose ending attributes have as well is a host's."""
     if before.endswith(("//", "@")) or re.match(r":\d|/", behind):
         return True
     first = name.split(".", maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""What is known to be secret here: given values, those of the environment, names of this machine."""
+"""What is known to be secret: given values, those of the environment, and names of this machine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # --- values, in every form that a text may hold them in ---
 
 SHORTEST = 8
-"""A shorter value would be found in ordinary words; the shapes find it where it stands as a secret."""
+"""Characters of the shortest known value: a shorter one would be found in ordinary words."""
 
 _SIXES = 6
 _BYTE = 8
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _NEVER = frozenset({"changeme", "disabled", "enabled!", "required", "optional", "localhost", "postgres"})
-_Form = tuple[Kind, frozenset[str]]  # what it is, and the letters of its encoding
+_Form = tuple[Kind, frozenset[str]]  # what it is, and the alphabet of its encoding
 _MARKS = " ".join(mark(kind) for kind in Kind)
 
 
@@ -37,8 +37,8 @@ _MARKS = " ".join(mark(kind) for kind in Kind)
 class Known:
     """Find known values: as they are, in Base64 at any offset, in hexadecimal, across line breaks.
 
-    Percent, backslash and HTML escapes are undone before a text comes here. Values that are part of a mark,
-    or that stand in every other text (`localhost`), are left out.
+    Percent, backslash and HTML escapes are undone before. Values that are part of a mark, or common in any
+    text (`localhost`), are left out.
     """
 
     values: Mapping[str, Kind]
@@ -51,7 +51,7 @@ class Known:
             if plain in _MARKS or plain.lower() in _NEVER:
                 continue
             raw = value.encode("utf-8", "surrogatepass")
-            # What was escaped byte for byte is undone byte for byte.
+            # Escapes of single bytes are undone byte by byte.
             for form in (value, plain, canonical(raw.decode("latin-1")).text):
                 self._forms.setdefault(form, (kind, frozenset()))
             for form in _base64_forms(raw):
@@ -62,7 +62,7 @@ class Known:
         self._source = "|".join(_quoted(form) for form in longest_first)
 
     def find(self, view: View) -> Iterator[Found]:
-        """Yield where known values stand in a view."""
+        """Yield the known values of a text."""
         if not self._forms:
             return
         yield from self._in(view)
@@ -74,11 +74,11 @@ class Known:
         text, done = view.text, 0
         for start, end in spans(self._source, view.data):
             form = self._forms.get(text[start:end])
-            # Two characters that Latin-1 does not know look the same to the engine.
+            # Characters outside of Latin-1 all look the same to the engine.
             if form is None or end <= done:
                 continue
             kind, alphabet = form
-            # What stands beside the core of an encoding holds a few bits of the value, too.
+            # The characters beside the core of an encoding hold a few bits of the value as well.
             first, done = _widened(text, start, end, alphabet)
             yield Found(first, done, kind)
 
@@ -97,7 +97,7 @@ def _quoted(form: str) -> str:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """Yield the characters that stand in Base64 for these bytes alone, wherever in a longer text they are."""
+    """Yield the characters of Base64 that depend on these bytes alone, at each offset in a longer text."""
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).decode("ascii")
         first = -(-offset * _BYTE // _SIXES)
@@ -118,7 +118,7 @@ _SHORTEST_NAME = 4
 
 
 class Places:
-    """Find names of the machine as whole words, whatever their case: ordinary words are left out."""
+    """Find names of this machine as whole words in any case; names that are ordinary words are left out."""
 
     def __init__(self, names: Mapping[str, Kind]) -> None:
         self._kinds = {
@@ -126,13 +126,13 @@ class Places:
             for name, kind in names.items()
             if len(name) >= _SHORTEST_NAME and name.lower() not in _ANYBODY
         }
-        # Longest first: a home folder holds the name of its user.
+        # Longest first: a home folder contains its user's name.
         longest_first = sorted(self._kinds, key=len, reverse=True)
         words = "|".join(re.escape(name) for name in longest_first)
         self._pattern = re.compile(rf"(?i)(?<![A-Za-z0-9_])(?:{words})(?![A-Za-z0-9_])") if words else None
 
     def find(self, view: View) -> Iterator[Found]:
-        """Yield where the names stand in a view."""
+        """Yield the names in a text."""
         if self._pattern is not None:
             for match in self._pattern.finditer(view.text):
                 yield Found(match.start(), match.end(), self._kinds[match.group().lower()])
@@ -145,7 +145,7 @@ _FILE = re.compile(r"(?:[A-Za-z]:)?[/\\][\w./\\ -]*")
 
 
 def secrets_of(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of variables that are secret."""
+    """Yield the secret values of environment variables, and the passwords inside their URLs."""
     for name, value in variables.items():
         if is_secret_name(name) and not is_placeholder(value) and not _FILE.fullmatch(value):
             yield value

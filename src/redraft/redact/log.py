@@ -1,4 +1,4 @@
-"""The log of the library, in whose lines secrets are withheld."""
+"""The library's log, with secrets withheld."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 import traceback
 
 logger = logging.getLogger("redraft")
-"""The one logger of the library: whoever logs, logs here, and no secret gets past it."""
+"""The one logger of the library: everything is logged here, without secrets."""
 
 LOST = "What was to be logged here can't be shown."
 
 
 def withhold_in_log() -> None:
-    """Let no secret get into what the logger `redraft` hands to anybody; doing it again changes nothing."""
+    """Withhold secrets in everything that the logger `redraft` passes on; repeating it changes nothing."""
     logger.addFilter(_WITHHOLDING)
 
 
@@ -31,7 +31,7 @@ class _Withholding(logging.Filter):
             record.msg, record.args = redactor.redact(record.getMessage()).text, ()
             if record.exc_info:
                 told = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-                # Without the exception itself: a handler of one's own would render that anew.
+                # Without the exception itself, which a user's handler could render again.
                 record.exc_text, record.exc_info = redactor.redact(told).text, None
         except Exception:  # noqa: BLE001 (an exception of anybody's, which can't be rendered, ends no run)
             record.msg, record.args, record.exc_info, record.exc_text = LOST, (), None, None

@@ -1,4 +1,4 @@
-"""Personal data: what belongs to a person and not into what others read."""
+"""Personal data: names, addresses, logins and numbers that belong to a person."""
 
 from __future__ import annotations
 
@@ -16,6 +16,32 @@ if TYPE_CHECKING:
 
     from redraft.redact.canonical import View
 
+
+def find_personal(view: View) -> Iterator[Found]:
+    """Yield names, addresses and logins of persons, and the numbers of their phones, cards and records."""
+    yield from _names(view)
+    if not has_any(_ANY, view.data):
+        return
+    yield from _numbered(view)
+    yield from _logins(view)
+    text = view.text
+    for start, end in spans(_EMAIL, view.data):
+        if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":
+            yield Found(start, end, Kind.EMAIL)
+    for start, end in spans(_CALLER, view.data):
+        for match in _ADDRESS.finditer(text, start, end):
+            if _is_callers(match.group()):
+                yield Found(*match.span(), Kind.ADDRESS)
+    for pattern, kind in _SIMPLE:
+        for start, end in spans(pattern, view.data):
+            value = text[start:end]
+            if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
+                yield Found(start, end, kind)
+    for start, end in spans(_ON_FILE, view.data):
+        if _is_on_file(text[start:end], text[max(0, start - _NEAR) : start]):
+            yield Found(start, end, Kind.RECORD)
+
+
 _EMAIL = r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}\b"
 _NOBODY = re.compile(
     r"(?i)^(?:no-?reply|git|user|you|me|name|email|someone|john\.doe|jane\.doe|foo|bar|test|a|b|x"
@@ -25,7 +51,7 @@ _NOBODY = re.compile(
 _PHONE = (
     r"\+[1-9]\d{0,2}[ .()/-]{0,3}(?:\d[ .()/-]{0,2}){6,12}\d\b"
     r"|(?:\b1[ .-])?\(\d{3}\)[ .-]?\d{3}[ .-]\d{4}\b|\b(?:1[ .-])?[2-9]\d{2}[.-][2-9]?\d{2}[.-]\d{4}\b"
-    # as numbers are written at home; a time of day looks similar, but for what stands before it
+    # without a country code; times of day look similar, except for what comes before them
     r"|(?:^|[^\w.:/+-])(0\d{2,4}[ /-]\d{5,8}|\(0\d{1,4}\)[ ]?\d{3,4}[ -]?\d{3,5}"
     r"|0\d{1,3}[ .-]\d{2,4}(?:[ .-]\d{2,4})+)\b"
     r"|(?i:\b(?:phone|tel|telephone|mobile|cell|fax|whatsapp|call|text)(?:[ _-]?(?:number|no"
@@ -33,7 +59,7 @@ _PHONE = (
     r"(?:(?:is|was|me|him|her|us|them|at|on|back)[ \t]{1,3}){0,3}[\"']?)(\(?\d[\d ()./-]{6,18}\d)\b"
 )
 _CARD = (
-    r"\b(?:(?:[3-6]\d{3}|2[2-7]\d{2})(?:[ -]?\d{4}){2}[ -]?\d{1,7}"  # by fours
+    r"\b(?:(?:[3-6]\d{3}|2[2-7]\d{2})(?:[ -]?\d{4}){2}[ -]?\d{1,7}"  # in groups of four
     r"|3\d{3}[ -]?\d{6}[ -]?\d{4,5})\b"
 )
 _SAID_CARD = (
@@ -57,7 +83,10 @@ _BIRTHDAY = (
     r"|(?i:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?[ ]\d{1,2}(?:st|nd|rd"
     r"|th)?,?[ ]\d{4}))"
 )
-_CAPITAL, _SMALL = r"[A-Z\xc0-\xde]", r"[a-z\xdf-\xff\xbf]"  # what Latin-1 lacks is \xbf, and no capital
+_CAPITAL, _SMALL = (
+    r"[A-Z\xc0-\xde]",
+    r"[a-z\xdf-\xff\xbf]",
+)  # \xbf stands for a letter outside of Latin-1, and is no capital
 _W = (
     rf"(?:(?:[OD]'|Mc|Mac|al-|El-)?(?:{_CAPITAL}{_SMALL}+|\xbf[a-z\xdf-\xff]{_SMALL}+)"
     rf"(?:['-]{_CAPITAL}?{_SMALL}+)?)"
@@ -173,7 +202,7 @@ _MENTIONED = (
     r"|(?i:\b(?:ich hei\xdfe|mein name ist|je m'appelle|me llamo|mi nombre es|mi chiamo|call me|named?"
     rf"|this is|i am|i'm)[ ])({_FULL})"
 )
-# The same of one word, which has to be a given name.
+# The same with a single word, which has to be a given name.
 _BY_GIVEN_NAME = (
     rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ]({_W})\b"
     rf"|\b{_TALK}[:,]?[ ]({_W})\b|\b{_ROLE},?[ ]({_W})\b|\b({_W}),?[ ](?:{_SAYS})\b"
@@ -182,7 +211,7 @@ _BY_GIVEN_NAME = (
     rf"|\b({_W})'s[ ](?i:address|account|order|phone|e?mail|password|profile|name|card|file|record|ticket"
     r"|case|invoice|claim|request|calendar|laptop|desk|team|manager|birthday|salary|report|message|reply|number)"
 )
-# Things have such fields, too: a given name, or an ending of surnames, tells that somebody is meant.
+# Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
 _VALUE = rf"[\"'*]{{0,3}}[ \t]{{0,3}}[:=][\"'* \t]{{0,4}}(?:(?:{_TITLES})\.?[ ])?({_FULL}|{_LAST_FIRST})"
 _IN_FIELD = (
     r"(?i:\b(?:[\w.-]*name|contact|customer|client|owner|user|account|member|by|from|to|subject|title"
@@ -206,7 +235,7 @@ _IN_FIELD_OF_PERSON = (
     r"|cashier|driver|accountant"
     r"|ansprechpartner|sachbearbeiter|empf\xe4nger|absender|destinataire|nombre|nom)\b)" + _VALUE
 )
-# What stands behind such a word with a capital, and is nobody's name.
+# Capitalised words behind such a field that are nobody's name.
 _NO_NAMES = word_set(
     "access account agent api approval care center centre class code control data desk error experience "
     "feedback group guide hello id identity interface journey key library list manager management manual "
@@ -215,7 +244,7 @@ _NO_NAMES = word_set(
     "test tests type view"
 )
 _ANYWHERE = rf"\b({_FULL})"
-# Within a sentence, words with capitals that are of nothing known are somebody's name more often than not.
+# Within a sentence, capitalised words that name no known thing are usually somebody's name.
 _WITHIN = rf"[a-z,;:][ ]({_W}(?:[ ]{_W}){{1,2}})(?:[^\w ]|[ ][^A-Z]|\z)"
 _LISTED = rf"\b{_LAST_FIRST}"
 _STREET = (
@@ -224,7 +253,7 @@ _STREET = (
     r"|Terrace|Highway|Hwy|Parkway|Pkwy)\b\.?"
     r"|\b[A-Z][a-z\xdf-\xff]{2,20}(?:stra(?:\xdf|ss)e|weg|platz|gasse|allee)[ ]\d{1,4}[a-z]?\b"
 )
-# Who somebody is to a domain, a directory, a realm.
+# Accounts of a domain, a directory, a realm.
 _DOMAIN_USER = (
     r"(?:^|[^\w\\/:.%@-])([A-Z][A-Z0-9-]{2,14}\\{1,2}[A-Za-z][A-Za-z0-9._-]{2,30})(?:[^\w\\(]|\z)"
     r"|(?i:\b(?:user(?:name)?|account|login|log(?:ged|ging)?[ ](?:in|on)|whoami|runas|run(?:s|ning)?[ ]as"
@@ -268,7 +297,7 @@ _NO_ENTRY = word_set(
     "ca authority root encrypt g1 g2 g3 r3 x1 x3 e1 tls ssl ev ov dv validation sha2 ecc rsa signing "
     "domain admins users"
 )
-# A number under which somebody is on file, and what says so.
+# The number of a person's record, behind the word that says so.
 _ON_FILE = (
     r"(?i:\b(?:patient|medical|health|chart|hospital|mrn|member(?:ship)?|subscriber|policy(?:holder)?"
     r"|insured|insurance|claim|case|docket|employee"
@@ -291,11 +320,11 @@ _ON_FILE = (
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d+\.\d+(?:\.\d+)*")
 _ADDRESS = re.compile(r"[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}|\d{1,3}(?:\.\d{1,3}){3}")
 _FEWEST_ON_FILE = 5
-"""Digits of such a number, where nothing but the noun says what it is."""
+"""Digits of such a number where only the noun says what it is."""
 _NUMBERS_SAID = re.compile(
     r"(?i)(?:number|num|no|nr|nummer|id|identifier|ref|reference|code|#|mrn)\W*(?:is|was)?\W*$"
 )
-# What has a number even where nothing says that it is one: `claim 2210394`, not `file 2210394`.
+# Nouns that need no `number` behind them: `claim 2210394`, but not `file 2210394`.
 _ALWAYS_ON_FILE = re.compile(
     r"(?i)(?:mrn|policy|claim|member(?:ship)?|patient|subscriber|insured|insurance|badge|account|acct"
     r"|employee|personnel"
@@ -303,7 +332,7 @@ _ALWAYS_ON_FILE = re.compile(
     r"|medicare|medicaid"
     r"|nhs|nhi|aktenzeichen|nummer|cpf|curp|nif|dni|nie|pesel|bsn|aadhaar)\W*(?:(?:is|was|of)\W*)?$"
 )
-# An account in an address of the web, and in what is asked of a server.
+# An account in a URL or a request.
 _ID = (
     r"(?:\d{5,}|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-f]{24}|[0-9a-f]{32}"
     r"|[a-z]{2,8}_[A-Za-z0-9]{8,}|[A-Z]{1,4}-?\d{5,})"
@@ -323,7 +352,7 @@ _ACCOUNT_IN_URL = (
     r"|//(\d{12})\.(?:signin|dkr)\.|\.amazonaws\.com/(\d{12})/"
     rf"|(?i:login\.microsoftonline\.com|login\.windows\.net|sts\.windows\.net)/({_ID})"
 )
-# What proxies and servers say of who called: an address there is a person's, whichever it is.
+# The caller in the log of a proxy or server: any address there is a person's.
 _IP = r"(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,38})(?::\d{1,5})?"
 _CALLER = (
     r"(?i:(?:\b|_)(?:x[_-](?:original[_-])?forwarded[_-]for|x[_-]real[_-]ip|x[_-](?:cluster[_-])?client[_-]ip"
@@ -357,31 +386,6 @@ _IBAN_LENGTHS = range(15, 35)
 _NEAR = 60
 
 
-def find_personal(view: View) -> Iterator[Found]:
-    """Yield what belongs to a person: names, addresses, logins, numbers of phones, cards and records."""
-    yield from _names(view)
-    if not has_any(_ANY, view.data):
-        return
-    yield from _numbered(view)
-    yield from _logins(view)
-    text = view.text
-    for start, end in spans(_EMAIL, view.data):
-        if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":
-            yield Found(start, end, Kind.EMAIL)
-    for start, end in spans(_CALLER, view.data):
-        for match in _ADDRESS.finditer(text, start, end):
-            if _is_callers(match.group()):
-                yield Found(*match.span(), Kind.ADDRESS)
-    for pattern, kind in _SIMPLE:
-        for start, end in spans(pattern, view.data):
-            value = text[start:end]
-            if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
-                yield Found(start, end, kind)
-    for start, end in spans(_ON_FILE, view.data):
-        if _is_on_file(text[start:end], text[max(0, start - _NEAR) : start]):
-            yield Found(start, end, Kind.RECORD)
-
-
 def _names(view: View) -> Iterator[Found]:
     data, text = view.data, view.text
     if has_any(_NAMED, data):
@@ -410,14 +414,14 @@ def _names(view: View) -> Iterator[Found]:
 
 
 def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Found]:
-    """Yield the name in a stretch of words with capitals, if it is a person's: `Yesterday Ada Lovelace`."""
+    """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
     words = text[start:end].split(" ")
     for word in words[:-1]:
         if word.strip(",.").lower() not in THINGS:
             break
         start += len(word) + 1
     words = text[start:end].split(" ")
-    # Behind one word alone, a letter is no surname: `Appendix A`.
+    # A letter behind a single word is no surname: `Appendix A`.
     if (not full or sum(len(word.strip(".")) > 1 for word in words) > 1) and names_person(
         text[start:end], surely=surely
     ):
@@ -439,7 +443,7 @@ def _logins(view: View) -> Iterator[Found]:
         value = text[start:end].strip()
         if text[end : end + 1] == "(" and "." not in value and " " not in value:  # `uid = getuid()`
             continue
-        # Words of a sentence may follow it.
+        # A sentence may go on behind it.
         if named := _FULL_NAME.match(value):
             value = named.group()
         elif text[:start].lower().endswith(("uid=", "accountname=", "nickname=")):
@@ -472,7 +476,7 @@ def _is_callers(value: str) -> bool:
 
 
 def _numbered(view: View) -> Iterator[Found]:
-    """Yield the numbers whose check digits are right."""
+    """Yield card and account numbers whose check digits are right."""
     for start, end in spans(_CARD, view.data):
         if is_card(view.text[start:end]):
             yield Found(start, end, Kind.CARD)
@@ -485,7 +489,7 @@ def _numbered(view: View) -> Iterator[Found]:
 
 
 def is_card(text: str, *, shortest: int = 13) -> bool:
-    """Say whether digits are the number of a payment card, by their check digit (Luhn, ISO/IEC 7812)."""
+    """Say whether digits are a payment card's number, by the check digit (Luhn, ISO/IEC 7812)."""
     digits = [int(char) for char in text if char.isdigit()]
     if not shortest <= len(digits) <= _LONGEST_CARD or len(set(digits)) == 1:
         return False
@@ -494,7 +498,7 @@ def is_card(text: str, *, shortest: int = 13) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Say whether a text is an account's number by its check digits (ISO 13616)."""
+    """Say whether a text is an IBAN, by its check digits (ISO 13616)."""
     code = text.replace(" ", "")
     if len(code) not in _IBAN_LENGTHS:
         return False
@@ -502,7 +506,7 @@ def is_iban(text: str) -> bool:
 
 
 def _iban(text: str, start: int, end: int) -> Found | None:
-    """Return the longest number that the check digits confirm: a word in capitals may follow it."""
+    """Return the longest IBAN in a span: a word in capitals may follow it."""
     for last in range(end, start + _IBAN_LENGTHS.start - 1, -1):
         if is_iban(text[start:last]):
             return Found(start, last, Kind.ACCOUNT)
@@ -515,13 +519,14 @@ def _is_phone(text: str) -> bool:
 
 # --- given names, endings of surnames, and words of things ---
 
-# Letters that are no other letter with an accent.
+# Letters that are not another letter with an accent.
 _WHOLE = str.maketrans(
     {"\xf8": "o", "\u0142": "l", "\xdf": "ss", "\xe6": "ae", "\u0111": "d", "\u0131": "i", "\xf0": "d"}
 )
 _NAME_WORD = re.compile(r"[^\W\d_]+")
 
-# Left out are those of places, months, products and things (Paris, April, Jackson, Max, Mark, Ruby, Ray).
+# Without names that are also places, months, products or things (Paris, April, Jackson, Max, Mark, Ruby,
+# Ray).
 GIVEN_NAMES = word_set(
     "aaron abdul abdullah abigail abimbola abraham achieng ada adaeze adam adanna adaora adebayo adele "
     "adeola adewale aditi aditya adrian adriana agata agnes agnieszka agus agustin ahmad ahmed ahmet "
@@ -808,9 +813,9 @@ THINGS = word_set(
     "workshop workspace world would write writer wrong xbox xiaomi yaml year yellow yesterday york you "
     "your zealand zendesk zero zone zones zookeeper zoom zurich zusammen "
 )
-"""Words of things, roles, places and products that are written with a capital, and are nobody's name."""
+"""Words for things, roles, places and products that are often capitalised and nobody's name."""
 
-# Endings that surnames have and other words seldom do.
+# Endings that surnames have and other words rarely do.
 SURNAME = re.compile(
     r"(?:ez|ski|sky|ska|cki|czyk|wicz|vich|vic|vi\u0107|i\u0107|ov|ova|ev|eva|enko|chuk|escu|oglu|nen"
     r"|dottir|sson"
@@ -825,10 +830,10 @@ _OF_THINGS = re.compile(
 
 
 def names_person(name: str, *, surely: bool) -> bool:
-    """Say whether words with capitals are the name of a person.
+    """Say whether capitalised words are a person's name.
 
-    `surely` says that what stands around them speaks of a person: then words will do that are of no thing.
-    Otherwise a given name or the ending of a surname has to be among them.
+    With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
+    has to be a given name or have the ending of a surname.
     """
     words = [word for word in _NAME_WORD.findall(_plain(name)) if len(word) > 1]
     known = [word for word in words if word in GIVEN_NAMES]
@@ -836,7 +841,7 @@ def names_person(name: str, *, surely: bool) -> bool:
     things = [word for word in rest if word in THINGS or word.removesuffix("s") in THINGS]
     if not words or (things and not known):
         return False
-    if known:  # "Maria Field" is somebody where people are spoken of, and else the field of that name
+    if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
         return surely or len(words) > len(things) + len(known) or (not things and len(known) > 1)
     if any(_OF_THINGS.search(word) for word in words):
         return False
@@ -844,12 +849,12 @@ def names_person(name: str, *, surely: bool) -> bool:
 
 
 def is_given_name(word: str) -> bool:
-    """Say whether a word is a given name that is no other word."""
+    """Say whether a word is a given name and no ordinary word."""
     return _plain(word) in GIVEN_NAMES
 
 
 def _plain(name: str) -> str:
-    """Return a name in small letters without accents."""
+    """Return a name in lower case without accents."""
     if name.isascii():
         return name.lower()
     letters = unicodedata.normalize("NFKD", name.lower().translate(_WHOLE))

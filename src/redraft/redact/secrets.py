@@ -1,4 +1,4 @@
-"""Secrets: by their shape, where one logs in, beside a name, where one is likely, and inside encodings."""
+"""Secrets in a text: by their shape, in logins, beside a name, where one is likely, and inside encodings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAYERS = 3
 
 
 def find_secrets(view: View, known: Known, *, layers: int = _LAYERS) -> Iterator[Found]:
-    """Yield where secrets stand: `known` values and what looks like one, also inside layers of encoding."""
+    """Yield the secrets of a text: `known` values and what looks like one, also inside layers of encoding."""
     yield from known.find(view)
     yield from _tokens(view)
     yield from _logins(view)
@@ -55,7 +55,7 @@ _W = r"[A-Za-z0-9_-]"
 _A = r"[A-Za-z0-9]"
 
 _SHAPES = (
-    rf"\bsk-{_W}{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek and all who do as they do
+    rf"\bsk-{_W}{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek and others
     rf"\b(?:sk|rk|pk)_(?:live|test|prod)_{_A}{{10,}}",  # Stripe, Clerk
     r"\bwhsec_[A-Za-z0-9+/]{16,}=*",
     rf"AIza{_W}{{30,}}",  # Google
@@ -114,10 +114,10 @@ _SHAPES = (
     (
         rf"\b[a-z][a-z0-9]{{1,11}}_(?:live|test|prod|dev|secret|pat|key|token|sk|api"
         rf"|v1)_{_A}{{16,}}"
-    ),  # and whoever does likewise
+    ),  # and others of that form
 )
 _API_KEY = "|".join(_SHAPES)
-# A shape of its own, since what has to follow may come at any distance.
+# Apart from the others, since its parts may be of any length.
 _JWT = r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,3}"
 _HASH = (
     r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|\$argon2(?:id|i|d)\$[^\s\"'<>]{20,500}"
@@ -133,7 +133,7 @@ _KEY_BODY = (
     r"(?:[ \t>|*#\"'+\\]{0,40}(?:\\r|\\n|\r|\n|[ ])[ \t>|*#\"'+\\rn]{0,40}"
     r"(?:[A-Za-z0-9+/=]{20,}|(?:Proc-Type|DEK-Info|Version|Comment):[^\r\n\\]*))*"
 )
-# Without the lines around it: an RSA key, one on a curve, one of PuTTY's.
+# Without header and footer: RSA, elliptic curve, PuTTY.
 _KEY_BARE = (
     r"\b(?:MII[A-Za-z0-9+/]{3}IBA(?:AKC|DANBgkqhkiG9w0BAQEFAASC)|MHcCAQEEI|MIG[A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2Vw)"
     r"[A-Za-z0-9+/=\\\s]{24,}"
@@ -144,7 +144,7 @@ _ANY_TOKEN = (_API_KEY, _JWT, _HASH, _KEY_BEGINS, _KEY_BARE)
 
 
 def _tokens(view: View) -> Iterator[Found]:
-    """Yield _tokens whose shape says what they are."""
+    """Yield tokens that are recognised by their shape."""
     if not has_any(_ANY_TOKEN, view.data):
         return
     for start, end in spans(_API_KEY, view.data):
@@ -168,7 +168,7 @@ def _private_keys(view: View) -> Iterator[Found]:
             continue
         while ends and ends[0] < end:
             ends.pop(0)
-        # One that is cut off goes on as keys do.
+        # One that is cut off ends where the lines no longer look like a key.
         cut_off = at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
         done = ends[0] if ends else end + cut_off.end()
         yield Found(start, done, Kind.PRIVATE_KEY)
@@ -180,7 +180,7 @@ _ADDRESS = r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://([^\s/@:\"'<>`]{0,128})(:?)"
 _TO_END = r"[^\s\"'<>`]{1,256}"
 _PORT = r"\d{1,5}(?:[/?#]|\z)"
 _AUTH_SCHEME = r"(?i:\b(?:bearer|basic|token|apikey|bot|negotiate|digest)[ \t]{1,4}([A-Za-z0-9+/=._~-]{8,}))"
-# Whatever the scheme is called.
+# With any scheme.
 _HEADER = (
     r"(?i:\bauthorization)[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?[A-Z][A-Za-z-]{1,20}[ \t]{1,4}"
     r"([A-Za-z0-9+/=._~-]{16,})"
@@ -189,9 +189,9 @@ _LINK = (
     r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password|recover"
     r"|verify|confirm|activate|setup|t)/)([A-Za-z0-9_-]{20,})"
 )
-# A word of a command line that is no option.
+# An argument of a command line that is no option.
 _OPTION = r"[\"']?([^\s\"'-][^\s\"']{2,128})"
-# The second text of two: the first names who it is.
+# The second of two quoted texts: the first is the user.
 _SECOND_TEXT = r"[ \t]{0,4}[\"'][^\"'\n]{1,64}[\"'][ \t]{0,4},[ \t]{0,4}[\"']([^\"'\n]{3,256})[\"']"
 _LOGIN = "|".join(
     (
@@ -231,7 +231,7 @@ _LOGIN = "|".join(
         r"(?i:[?&\s]code=([^\s&\"']{8,256})&state=)",
     )
 )
-# Prose, where what follows has to look like a password.
+# Prose, where the value has to look like a password.
 _LOGIN_IN_PROSE = (
     r"(?i:(?:credentials?|creds|login|logged in|log in|signed in|sign in|authenticated?|account"
     r"|(?:auth|user|username|userpwd)[ \t]?[:=])(?:[ \t]{1,3}(?:as|with|using|are|were|is|was))?"
@@ -244,7 +244,7 @@ _ANY_LOGIN = (_ADDRESS, _AUTH_SCHEME, _HEADER, _LINK, _LOGIN, _LOGIN_IN_PROSE, _
 
 
 def _logins(view: View) -> Iterator[Found]:
-    """Yield what somebody logs in with."""
+    """Yield passwords and tokens that are used to log in."""
     if not has_any(_ANY_LOGIN, view.data):
         return
     yield from _in_addresses(view)
@@ -303,12 +303,12 @@ def _is_credential(text: str) -> bool:
     return b":" in plain and plain.isascii()
 
 
-# --- random texts, near a name or alone ---
+# --- random text, near a secret-like name or on its own ---
 
 _NEAR_BEFORE = 60
 _NEAR_BEHIND = 100
 _LONGEST_TOKEN = 200
-# For patterns as simple as these two, Python's own engine is linear, too, and quicker to be asked.
+# For patterns as simple as these two, Python's own engine is linear as well, and quicker to call.
 _TOKEN = re.compile(rb"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}")
 _ANNOUNCED = r"(?:password|passphrase|passcode|secret|token|api key|pwd)\b"
 _WHOSE = r"(?:the|a|an|my|our|your|his|her|their)"
@@ -323,10 +323,10 @@ _AS_BARE = (
 )
 
 
-# Letters of both cases with digits between them, alone: no word, hash or number looks like that.
+# Letters of both cases and digits, on their own: no word, hash or number looks like that.
 _ALONE = re.compile(rb"(?<![A-Za-z0-9])[A-Za-z0-9]{24,}(?![A-Za-z0-9])")
 _JOINS = "_-+/=.~%@"
-"""What makes a token part of something longer: an id with a prefix, a path, data in Base64."""
+"""Signs that make a token part of something longer: an id with a prefix, a path, Base64 data."""
 _DATA_PREFIX = ";base64,"
 _LINE_OF_DATA = 60
 _LONGEST_ALONE = 120
@@ -334,18 +334,15 @@ _FEWEST_DIGITS = 2
 _SHARE_OF_DIGITS = 0.08
 _WORD_IN = re.compile(r"[a-z]{6}|[A-Z]{6}")
 _LONG_WORD_IN = re.compile(r"[a-z]{8}|[A-Z]{8}")
-# Behind a prefix: the ids of requests, calls and objects look the same, and are shorter than keys are.
+# Behind a prefix: ids of requests, calls and objects look the same, but are shorter than keys.
 _KEY_LENGTH = 32
 _PREFIX = re.compile(r"(?<![\w/+.~%@-])(?!sha\d)[A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2}[_-]$")
 _LONGEST_PREFIX = 40
 
 
-def _random(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
-    """Yield random-looking tokens near a word that announces one, and where nothing else can be meant.
-
-    `named` is where such words stand.
-    """
-    for start, end in _regions(view, named):
+def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Found]:
+    """Yield random-looking text near one of `names`, and where it can be nothing else."""
+    for start, end in _regions(view, names):
         for match in _TOKEN.finditer(view.data, start, end):
             first = match.start()
             text = view.text[first : match.end()].rstrip(".,;:!?=")
@@ -368,7 +365,7 @@ def _random(view: View, named: Sequence[tuple[int, int]]) -> Iterator[Found]:
 
 
 def _is_data(text: str, start: int, end: int) -> bool:
-    """Say whether what stands there is Base64: behind its name, or a whole line among many."""
+    """Say whether this is Base64 data: behind its prefix, or a whole line among many."""
     is_line = (
         end - start >= _LINE_OF_DATA and text[start - 1 : start] in ("", "\n") and text[end : end + 1] == "\n"
     )
@@ -376,7 +373,7 @@ def _is_data(text: str, start: int, end: int) -> bool:
 
 
 def _prefix(text: str, start: int, end: int) -> str:
-    """Return what says whose key stands there, as `acme_` or `acme-key-` do; empty where that is no key."""
+    """Return the prefix that makes this a key, such as `acme_` or `acme-key-`; empty if it is none."""
     if text[start - 1 : start] not in ("_", "-") or text[end : end + 1] in tuple(_JOINS):
         return ""
     found = _PREFIX.search(text[max(0, start - _LONGEST_PREFIX) : start])
@@ -385,19 +382,19 @@ def _prefix(text: str, start: int, end: int) -> str:
 
 
 def _is_mixed(text: str) -> bool:
-    """Say whether letters of both cases and digits are mixed so well that no words can be in it."""
+    """Say whether letters of both cases and digits are mixed too well to be words."""
     digits = sum(map(str.isdigit, text))
     if digits < _FEWEST_DIGITS or text.isupper() or text.islower():
         return False
-    # In a long one six letters of a case follow one another by chance; a name made of words has few digits.
+    # A long one has six letters of one case in a row by chance; a name made of words has few digits.
     is_long = len(text) >= _KEY_LENGTH and digits >= _SHARE_OF_DIGITS * len(text)
     return (_LONG_WORD_IN if is_long else _WORD_IN).search(text) is None
 
 
-def _regions(view: View, named: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield what is near such words, without overlaps, up to the end of their paragraph."""
+def _regions(view: View, names: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans around secret-like names, within their paragraph and without overlaps."""
     text, done = view.text, 0
-    for start, end in named:
+    for start, end in names:
         if strength_of(text[start:end]) <= Strength.WEAK:
             continue
         first = max(done, start - _NEAR_BEFORE)
@@ -406,7 +403,7 @@ def _regions(view: View, named: Sequence[tuple[int, int]]) -> Iterator[tuple[int
             first = gap
         if (gap := text.find("\n\n", end, last)) >= 0:
             last = gap
-        # No token is cut in two: half of one would look like a word, the other half would stay.
+        # A token is never cut in two: half of one would look like a word, and the other half would stay.
         before = text[max(done, first - _LONGEST_TOKEN) : first]
         first -= len(before.rpartition(" ")[2].rpartition("\n")[2])
         behind = text[last : last + _LONGEST_TOKEN]
@@ -418,7 +415,7 @@ def _regions(view: View, named: Sequence[tuple[int, int]]) -> Iterator[tuple[int
 
 # --- where one is likely: behind a command, in a call, in what a person tells ---
 
-# Numbers of repetitions would multiply the states of the engine; it is linear without them.
+# Counted repetitions would multiply the engine's states; it is linear without them.
 _S = r"[ \t]+"
 _WORD = r"[\"']?([^\s\"'-][^\s\"']{2,})"
 _QUOTED = r"[\"']([^\"'\n]{3,})[\"']"
@@ -483,13 +480,13 @@ _PHRASE = (
     rf"(?i:\b(?:seed|recovery|mnemonic|backup|wallet)[ _-]?(?:phrase|words)?{_SEPARATOR}"
     r"((?:[a-z]{3,8}[ ,\n]+){11,23}[a-z]{3,8})\b)"
 )
-# No list of words that stands for a key has any of these.
+# No seed phrase has any of these words.
 _OF_SENTENCES = word_set(
     "the and that was with for from this are not you has have been which then when where"
 )
 
 
-# What is handed to a call after something else: who is called says what it is.
+# A second argument of a call: the name of what is called says what it is.
 _HANDED = r"(?:,[ \t\n]*(?:\w+[ ]?=[ ]?)?[brfu]?[\"'])([^\s\"'\\]{6,128})[\"']"
 _CALL = re.compile(r"([\w.$>:-]*\w)\([^()\n]*$")
 _OF_PASSWORDS = word_set(
@@ -513,7 +510,7 @@ _HEX_KEY = re.compile(r"[0-9a-f]{20,}|[0-9A-F]{20,}")
 
 
 def _likely(view: View) -> Iterator[Found]:
-    """Yield what looks made up where a secret is _likely, codes in a row, and the words of a key."""
+    """Yield made-up values where a secret is likely, lists of codes, and seed phrases."""
     if not has_any((_LIKELY, _HANDED, _CODES, _SENT, _PHRASE), view.data):
         return
     for start, end in spans(_LIKELY, view.data):
@@ -534,7 +531,7 @@ def _likely(view: View) -> Iterator[Found]:
 
 
 def _is_handed_key(text: str, start: int, end: int) -> bool:
-    """Say whether a quoted text is a key that a call takes: `Client("eu", "...")`."""
+    """Say whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
     value, called = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
     if called is None or is_placeholder(value) or is_path(value) or is_address(value):
         return False
@@ -544,9 +541,7 @@ def _is_handed_key(text: str, start: int, end: int) -> bool:
     if looks_random(value):
         return True
     if _HEX_KEY.fullmatch(value):
-        is_made = re.split(r"[.>:]+", called[1])[-1][
-            0
-        ].isupper()  # what begins with a capital makes an object
+        is_made = re.split(r"[.>:]+", called[1])[-1][0].isupper()  # a class
         return is_made or not _OF_KEYS.isdisjoint(parts)
     is_phrase = is_wordy(value) and ("-" in value or "_" in value)
     return not _OF_PASSWORDS.isdisjoint(parts) and looks_made(value) and not is_phrase and not is_code(value)
@@ -568,7 +563,7 @@ _READABLE = bytes([0, 9, 10, 13, 27, *range(32, 127)])
 
 
 def _encoded(view: View, holds_secret: Callable[[str], bool]) -> Iterator[Found]:
-    """Yield what decodes to a text that holds a secret, by what `holds_secret` says of it."""
+    """Yield what decodes to a text for which `holds_secret` is true."""
     for start, end in spans(_BASE64, view.data):
         if any(holds_secret(text) for text in _from_base64(view.text[start:end])):
             yield Found(start, end, Kind.ENCODED)
@@ -578,13 +573,13 @@ def _encoded(view: View, holds_secret: Callable[[str], bool]) -> Iterator[Found]
 
 
 def _from_base64(blob: str) -> Iterator[str]:
-    """Yield what a blob says, with each of the places where its first group of four may begin."""
+    """Yield the texts that a blob may decode to, one for each possible start of its first group of four."""
     code = _NO_BASE64.sub("", blob.replace("-", "+").replace("_", "/"))
     if len(code) < _SHORTEST_CODE:
         return
     for offset in range(4):
         end = len(code) - (len(code) - offset) % 4
-        # Most blobs are words or binary: a sample tells.
+        # Most blobs are words or binary, which a sample shows.
         if _is_text(_decoded(code[offset : min(end, offset + _SAMPLE)])):
             yield _decoded(code[offset:] + "=" * (-(len(code) - offset) % 4)).decode("latin-1")
 
@@ -606,6 +601,6 @@ def _decoded(code: str) -> bytes:
 
 
 def _is_text(sample: bytes) -> bool:
-    # Two bytes a character leave half of them empty.
+    # Half of the bytes of UTF-16 are zero.
     unreadable = len(sample.translate(None, _READABLE))
     return len(sample) > 2 * sample.count(0) - 2 and unreadable <= (1 - _TEXT_SHARE) * len(sample)

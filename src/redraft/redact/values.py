@@ -1,4 +1,4 @@
-"""How a value looks: like a secret, like a placeholder, like a word, or like code."""
+"""What a value looks like: a secret, a placeholder, a word, or code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,86 @@ from redraft.redact.canonical import WITHHELD
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words of a text."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
 LONGEST_WORD = 24
+
+
+def is_placeholder(value: str) -> bool:
+    """Say whether a value stands in for another: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
+    stripped = value.strip(WITHHELD + " \t\"'`.,;:=")
+    if len(stripped) > _LONGEST_WORDS:
+        return False
+    return stripped.lower() in _NO_VALUE or _PLACEHOLDER.fullmatch(stripped) is not None
+
+
+def is_code(value: str) -> bool:
+    """Say whether a value is an expression of code: a call, an attribute, an index."""
+    return _CODE.fullmatch(value) is not None
+
+
+def is_path(value: str) -> bool:
+    """Say whether a value is a file path, rather than random text with slashes."""
+    return _PATH.fullmatch(value) is not None and not any(
+        looks_random(part) for part in re.split(r"[/\\]", value)
+    )
+
+
+def is_address(value: str) -> bool:
+    """Say whether a value is a URL; secrets inside it are found on their own."""
+    return _ADDRESS.match(value) is not None
+
+
+def is_wordy(value: str) -> bool:
+    """Say whether a value is made of words: `refresh_token`, `MaxRetries`, `utf-8`."""
+    if len(value) > _LONGEST_WORDS:
+        return False
+    parts = [part for part in _WORDS.findall(value) if part[0].isalnum()]
+    letters = [part for part in parts if part[0].isalpha()]
+    digits = len(parts) - len(letters)
+    if not letters:
+        return False
+    if any(len(part) > LONGEST_WORD for part in letters):
+        return False
+    single = sum(len(part) == 1 for part in letters)
+    if digits == 0 and single == 0:
+        return all(_has_vowel(part) for part in letters if len(part) > _ABBREVIATION)
+    return single <= len(letters) // 3 and digits <= 1 and _NUMBERED.fullmatch(value) is not None
+
+
+def is_long_hex(value: str) -> bool:
+    """Say whether a value is hexadecimal and as long as a key; hashes look the same."""
+    return len(value) >= _LONG_HEX and _HEX.fullmatch(value) is not None
+
+
+def is_name_of_something(value: str) -> bool:
+    """Say whether a value is an identifier rather than a secret: a UUID, a hash, a number, a date."""
+    shortest, longest = _HASHES
+    is_hash = shortest <= len(value) <= longest and _HEX.fullmatch(value) is not None
+    return is_hash or _UUID.fullmatch(value) is not None or _DATE_OR_NUMBER.fullmatch(value) is not None
+
+
+def looks_made(value: str) -> bool:
+    """Say whether a value looks made up, as passwords are: letters with digits or signs among them."""
+    if len(value) < _MADE or _DATE_OR_NUMBER.fullmatch(value) is not None:
+        return False
+    has_letter = any(char.isalpha() for char in value)
+    has_digit = any(char.isdigit() for char in value)
+    return has_letter and (has_digit or _SIGN.search(value.strip("!?")) is not None)
+
+
+def looks_random(value: str) -> bool:
+    """Say whether a value looks generated: long, with frequent changes between kinds of characters."""
+    if len(value) < _RANDOM or is_name_of_something(value) or is_wordy(value):
+        return False
+    if not any(char.isdigit() for char in value) and len(value) < _LONG_RANDOM:
+        return False
+    changes = len(_TRANSITION.findall(value))
+    return changes >= _FEWEST_CHANGES and changes / len(value) >= _CHANGES
+
+
 _LONGEST_WORDS = 200
 _ABBREVIATION = 4
 _RANDOM = 12
@@ -42,7 +117,7 @@ _STANDS_FOR = (
     "|access|user|db|database|client|service|bearer|here|values?|string|name|hash|me|it|goes|credentials?"
 )
 _PLACEHOLDER = re.compile(
-    r"[<{\[(%$@#*.xX_=\-\s\x01/\\|,;:!?+~^&]*"  # nothing but signs: ****, ..., xxx
+    r"[<{\[(%$@#*.xX_=\-\s\x01/\\|,;:!?+~^&]*"  # only signs: ****, ..., xxx
     r"|<[^<>]*>?|\{+[^{}]*\}*[\]\)\}]*|\[[^\[\]]*\]?"
     r"|%\w*%?|%\(\w+\)s|\$\{?\(?[\w.:\-/ ]+[)}]*|\$\(.*|@\w+@"
     rf"|(?i:(?:{_STANDS_FOR})(?:[-_. ]?(?:{_STANDS_FOR}))*)"
@@ -67,79 +142,6 @@ _SIGN = re.compile(r"[!@#$%^&*?~+=]")
 _DATE_OR_NUMBER = re.compile(r"[\d.,:/TZ+\-_xX%$ ]+(?:[a-zA-Z]{1,3})?")
 _NUMBERED = re.compile(r"[A-Za-z]+(?:[-_.][A-Za-z]+)*[-_.]?v?\d{1,2}(?:[-_.](?:\d{1,2}|[A-Za-z]+))*")
 _TRANSITION = re.compile(r"(?<=[a-z])[A-Z\d]|(?<=[A-Z])\d|(?<=\d)[A-Za-z]|(?<=[A-Z]{2})[a-z]")
-
-
-def is_placeholder(value: str) -> bool:
-    """Say whether a value only stands for one: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
-    stripped = value.strip(WITHHELD + " \t\"'`.,;:=")
-    if len(stripped) > _LONGEST_WORDS:
-        return False
-    return stripped.lower() in _NO_VALUE or _PLACEHOLDER.fullmatch(stripped) is not None
-
-
-def is_code(value: str) -> bool:
-    """Say whether a value is an expression of a program: a call, an attribute, an index."""
-    return _CODE.fullmatch(value) is not None
-
-
-def is_path(value: str) -> bool:
-    """Say whether a value is the path of a file, and no random text with slashes."""
-    return _PATH.fullmatch(value) is not None and not any(
-        looks_random(part) for part in re.split(r"[/\\]", value)
-    )
-
-
-def is_address(value: str) -> bool:
-    """Say whether a value is a web address: what is secret inside it is found there."""
-    return _ADDRESS.match(value) is not None
-
-
-def is_wordy(value: str) -> bool:
-    """Say whether a value is words that are set together: `refresh_token`, `MaxRetries`, `utf-8`."""
-    if len(value) > _LONGEST_WORDS:
-        return False
-    parts = [part for part in _WORDS.findall(value) if part[0].isalnum()]
-    letters = [part for part in parts if part[0].isalpha()]
-    digits = len(parts) - len(letters)
-    if not letters:
-        return False
-    if any(len(part) > LONGEST_WORD for part in letters):
-        return False
-    single = sum(len(part) == 1 for part in letters)
-    if digits == 0 and single == 0:
-        return all(_has_vowel(part) for part in letters if len(part) > _ABBREVIATION)
-    return single <= len(letters) // 3 and digits <= 1 and _NUMBERED.fullmatch(value) is not None
-
-
-def is_long_hex(value: str) -> bool:
-    """Say whether a value is as long a number in hexadecimal as keys are; hashes look the same."""
-    return len(value) >= _LONG_HEX and _HEX.fullmatch(value) is not None
-
-
-def is_name_of_something(value: str) -> bool:
-    """Say whether a value is one of those long ones that are public: a UUID, a hash, a number, a date."""
-    shortest, longest = _HASHES
-    is_hash = shortest <= len(value) <= longest and _HEX.fullmatch(value) is not None
-    return is_hash or _UUID.fullmatch(value) is not None or _DATE_OR_NUMBER.fullmatch(value) is not None
-
-
-def looks_made(value: str) -> bool:
-    """Say whether somebody made this value up: letters with digits or signs among them."""
-    if len(value) < _MADE or _DATE_OR_NUMBER.fullmatch(value) is not None:
-        return False
-    has_letter = any(char.isalpha() for char in value)
-    has_digit = any(char.isdigit() for char in value)
-    return has_letter and (has_digit or _SIGN.search(value.strip("!?")) is not None)
-
-
-def looks_random(value: str) -> bool:
-    """Say whether a generator made this value: long, and its kinds of characters change all the time."""
-    if len(value) < _RANDOM or is_name_of_something(value) or is_wordy(value):
-        return False
-    if not any(char.isdigit() for char in value) and len(value) < _LONG_RANDOM:
-        return False
-    changes = len(_TRANSITION.findall(value))
-    return changes >= _FEWEST_CHANGES and changes / len(value) >= _CHANGES
 
 
 def _has_vowel(part: str) -> bool:
