@@ -2,10 +2,16 @@
 
 import asyncio
 import json
+import logging
 import os
 import re
+import subprocess
+import sys
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +29,7 @@ from redraft import (
 from redraft.errors import LessonFileError, ReflectionDueError
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
+from redraft.models.embed import ScriptedEmbedder, unit_rows
 from redraft.types import Task
 from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
@@ -47,7 +54,7 @@ def in_lessons(path, **choices):
 # --- learning ----------------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_failed_is_told_of_it_and_what_helped_is_told_for_other_tasks(tmp_path):
+def test_a_failure_is_told_to_the_next_attempt_and_to_other_tasks_once_that_helped(tmp_path):
     @in_lessons(tmp_path, model=writer(SYSTEMIC))
     async def _(lessons):
         prompts = []
@@ -110,7 +117,7 @@ def test_an_agent_with_lessons_learns_with_its_own_model(tmp_path, streamed):
         assert lessons.model is None
 
 
-def test_an_agent_of_another_framework_learns_likewise(tmp_path):
+def test_an_agent_of_another_framework_learns_too(tmp_path):
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent as Theirs
     from pydantic_ai.messages import ModelResponse, TextPart
@@ -149,7 +156,7 @@ def test_a_kept_run_that_is_resumed_learns_once(tmp_path):
         assert await lessons.reflect_on(result) == lesson
 
 
-def test_in_semantic_mode_the_lessons_of_all_agents_are_told(tmp_path):
+def test_semantic_recalls_the_lessons_of_all_agents(tmp_path):
     async def main():
         async with learning(tmp_path, agent="Another Agent") as others:
             lesson = await others.record(FAILURE, TASK)
@@ -169,7 +176,7 @@ def test_in_semantic_mode_the_lessons_of_all_agents_are_told(tmp_path):
 CURSOR = QualityCriterion("cursor", evaluator="regex", evaluator_config={"pattern": "next_cursor"})
 
 
-def test_what_a_person_vouches_for_is_active_at_once(tmp_path):
+def test_trusted_lessons_are_active_at_once(tmp_path):
     @in_lessons(tmp_path, model=writer(SYSTEMIC), trusted=True)
     async def _(lessons):
         await run(lessons, 0.1)
@@ -198,7 +205,7 @@ def test_a_run_leaves_one_lesson_however_often_it_is_reflected_on(tmp_path):
         assert len(model.requests) == 1
 
 
-def test_what_was_learnt_before_gets_surer(tmp_path):
+def test_a_near_duplicate_raises_the_confidence(tmp_path):
     @in_lessons(tmp_path)
     async def _(lessons):
         first = await lessons.record(FAILURE, TASK)
@@ -217,7 +224,7 @@ def test_what_was_learnt_before_gets_surer(tmp_path):
         ("decision", {"decision": "SQLite", "alternatives": "Files.", "why": "Search."}, DECISION),
     ],
 )
-def test_successes_and_decisions_are_kept_when_asked(tmp_path, status, reply, kept):
+def test_successes_and_decisions_are_written_on_request(tmp_path, status, reply, kept):
     model = writer({name: value for name, value in SYSTEMIC.items() if name not in FIELDS} | reply)
 
     @in_lessons(tmp_path, model=model)
@@ -271,7 +278,7 @@ def test_what_no_lesson_may_say_is_refused_by_field(tmp_path, content, says):
         assert await lessons.find() == [lesson]
 
 
-def test_secrets_are_withheld_wherever_they_stand(tmp_path):
+def test_secrets_are_in_no_file_and_no_duty(tmp_path):
     secret = "AK" + "IA" + "QWERTYUIOPASDFGH"
     task = Task(f"Log in with {secret}.", task_type="login")
 
@@ -334,12 +341,12 @@ def test_content_of_another_kind_than_the_outcome_is_refused(tmp_path):
         ({"successes": 0}, "successes must be"),
     ],
 )
-def test_what_can_not_work_is_refused_at_once(tmp_path, choices, says):
+def test_arguments_that_can_not_work_are_refused(tmp_path, choices, says):
     with pytest.raises(ConfigError, match=says):
         Lessons(**({"path": tmp_path} | choices))
 
 
-# --- duties ------------------------------------------------------------------------------------------------
+# --- reflections that are due ------------------------------------------------------------------------------
 
 
 def test_without_a_model_the_next_run_waits_for_a_reflection(tmp_path):
@@ -426,7 +433,7 @@ def test_a_run_that_was_cancelled_or_has_to_wait_owes_nothing(tmp_path):
     asyncio.run(main())
 
 
-def test_a_kept_run_that_had_to_wait_is_resumed_when_nothing_is_due_any_more(tmp_path):
+def test_a_kept_run_that_had_to_wait_is_resumed_once_nothing_is_due(tmp_path):
     @in_lessons(tmp_path, auto=False)
     async def _(lessons):
         pattern = ReflectionPattern(max_iterations=0, quality_criteria=[CURSOR])
@@ -442,7 +449,7 @@ def test_a_kept_run_that_had_to_wait_is_resumed_when_nothing_is_due_any_more(tmp
         assert (await agent.run(TASK, run_id="r2")).success
 
 
-def test_a_duty_that_could_not_be_done_is_done_before_the_next_run(tmp_path):
+def test_a_due_reflection_is_written_before_the_next_run(tmp_path):
     store = MemoryStore()
     broken = learning(tmp_path, store=store)
 
@@ -471,7 +478,7 @@ def test_many_runs_at_once_write_one_reflection_each(tmp_path):
         assert lesson.confidence == 1.0
 
 
-def test_a_run_that_went_on_and_succeeded_owes_nothing(tmp_path):
+def test_a_run_that_was_resumed_and_succeeded_owes_nothing(tmp_path):
     @in_lessons(tmp_path)
     async def _(lessons):
         result = await run(lessons, 0.1)
@@ -490,7 +497,7 @@ def test_a_model_that_fails_leaves_what_is_known(tmp_path):
         assert await lessons.due() == []
 
 
-# --- upkeep ------------------------------------------------------------------------------------------------
+# --- the lessons themselves --------------------------------------------------------------------------------
 
 
 def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
@@ -537,7 +544,7 @@ def test_people_approve_retire_supersede_merge_and_rate(tmp_path):
         assert edited.content.why == "Pages are gone."
 
 
-def test_what_was_given_up_is_not_learnt_again_but_by_a_person(tmp_path):
+def test_only_a_person_learns_again_what_was_given_up(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer()) as lessons:
             first = await lessons.reflect_on(replace(FAILED, run_id="one"))
@@ -558,7 +565,7 @@ def test_what_was_given_up_is_not_learnt_again_but_by_a_person(tmp_path):
     asyncio.run(main())
 
 
-def test_a_persons_edit_of_a_file_brings_along_what_came_with_the_lesson(tmp_path):
+def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
     async def main():
         async with learning(tmp_path, model=writer(SYSTEMIC)) as lessons:
             waiting = await lessons.reflect_on(FAILED)
@@ -576,7 +583,7 @@ def test_a_persons_edit_of_a_file_brings_along_what_came_with_the_lesson(tmp_pat
     asyncio.run(main())
 
 
-def test_what_says_nothing_is_told_to_nobody(tmp_path):
+def test_fields_that_say_nothing_are_not_recalled(tmp_path):
     async def main():
         model = ScriptedModel([ModelError("away")])
         async with learning(tmp_path, model=model, trusted=True) as lessons:
@@ -589,7 +596,7 @@ def test_what_says_nothing_is_told_to_nobody(tmp_path):
     asyncio.run(main())
 
 
-def test_what_a_person_should_look_at(tmp_path):
+def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
     @in_lessons(tmp_path, model=writer())
     async def _(lessons):
         first = await lessons.record(FAILURE, TASK)
@@ -637,7 +644,7 @@ def test_rules_that_can_not_be_read_cost_nothing_but_the_rules(tmp_path, caplog)
     ],
 )
 @pytest.mark.parametrize("what", ["a link", "a folder", "a pipe", "a loop"])
-def test_what_can_not_be_read_is_named_and_the_rest_is_told(tmp_path, name, told, what):
+def test_what_can_not_be_read_is_a_problem_and_the_rest_is_recalled(tmp_path, name, told, what):
     async def main():
         async with learning(tmp_path, trusted=True, model=writer(SYSTEMIC)) as lessons:
             kept = await lessons.record(PARTIAL, TASK)
@@ -692,7 +699,7 @@ def test_hostile_names_of_agents_and_tasks_stay_inside_apart_and_harmless(tmp_pa
     asyncio.run(main())
 
 
-def test_of_a_flood_one_is_told_and_thirty_stay(tmp_path):
+def test_of_many_near_duplicates_one_stays(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True) as lessons:
             for number in range(40):
@@ -708,7 +715,7 @@ def test_of_a_flood_one_is_told_and_thirty_stay(tmp_path):
     asyncio.run(main())
 
 
-def test_thirty_stay_and_the_others_go_to_the_archive(tmp_path):
+def test_all_but_the_newest_thirty_go_to_the_archive(tmp_path):
     clock = Clock()
 
     @in_lessons(tmp_path, clock=clock)
@@ -741,3 +748,145 @@ def test_lessons_are_in_the_projects_memory_unless_a_path_is_given(tmp_path, mon
 def test_what_is_no_lesson_is_refused_by_name(tmp_path, wrong, says):
     with pytest.raises(ConfigError, match=says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
+
+
+# --- embedding in the background ---------------------------------------------------------------------------
+
+of_a_run = ContextVar("of_a_run", default="nothing")
+
+
+class Gated(ScriptedEmbedder):
+    """Embeds lessons when it is let; knows what it saw of a run's context."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.began, self.saw = asyncio.Event(), asyncio.Event(), set()
+
+    async def __call__(self, texts, /):
+        if texts == [TASK.description]:  # a question
+            return unit_rows(self.name, [[1.0] * 256], 1)
+        self.saw.add(of_a_run.get())
+        self.began.set()
+        await self.gate.wait()
+        return await super().__call__(texts)
+
+
+async def recorded(path):
+    """File a lesson that nobody embeds."""
+    async with learning(path, embedder="none") as lessons:
+        await lessons.record(FAILURE, TASK)
+
+
+def test_a_run_does_not_wait_for_the_embedder(tmp_path):
+    async def main():
+        embedder = Gated()
+        async with learning(tmp_path, embedder=embedder, model=writer(), trusted=True) as lessons:
+            of_a_run.set("something")
+            await asyncio.wait_for(run(lessons, 0.1), 20)
+            assert len(await lessons.find()) == 1
+            await asyncio.wait_for(embedder.began.wait(), 20)
+            assert embedder.texts == []
+            embedder.gate.set()
+        assert embedder.saw == {"nothing"}
+        assert len(embedder.texts) == 1  # what was begun is done before the lessons are closed
+
+    asyncio.run(main())
+
+
+def test_what_the_end_of_a_loop_cuts_off_is_embedded_by_the_next_search(tmp_path, caplog):
+    embedder = Gated()
+
+    async def cut_off(lessons):
+        await run(lessons, 0.1)
+        await embedder.began.wait()
+
+    async def asked(lessons):
+        return await lessons.search(TASK)
+
+    async def with_lessons(use, embedder):
+        lessons = learning(tmp_path, embedder=embedder, model=writer(), trusted=True)
+        entered = await lessons.__aenter__()
+        try:
+            return await use(entered)
+        finally:
+            if use is asked:
+                await lessons.__aexit__(None, None, None)
+
+    asyncio.run(with_lessons(cut_off, embedder))
+    assert embedder.texts == []
+    later = ScriptedEmbedder()
+    [found] = asyncio.run(with_lessons(asked, later))
+    assert "similarity" in found.reason
+    assert len(later.texts) == 2  # the lesson and the question
+    assert caplog.records == []
+
+
+def test_a_person_waits_until_a_lesson_is_found_by_meaning(tmp_path):
+    async def main():
+        await recorded(tmp_path)
+        async with learning(tmp_path, embedder=ScriptedEmbedder()) as lessons:
+            baking = await lessons.record(PARTIAL, "Bake bread")
+            for content in (PARTIAL, replace(PARTIAL, what_happened="The bread was black.")):
+                await lessons.edit(baking.id, content)
+                found = await lessons.search(replace(TASK, description="Bake bread"), 9)
+                assert len(found) == 2
+                assert all("similarity" in one.reason for one in found)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [ValueError("no such model"), OSError("away")])
+def test_an_embedder_that_fails_is_logged_and_tried_again_after_the_next_lesson(tmp_path, caplog, error):
+    calls = []
+
+    def failing(texts):
+        calls.append(len(texts))
+        raise error
+
+    async def main():
+        await recorded(tmp_path)
+        async with learning(tmp_path, embedder=failing) as lessons:
+            with suppress(ValueError, OSError):
+                await lessons.search(TASK)
+            with suppress(ValueError, OSError):
+                await lessons.search(TASK)
+            assert len(calls) == 3  # a lesson, a question and a question
+            await lessons.record(FAILURE, "Bake bread")
+            assert len(calls) == 4
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"New lessons are found by full text only for now: {error}"] * 2
+
+
+ENDING = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from support.learning_agents import REPLY
+from redraft import Agent, Lessons, QualityCriterion, ReflectionPattern, ScriptedModel
+
+def slow(texts):
+    time.sleep(0.2)
+    return [[1.0, float(len(text))] for text in texts]
+
+digits = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
+once = ReflectionPattern(max_iterations=0, quality_criteria=[digits])
+lessons = Lessons(sys.argv[1], agent="clerk", embedder=slow, trusted=True, store=False)
+model = ScriptedModel(lambda request: REPLY if request.role == "reflection" else "no number")
+for _ in range(2):
+    print(Agent(model, pattern=once, lessons=lessons, keep=False).run_sync("Write down the order").success)
+"""
+
+
+def test_a_program_ends_quietly(tmp_path):
+    here = str(Path(__file__).parent.parent)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ENDING, str(tmp_path), here],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["False", "False"], "")
