@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from inspect import iscoroutinefunction
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+T = TypeVar("T")
 
 START = 3
 """Letters at the start of a name by which `coding` means `code_generation`, which is not spelt like it."""
@@ -36,6 +38,18 @@ def check_count(name: str, value: Any, least: int) -> None:
     """Refuse what is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def only(found: Sequence[T], wanted: str, things: str, name: Callable[[T], str]) -> T | None:
+    """Return the only one found, or None; raises `ConfigError` with the candidates if there are several."""
+    if len(found) > 1:
+        names = ", ".join(name(one) for one in found[:MOST_CANDIDATES])
+        more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
+        raise ConfigError(f"Several {things} match {wanted!r}: {names}{more}. Give more of the one you mean.")
+    return found[0] if found else None
+
+
+MOST_CANDIDATES = 6
 
 
 def check_share(name: str, value: Any) -> None:

@@ -447,7 +447,7 @@ def test_a_unique_beginning_is_enough(revised):
     revised("aaa")
     result = redraft("show", run_id[:4])
     assert result.exit_code == 2
-    assert "Several runs begin with" in result.stderr
+    assert "Several runs match" in result.stderr
 
 
 @pytest.mark.parametrize("command", [["show"], ["why"], ["diff"], ["resume"], ["export", "--json"]])

@@ -101,7 +101,7 @@ def test_as_json_a_lesson_is_whole(seven):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("show", "2026-05"), f"Several lessons match '2026-05': {FLIGHT}, {REFUND}."),
+        (("show", "2026-05"), f"Several lessons match '2026-05': {FLIGHT}, {REFUND}. Give more"),
         (("show", "last", "--agent", "bookings"), "The agent 'bookings' has no lessons in"),
         (("show", "last", "--path", "gone"), "There are no lessons in 'gone' yet."),
         (("--kind", "fail"), "--kind: there is no 'fail'; did you mean 'failure'?"),

@@ -69,7 +69,11 @@ def test_a_lesson_is_named_by_its_id_or_a_part_of_it(reference, lesson_id):
 @pytest.mark.parametrize(
     ("choices", "reference", "says"),
     [
-        ({}, "2026-05", f"Several lessons match '2026-05': {FLIGHT}, {REFUND}."),
+        (
+            {},
+            "2026-05",
+            f"Several lessons match '2026-05': {FLIGHT}, {REFUND}. Give more",
+        ),
         ({}, "2026-05-04-change-a-fligth", f"did you mean {FLIGHT}"),
         ({}, "§", "There is no lesson '§' in"),
         ({}, "", "There is no lesson '' in"),

@@ -394,7 +394,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.mark.parametrize(
     ("asked", "found"),
-    [("last", "b-2"), ("a-1", "a-1"), ("a-", "a-1"), ("b-", "Several runs begin with"), ("c", "no run 'c'")],
+    [("last", "b-2"), ("a-1", "a-1"), ("a-", "a-1"), ("b-", "Several runs match"), ("c", "no run 'c'")],
 )
 def test_a_run_is_found_by_its_id_or_the_beginning_of_it(asked, found):
     async def main():

@@ -156,7 +156,10 @@ def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(noted, words, jso
     ("words", "told"),
     [
         (("show", "nothing"), "There are no notes on a task 'nothing'"),
-        (("show", "p"), f"Several tasks fit 'p': {TaskIdentity.of(PAGE)[:8]} Sum up the page\\x1b]0;gotcha"),
+        (
+            ("show", "p"),
+            f"Several tasks match 'p': {TaskIdentity.of(PAGE)[:8]} Sum up the page\\x1b]0;gotcha",
+        ),
         (("show", ""), "There are no notes on a task ''"),
         (("rollback", "report", "9"), "There is no version '9'"),
         (("rollback", "report", "v0"), "There is no version 'v0'"),

@@ -28,7 +28,7 @@ from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.models.names import resolved
 from redraft.settings import load_settings
-from redraft.stores.location import project_store
+from redraft.stores.location import open_project_store, required_project_store
 from redraft.terminal import options
 from redraft.terminal.console import BAD, GAP, GOOD, QUIET, Warnings
 from redraft.terminal.exits import ExitCode, surface
@@ -697,15 +697,14 @@ def _viewing(name: str, read: Callable[[AgentHandle], Awaitable[T]]) -> T:
 
 def _reading(read: Callable[[], Awaitable[T]]) -> T:
     storage = storage_of("default")
-    if storage is None and project_store() is None:
-        raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so no agents are kept here.")
+    if storage is None:
+        required_project_store("agents")
 
     async def reading() -> T:
         try:
-            return await read()
+            async with open_project_store():
+                return await read()
         finally:
-            if (store := project_store()) is not None:
-                await store.aclose()
             if storage is not None:
                 await storage.aclose()
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft._validation import check_choice, nearest
+from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.catalog import Refreshed
 from redraft.lessons.duties import Duty, all_due, resolve_duty
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 EMBEDDED_AT_ONCE = 256
-MOST_CANDIDATES = 8
 MOST_COMPARED = 1_000
 """How many of the newest lessons are compared with a reference that names none."""
 
@@ -129,16 +128,14 @@ class LessonLibrary:
         part = reference.casefold()
         found = [entry for entry in entries.values() if part and _matches(entry.id.casefold(), part)]
         found = [entry for entry in found if _stem(entry.id) == reference] or found
-        if len(found) == 1:
-            return found[0]
-        raise ConfigError(self._not_found(reference, [one.id for one in found], list(entries)))
+        entry = only(found, reference, "lessons", lambda one: one.id)
+        if entry is None:
+            raise ConfigError(self._not_found(reference, list(entries)))
+        return entry
 
-    def _not_found(self, reference: str, found: Sequence[str], known: Sequence[str]) -> str:
+    def _not_found(self, reference: str, known: Sequence[str]) -> str:
         if not known:
             return f"There are no lessons in {str(self.path)!r} yet."
-        if found:
-            more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
-            return f"Several lessons match {reference!r}: {', '.join(found[:MOST_CANDIDATES])}{more}."
         near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_COMPARED:], cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`redraft lessons` lists them."
         return f"There is no lesson {reference!r} in {str(self.path)!r}; {hint}"

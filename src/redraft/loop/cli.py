@@ -34,7 +34,7 @@ from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
 from redraft.stores.base import Store
-from redraft.stores.location import project_store
+from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.console import BAD, GOOD, QUIET, emit_json, emit_made, withheld
 from redraft.terminal.exits import code_of, surface
@@ -345,11 +345,8 @@ class Keeping:
         step = (
             kept_step(again.store, again.record.run_id, task) if again else kept_step(self.wanted, None, task)
         )
-        try:
+        async with open_project_store():
             return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
-        finally:
-            if store := project_store():
-                await store.aclose()
 
     def _origin(self) -> Origin:
         return Origin("command", f"redraft {self.command}", self.model, tuple(sys.argv[1:]), os.getcwd())  # noqa: PTH109 (as a text)

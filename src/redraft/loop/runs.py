@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from redraft._codec import from_json, from_record, to_json, untagged
 from redraft._texts import compared, counted
-from redraft._validation import nearest
+from redraft._validation import nearest, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
@@ -23,7 +23,7 @@ from redraft.loop.record import RUN, Process, RunRecord, damaged_run
 from redraft.loop.select import select
 from redraft.protocols import ChatReply
 from redraft.stores.base import intact, listed
-from redraft.stores.location import project_store
+from redraft.stores.location import required_project_store
 from redraft.stores.run_index import ENDED, Column, RunRow, Totals, run_index
 from redraft.types import (
     NOTHING_USED,
@@ -88,11 +88,8 @@ class Runs:
     """
 
     def __init__(self, store: Store | None = None) -> None:
-        found = store or project_store()
-        if found is None:
-            raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so no runs are kept here.")
-        self._store = found
-        self._index = run_index(found)
+        self._store = store or required_project_store("runs")
+        self._index = run_index(self._store)
 
     async def find(
         self,
@@ -170,16 +167,14 @@ class Runs:
             found = [record]
         else:  # nothing is the beginning of all: an empty variable of a shell means none of them
             found = await self._store.find(RUN, prefix=run_id, limit=3) if run_id else []
-        if not found:
+        record = only(found, run_id, "runs", lambda one: one.key)
+        if record is None:
             raise ConfigError(
                 "No run is kept here yet."
                 if run_id == LAST
                 else f"There is no run {run_id!r} here; `redraft runs` lists those that there are."
             )
-        if len(found) > 1:
-            names = ", ".join(record.key for record in found)
-            raise ConfigError(f"Several runs begin with {run_id!r}: {names}; give more of the one you mean.")
-        return await self.read(found[0])
+        return await self.read(record)
 
     async def kept(self, run_id: str = LAST) -> KeptRun:
         """Return a run that `get` finds, with its steps."""

@@ -28,7 +28,7 @@ from redraft.notes.history import (
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
-from redraft.stores.location import project_place
+from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.console import BAD, GAP, GOOD, QUIET, sparkline
 from redraft.terminal.exits import surface
@@ -437,8 +437,7 @@ def _reading(database: str | None, read: Callable[[NoteStore], Awaitable[T]]) ->
 
 def _opened(database: str | None) -> NoteStore:
     if database is None:
-        if project_place() is None:
-            raise ConfigError("The setting `home` (REDRAFT_HOME) is empty, so no notes are kept here.")
+        required_project_store("notes")
         return project_notes()
     if database.startswith(URLS):
         return PostgresReflectionStore(database)

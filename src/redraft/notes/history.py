@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft._texts import counted, shortened
+from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.notes.note import Note, NotedTask, NoteUse, note_block
 from redraft.stats import effect_of
@@ -25,7 +26,7 @@ FEWEST_SCORES = 2
 """How many scores a side an effect takes."""
 LATEST = 5
 """How many runs tell how it goes now."""
-SHOWN, LONGEST_TITLE = 5, 40
+LONGEST_TITLE = 40
 """How many tasks a message names, and how much of each."""
 FEW, MANY = 200, 2000
 """How many of a task's latest runs are read to list it among others, and to show it."""
@@ -187,15 +188,12 @@ def the_one(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
             or part in task.description.casefold()
         )
     ]
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting:
+    task = only(fitting, wanted, "tasks", lambda one: f"{one.identity[:8]} {_short(one)}")
+    if task is None:
         raise ConfigError(
             f"There are no notes on a task {wanted!r}; `redraft notes` lists the tasks that have."
         )
-    names = "; ".join(f"{task.identity[:8]} {_short(task)}" for task in fitting[:SHOWN])
-    more = f" and {len(fitting) - SHOWN} more" if len(fitting) > SHOWN else ""
-    raise ConfigError(f"Several tasks fit {wanted!r}: {names}{more}. Give more of the one you mean.")
+    return task
 
 
 def _short(task: NotedTask) -> str:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft.errors import ChangedRunError, ConfigError
+from redraft._validation import only
+from redraft.errors import ChangedRunError
 from redraft.loop.record import RUN, Process, RunRecord, Status
 from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs, row_document
 from redraft.stores.base import Record, intact
@@ -193,10 +194,8 @@ class Workflows:
         workflows = await store.find(WORKFLOW, prefix=run_id, limit=3)
         within = tuple(f"{workflow.key}." for workflow in workflows)
         runs = [run for run in await store.find(RUN, prefix=run_id) if not run.key.startswith(within)]
-        if len(workflows) > 1 or (workflows and runs):
-            names = ", ".join(record.key for record in (*workflows, *runs[:3]))
-            raise ConfigError(f"Several runs begin with {run_id!r}: {names}; give more of the one you mean.")
-        return workflows[0] if workflows else None
+        candidates = (*workflows, *runs) if workflows else ()  # a run alone is for `Runs` to find
+        return only(candidates, run_id, "runs", lambda record: record.key)
 
 
 @dataclass(frozen=True, slots=True)
