@@ -89,7 +89,7 @@ async def waits(agents: dict[str, CycleAgent]) -> dict[str, list[float]]:
                     found[name].append((perf_counter() - started) * 1e3)
                 assert result.success, result.error
             await agents[name].aclose()
-            await agents[name].opened()
+            await agents[name].open()
     for agent in agents.values():
         await agent.aclose()
     return found

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from redraft._steps import observed as observed
     from redraft._steps import retried as retried
     from redraft.cycles.agent import CycleAgent as CycleAgent
+    from redraft.cycles.cycle import CycleResult as CycleResult
     from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.spec import AgentSpec as AgentSpec
-    from redraft.cycles.state import CycleResult as CycleResult
     from redraft.cycles.storage import LongTermStorage as LongTermStorage
     from redraft.errors import AgentFileError as AgentFileError
     from redraft.errors import ChangedRunError as ChangedRunError
@@ -122,7 +122,7 @@ _PLACES = {
     "cycles.agent": ("CycleAgent",),
     "cycles.mail": ("Feedback",),
     "cycles.spec": ("AgentSpec",),
-    "cycles.state": ("CycleResult",),
+    "cycles.cycle": ("CycleResult",),
     "cycles.storage": ("LongTermStorage",),
     "errors": (
         "AgentFileError",

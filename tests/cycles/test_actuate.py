@@ -83,7 +83,7 @@ def test_what_cannot_be_judged_is_unknown():
     found = evaluated(checks(DONE, GONE))
     assert found["success"] is None
     assert found["checks"][1]["passed"] is None
-    assert "can't be judged" in found["checks"][1]["message"]
+    assert "can't be evaluated" in found["checks"][1]["message"]
     assert evaluated(checks(GONE, COOL))["success"] is False
 
 
@@ -103,7 +103,7 @@ def test_without_a_word_on_it_the_outcomes_say(statuses, success):
 
 
 def test_a_success_that_is_none_is_refused():
-    with pytest.raises(OutputError, match="'success' is 'rather'"):
+    with pytest.raises(OutputError, match="returned 'rather' as 'success'"):
         evaluated({"config": {"function": "odd"}}, functions={"odd": lambda: {"success": "rather"}})
 
 
@@ -193,7 +193,7 @@ FAILING = {
         {"type": "api_call", "name": "refused", "url": "{{ params.url }}"},
         "A URL begins with 'http://'",
     ),
-    "undecidable": ({**LOG, "name": "undecidable", "when": "memory.gone.x > 1"}, "can't be judged"),
+    "undecidable": ({**LOG, "name": "undecidable", "when": "memory.gone.x > 1"}, "can't be evaluated"),
 }
 
 
@@ -252,7 +252,7 @@ def test_what_is_done_planned_or_not(actions, planned, plans, done):
 
 def test_a_condition_that_can_never_be_judged_is_a_failure():
     cycle = run(executed(agent({**LOG, "when": "memory.gone.x"}), action("other")))
-    assert "its condition can't be judged" in cycle.failures[0]
+    assert "its condition can't be evaluated" in cycle.failures[0]
 
 
 def test_what_is_not_approved_is_blocked():
@@ -285,7 +285,7 @@ def test_a_failure_is_redacted_before_it_is_in_the_data():
         return data.replace("4", "[withheld]")
 
     plan = action("stop", 1, line=4)
-    cycle = run(executed(agent(STOP), plan, functions={"stop": fails}, redacted=withheld))
+    cycle = run(executed(agent(STOP), plan, functions={"stop": fails}, redact=withheld))
     assert outcomes(cycle, "error") == [("RuntimeError: [withheld] is stuck",)]
 
 
@@ -357,7 +357,7 @@ def test_the_key_of_an_action_is_another_in_every_cycle():
     cycle, _ = cycle_of(agent(LOG))
     others = [
         replace(cycle, number=8),
-        replace(cycle, life="another"),  # of the same name, counting from 1, too
+        replace(cycle, agent_id="another"),  # of the same name, counting from 1, too
         replace(cycle, spec=cycle.spec.model_copy(update={"name": "other"})),
     ]
     keys = [idempotency_key(one, "act", 0, "note") for one in (cycle, *others)]

@@ -5,12 +5,12 @@ import signal
 
 import pytest
 
-from redraft.cycles.agent import AGAIN, CycleAgent, Triggers
+from redraft.cycles.agent import RETRIGGER_AFTER, CycleAgent, Triggers
 from redraft.cycles.agents import Agents
+from redraft.cycles.cycle import CycleFinished, CycleStarted, SubstageFinished
 from redraft.cycles.journal import JOURNAL
-from redraft.cycles.mail import heard, ring, rung
+from redraft.cycles.mail import ring, ring_count, wait_for_ring
 from redraft.cycles.spec import IntervalTrigger, ManualTrigger, MessageTrigger
-from redraft.cycles.state import CycleFinished, CycleStarted, SubstageFinished
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
 from redraft.stores.memory import MemoryStore
@@ -132,10 +132,10 @@ def test_without_update_state_feedback_stays_pending():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"verdict": "perhaps"}, "A verdict is one of approve, reject, modify; got 'perhaps'."),
-        ({"verdict": "modify"}, "The verdict 'modify' has `changes`"),
-        ({"verdict": "approve", "changes": {"a": 1}}, "The verdict 'modify' has `changes`"),
-        ({"verdict": "approve", "message": "x" * 4_001}, "Feedback may have 4,000 characters"),
+        ({"verdict": "perhaps"}, "Unknown verdict 'perhaps'; expected one of approve, reject, modify."),
+        ({"verdict": "modify"}, "The verdict 'modify', and no other, takes `changes`"),
+        ({"verdict": "approve", "changes": {"a": 1}}, "The verdict 'modify', and no other, takes `changes`"),
+        ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
     ],
 )
 def test_what_is_no_feedback_is_refused(given, said):
@@ -355,7 +355,7 @@ def test_an_error_that_can_not_be_told_is_a_failure_as_any_other(where):
     setattr(world, where, fails)
     result = run(monitor(world).run_cycle())
     assert len(result.metrics.failures) == 1
-    assert "UntoldError: it can't say what is wrong" in result.metrics.failures[0]
+    assert "UntoldError: (its message can't be read)" in result.metrics.failures[0]
     assert result.state["derivedData"]["learnings"] == {"newPatterns": []}
 
 
@@ -391,7 +391,7 @@ def test_triggers_that_pass_meanwhile_count_as_one():
             await asyncio.wait_for(triggers.next(), 1)
             begun.append(now[0])
             now[0] += busy
-            if not triggers._is_due([interval]):
+            if not triggers._is_interval_due([interval]):
                 now[0] = triggers._due[id(interval)]
             else:
                 triggers._due[id(interval)] = now[0]
@@ -425,11 +425,11 @@ def test_a_message_begins_a_cycle_and_is_taken():
 
 def test_who_waits_is_woken_at_once():
     async def main():
-        seen = rung("someone")
+        seen = ring_count("someone")
         asyncio.get_running_loop().call_later(0.01, ring, "someone")
-        assert await heard("someone", seen, 10)
-        assert not await heard("someone", rung("someone"), 0.01)
-        assert await heard("someone", seen, None)
+        assert await wait_for_ring("someone", seen, 10)
+        assert not await wait_for_ring("someone", ring_count("someone"), 0.01)
+        assert await wait_for_ring("someone", seen, None)
 
     run(main(), 5)
 
@@ -520,7 +520,7 @@ def test_a_message_that_no_cycle_takes_does_not_begin_one_after_the_other():
         begun = [await begins(), await begins()]
         newest[0] = "m2"  # another one, or one that is left when the newest were taken
         begun += [await begins(), await begins()]
-        now[0] += AGAIN
+        now[0] += RETRIGGER_AFTER
         return [*begun, await begins(), await begins()]
 
     assert run(main()) == ["message", None, "message", None, "message", None]

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redraft.cycles import Agents
-from redraft.cycles.records import CYCLE, CycleRecord, cycle_key, cycle_of, stored_cycle
-from redraft.cycles.state import CycleWaiting
+from redraft.cycles.cycle import CycleWaiting
+from redraft.cycles.records import CYCLE, CycleRecord, cycle_from, cycle_key, stored_cycle
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
 from support.monitor import MONITOR, World, monitor, run
@@ -208,7 +208,7 @@ def test_a_wait_goes_on_from_when_it_began(later, decision, ended):
         assert result.number == 1
         assert result.state["derivedData"]["governance"]["authority"]["decision"] == decision
         assert withins == pytest.approx([60, max(0, 60 - later)], abs=0.5)
-        assert cycle_of(await store.get(CYCLE, cycle_key(1))).waits_until is None
+        assert cycle_from(await store.get(CYCLE, cycle_key(1))).waits_until is None
 
     run(main())
 

@@ -10,10 +10,10 @@ from redraft.cycles.spec import (
     TEMPLATES,
     AgentFile,
     AgentSpec,
-    agent_file,
     agent_schema,
     memory_keys,
-    read,
+    parse_agent_file,
+    read_agent_file,
 )
 from redraft.errors import AgentFileError, ConfigError
 from redraft.text.schema import Schema
@@ -40,7 +40,7 @@ def model_for(name):
 
 def checked(text):
     source = AgentFile(text, "agent.yaml")
-    spec = read(source)
+    spec = parse_agent_file(source)
     check(spec, source, FUNCTIONS, model_for)
     return spec
 
@@ -84,16 +84,16 @@ FILES = {
     "no name": ("stages: {}\n", 1, None, None, "name", "'name' is missing"),
     "an empty name": ("name: ''\nstages: {}\n", 1, None, None, "name", "expected a text that is not empty"),
     "a name that is a number": ("name: 5\nstages: {}\n", 1, None, None, "name", "expected a text, got 5"),
-    "a name of two lines": ('name: "a\\nb"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line that can be seen, got 'a"),
-    "a name of a space": ("name: ' '\n" + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line that can be seen, got ' '"),
-    "a name with a NUL": ('name: "a\\0b"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a name in one line"),
+    "a name of two lines": ('name: "a\\nb"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a visible name on one line, got 'a"),
+    "a name of a space": ("name: ' '\n" + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a visible name on one line, got ' '"),
+    "a name with a NUL": ('name: "a\\0b"\n' + stage("reflect", "type: update-state\nname: u")[8:], 1, None, None, "name", "a visible name on one line"),
     "messages that nothing takes": ("triggers: [{type: message, topic: go}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "for each message of the topic 'go', and nothing takes these; add a source"),
     "messages of any topic that nothing takes": ("triggers: [{type: message}]\n" + stage("sense", "type: agent-messages\nname: m\nconfig: {topic: went}"), 1, None, None, "triggers.0", "message of any topic"),
     "no stages": ("name: t\n", 1, None, None, "stages", "'stages' is missing"),
     "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
     "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
-    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "the stage 'reflect' stands under 'stages:'"),
-    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "the stage 'sense' stands under 'stages:'"),
+    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "the stage 'reflect' belongs under 'stages:'"),
+    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "the stage 'sense' belongs under 'stages:'"),
     "an unknown stage": ("name: t\nstages:\n  sens: {}\n", 3, "sens", None, None, "did you mean 'sense'"),
     "a stage without substages": ("name: t\nstages:\n  sense: {}\n", 3, "sense", None, "substages", "'substages' is missing"),
     "a stage with none": ("name: t\nstages:\n  sense: {substages: []}\n", 3, "sense", None, "substages", "a list that is not empty"),
@@ -118,66 +118,66 @@ FILES = {
     "rows of zero": (stage("sense", "type: csv\nname: s\nconfig: {path: x, last: 0}"), 7, "sense", "s", "config.last", "got 0"),
     # what asks a model
     "an analysis of nothing": (stage("reason", "type: analyze\nname: a"), 5, "reason", "a", None, "'analyze' needs a 'prompt', or in its config 'rules' or a 'function'"),
-    "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it is for a 'function', and there is none"),
+    "a time for no function": (stage("reason", ANALYZE + "config: {timeoutMs: 5, rules: [{name: r, when: 'true'}]}"), 7, "reason", "a", "config.timeoutMs", "it needs a 'function', and there is none"),
     "an evaluation of nothing": (stage("actuate", "type: evaluate\nname: a"), 5, "actuate", "a", None, "'checks' or a 'function'"),
     "a prompt without a schema": (stage("reason", ANALYZE + "prompt: hello"), 5, "reason", "a", None, "needs an 'outputSchema'"),
-    "a schema without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\noutputSchema: {}"), 8, "reason", "a", "outputSchema", "goes with a 'prompt'"),
-    "a model without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\nmodel: x"), 8, "reason", "a", "model", "goes with a 'prompt'"),
+    "a schema without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\noutputSchema: {}"), 8, "reason", "a", "outputSchema", "needs a 'prompt'"),
+    "a model without a prompt": (stage("reason", ANALYZE + "config: {function: read_rates}\nmodel: x"), 8, "reason", "a", "model", "needs a 'prompt'"),
     "a schema that is none": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: objekt}"), 8, "reason", "a", "outputSchema", "schema"),
-    "a schema of a list": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: array}"), 8, "reason", "a", "outputSchema.type", "an object at the top, not 'array'"),
-    "a model that is none": (stage("reason", ANALYZE + "prompt: hello\nmodel: nobody\noutputSchema: {}"), 8, "reason", "a", "model", "said under 'models'"),
+    "a schema of a list": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: array}"), 8, "reason", "a", "outputSchema.type", "must be an object, not 'array'"),
+    "a model that is none": (stage("reason", ANALYZE + "prompt: hello\nmodel: nobody\noutputSchema: {}"), 8, "reason", "a", "model", "defined under 'models'"),
     "learning without a prompt": (stage("reflect", "type: learn\nname: l"), 5, "reflect", "l", "prompt", "'prompt' is missing"),
     "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "got 'patterns'"),
     # templates and conditions
-    "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "the template is wrong"),
-    "a template that reaches out": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.__class__ }}'"), 7, "reflect", "l", "prompt", "the template is wrong"),
-    "an unknown scope": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memry.patterns | json }}'"), 7, "reflect", "l", "prompt", "there is no 'memry' to read; did you mean 'memory'"),
+    "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "invalid template"),
+    "a template that reaches out": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.__class__ }}'"), 7, "reflect", "l", "prompt", "invalid template"),
+    "an unknown scope": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memry.patterns | json }}'"), 7, "reflect", "l", "prompt", "unknown name 'memry'; did you mean 'memory'"),
     "an unknown result": (stage("reflect", "type: learn\nname: l\nprompt: '{{ derivedData.executon }}'"), 7, "reflect", "l", "prompt", "'derivedData' has no 'executon'; did you mean 'execution'"),
     "an unknown part of the data": (stage("reflect", "type: learn\nname: l\nprompt: '{{ environmentalData.pay }}'"), 7, "reflect", "l", "prompt", "did you mean 'payload'"),
-    "an action where there is none": (stage("reflect", "type: learn\nname: l\nprompt: '{{ action }}'"), 7, "reflect", "l", "prompt", "there is no 'action' to read"),
-    "a key of the number of the cycle": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{cycle.number}}'}"), 9, "actuate", "e", "config.actions.0.message", "'cycle' is the number of the cycle; it has no 'number': write {{cycle}}"),
+    "an action where there is none": (stage("reflect", "type: learn\nname: l\nprompt: '{{ action }}'"), 7, "reflect", "l", "prompt", "unknown name 'action'"),
+    "a key of the number of the cycle": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{cycle.number}}'}"), 9, "actuate", "e", "config.actions.0.message", "'cycle' is the number of the cycle and has no 'number'; write {{cycle}}"),
     "an unknown key of an action": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{action.param}}'}"), 9, "actuate", "e", "config.actions.0.message", "'action' has no 'param'; did you mean 'params'"),
     "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
     "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
-    "a lesson that nobody takes up": (stage("reflect", "type: learn\nname: l\nprompt: x"), 5, "reflect", "l", None, "nothing takes up what is learnt here; put a substage of the type 'update-state' after it"),
-    "a lesson of which nothing is taken up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' takes up none of 'patterns'; did you mean 'newPatterns'"),
+    "a lesson that nobody takes up": (stage("reflect", "type: learn\nname: l\nprompt: x"), 5, "reflect", "l", None, "nothing uses what is learned here; add a substage of the type 'update-state' after it"),
+    "a lesson of which nothing is taken up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' uses none of 'patterns'; did you mean 'newPatterns'"),
     "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "none of 'insights'"),
-    "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "the condition is wrong"),
-    "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "there is no 'payload' to read"),
+    "a condition that does not parse": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: '1 >'}]}"), 7, "reason", "a", "config.rules.0.when", "invalid condition"),
+    "a condition of the unknown": (stage("reason", ANALYZE + "config: {rules: [{name: r, when: payload.rate > 5}]}"), 7, "reason", "a", "config.rules.0.when", "unknown name 'payload'"),
     "a rule without a condition": (stage("reason", ANALYZE + "config: {rules: [{name: r}]}"), 7, "reason", "a", "config.rules.0.when", "'when' is missing"),
-    "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "there is no 'nobody'"),
-    "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "there is no 'nobody'"),
+    "a template deep in data": (stage("actuate", EXECUTE + "  - {type: api_call, name: x, url: u, body: {a: [{b: '{{ nobody }}'}]}}"), 9, "actuate", "e", "config.actions.0.body.a.0.b", "unknown name 'nobody'"),
+    "a template in a header": (stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ nobody }}'}}"), 7, "sense", "s", "config.headers.a", "unknown name 'nobody'"),
     # variables of the environment
-    "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls read it"),
-    "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls read it"),
+    "a variable in a prompt": ("env: [KEY]\n" + stage("reflect", "type: learn\nname: l\nprompt: '{{ env.KEY }}'"), 8, "reflect", "l", "prompt", "only requests and calls can read it"),
+    "a variable in a line of the log": ("env: [KEY]\n" + stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{ env.KEY }}'}"), 10, "actuate", "e", "config.actions.0.message", "only requests and calls can read it"),
     "a variable that is not listed": ("env: [KEY]\n" + stage("sense", "type: api\nname: s\nconfig: {url: x, headers: {a: '{{ env.KEI }}'}}"), 8, "sense", "s", "config.headers.a", "'KEI' is not listed under 'env'"),
     # functions
-    "a function that is not given": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "gave no function 'read_rate'; did you mean 'read_rates'"),
+    "a function that is not given": (stage("sense", "type: function\nname: s\nconfig: {function: read_rate}"), 7, "sense", "s", "config.function", "provides no function 'read_rate'; did you mean 'read_rates'"),
     "a function given too little": (stage("actuate", EXECUTE + "  - {type: function, name: x, function: hold}"), 9, "actuate", "e", "config.actions.0.function", "'hold' can't be called with []: missing a required argument: 'batch'"),
     "a function given too much": (stage("sense", "type: function\nname: s\nconfig: {function: read_rates, with: {when: 5}}"), 7, "sense", "s", "config.function", "unexpected keyword argument 'when'"),
     # plans and actions
-    "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' has an action 'hold'; none is known"),
+    "an action of nobody's": (stage("reason", PLAN + "config: {rules: [{action: hold}]}"), 7, "reason", "p", "config.rules.0.action", "no 'execute' declares an action 'hold'; none is known"),
     "two actions of one name": (stage("actuate", EXECUTE + LOG + LOG), 10, "actuate", "e", "config.actions.1.name", "two actions named 'note'"),
     "an action of an unknown type": (stage("actuate", EXECUTE + "  - {type: mail, name: x}"), 9, "actuate", "e", "config.actions.0.type", "unknown type 'mail'"),
     "no actions": (stage("actuate", "type: execute\nname: e\nconfig: {actions: []}"), 7, "actuate", "e", "config.actions", "a list that is not empty"),
     "an alert without a message": (stage("actuate", EXECUTE + "  - {type: alert, name: x}"), 9, "actuate", "e", "config.actions.0.message", "'message' is missing"),
-    "governing before the plan": (stage("reason", "type: govern\nname: g\nconfig: {constraints: []}", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "stands after 'plan'"),
-    "authorizing before the plan": (stage("reason", "type: authorize\nname: g", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "stands after 'plan'"),
+    "governing before the plan": (stage("reason", "type: govern\nname: g\nconfig: {constraints: []}", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "must come after 'plan'"),
+    "authorizing before the plan": (stage("reason", "type: authorize\nname: g", PLAN + "config: {function: read_rates}"), 5, "reason", "g", None, "must come after 'plan'"),
     "an unknown mode": (stage("reason", "type: authorize\nname: g\nconfig: {mode: manual}"), 7, "reason", "g", "config.mode", "got 'manual'"),
     "a default that is none": (stage("reason", "type: authorize\nname: g\nconfig: {default: modify}"), 7, "reason", "g", "config.default", "got 'modify'"),
     # what is remembered
-    "a key outside the memory": (stage("reflect", UPDATE + "    patterns: {maxItems: 5}"), 9, "reflect", "u", "config.retention.patterns", "a key of the memory such as 'memory.patterns', got 'patterns'"),
+    "a key outside the memory": (stage("reflect", UPDATE + "    patterns: {maxItems: 5}"), 9, "reflect", "u", "config.retention.patterns", "a memory key such as 'memory.patterns', got 'patterns'"),
     "a key within a key": (stage("reflect", UPDATE + "    memory.a.b: {maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.a.b", "got 'memory.a.b'"),
     "a policy without its number": (stage("reflect", UPDATE + "    memory.patterns: {policy: max_items}"), 9, "reflect", "u", "config.retention.memory.patterns", "the policy 'max_items' needs 'maxItems'"),
     "two policies and one number": (stage("reflect", UPDATE + "    memory.patterns: {policy: [max_items, ttl], maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.patterns", "the policy 'ttl' needs 'ttlMs'"),
-    "a number of another policy": (stage("reflect", UPDATE + "    memory.patterns: {policy: ttl, ttlMs: 5, maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "'maxItems' is for the policy 'max_items'; list both"),
-    "no policy and no number": (stage("reflect", UPDATE + "    memory.patterns: {}"), 9, "reflect", "u", "config.retention.memory.patterns", "give 'maxItems', 'ttlMs', or both"),
+    "a number of another policy": (stage("reflect", UPDATE + "    memory.patterns: {policy: ttl, ttlMs: 5, maxItems: 5}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "'maxItems' belongs to the policy 'max_items'; list both"),
+    "no policy and no number": (stage("reflect", UPDATE + "    memory.patterns: {}"), 9, "reflect", "u", "config.retention.memory.patterns", "expected 'maxItems', 'ttlMs', or both"),
     "an unknown policy": (stage("reflect", UPDATE + "    memory.patterns: {policy: forever}"), 9, "reflect", "u", "config.retention.memory.patterns.policy", "got 'forever'"),
     "a negative number": (stage("reflect", UPDATE + "    memory.patterns: {maxItems: -1}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "got -1"),
     "a number that is true": (stage("reflect", UPDATE + "    memory.patterns: {maxItems: true}"), 9, "reflect", "u", "config.retention.memory.patterns.maxItems", "expected a whole number, got True"),
-    "learning after writing": (stage("reflect", "type: update-state\nname: u", "type: learn\nname: l\nprompt: x"), 7, "reflect", "l", None, "'learn' stands before it"),
-    "writing twice": (stage("reflect", "type: update-state\nname: u", "type: update-state\nname: v"), 7, "reflect", "v", None, "two of the type 'update-state'"),
-    "measuring twice": (stage("reflect", "type: capture-metrics\nname: u", "type: capture-metrics\nname: v"), 7, "reflect", "v", None, "two of the type 'capture-metrics'"),
+    "learning after writing": (stage("reflect", "type: update-state\nname: u", "type: learn\nname: l\nprompt: x"), 7, "reflect", "l", None, "'learn' must come before it"),
+    "writing twice": (stage("reflect", "type: update-state\nname: u", "type: update-state\nname: v"), 7, "reflect", "v", None, "two substages of the type 'update-state'"),
+    "measuring twice": (stage("reflect", "type: capture-metrics\nname: u", "type: capture-metrics\nname: v"), 7, "reflect", "v", None, "two substages of the type 'capture-metrics'"),
     "a flag that is none": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLLMTokens: 1}"), 7, "reflect", "u", "config.trackLLMTokens", "expected true or false, got 1"),
     "a flag that is misspelt": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLlmTokens: true}"), 7, "reflect", "u", "config.trackLlmTokens", "did you mean 'trackLLMTokens'"),
 }  # fmt: skip
@@ -238,7 +238,7 @@ def test_an_agent_made_in_python_is_checked_alike_without_lines():
         load_yaml(stage("reflect", "type: learn\nname: l\nprompt: '{{ memry }}'"))
     )
     with pytest.raises(
-        AgentFileError, match=r"The agent 't', stage 'reflect', substage 'l', prompt: there is no 'memry'"
+        AgentFileError, match=r"The agent 't', stage 'reflect', substage 'l', prompt: unknown name 'memry'"
     ) as raised:
         check(spec, None, FUNCTIONS, model_for)
     assert (raised.value.line, raised.value.substage, raised.value.key) == (None, "l", "prompt")
@@ -265,7 +265,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path, content, said):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(AgentFileError, match=said):
-        agent_file(path)
+        read_agent_file(path)
 
 
 def test_a_bomb_does_not_go_off():

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from redraft.cycles.http import HttpCall, fetched
+from redraft.cycles.effects import HttpRequest, fetch
 from redraft.errors import ConfigError, OutputError
 from support.cycles import run
 from support.http_server import of_json, of_text, redirect, serving
@@ -42,7 +42,7 @@ def drop(handler):
 
 def get(routes, path="/", **call):
     with serving(routes) as server:
-        return run(fetched(HttpCall(server.url + path, **call)))
+        return run(fetch(HttpRequest(server.url + path, **call)))
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_a_reply_is_read_for_what_it_says_it_is(reply, value):
     [
         (of_text("sorry\x1b[31m", status=500), OutputError, r"status 500, sorry\\x1b\[31m$"),
         (of_json({"why": "x" * 9_000}, 503), OutputError, "status 503, .{150}"),
-        (of_text("{", "application/json"), OutputError, "no JSON, although it says so"),
+        (of_text("{", "application/json"), OutputError, "not valid JSON"),
         (of_text("[NaN]", "application/json"), OutputError, "NaN"),
         (of_text("[1e999]", "application/json"), OutputError, "too large"),
-        (of_text("[" * 90_000, "application/json"), OutputError, "no JSON"),
+        (of_text("[" * 90_000, "application/json"), OutputError, "not valid JSON"),
         (of_text("[" * 150 + "]" * 150, "application/json"), OutputError, "100 levels"),
-        (of_text(b"\xff\xfe\x00", "text/plain"), OutputError, "no text in 'utf-8'"),
+        (of_text(b"\xff\xfe\x00", "text/plain"), OutputError, "not valid 'utf-8' text"),
         (of_text(b"abc", "text/plain; charset=punycode"), OutputError, "'punycode'"),
         (of_text(b" " * BIG), OutputError, "more than 10,000,000 bytes"),
-        ((200, {"content-encoding": "gzip"}, b"not packed"), OutputError, "can't be unpacked"),
+        ((200, {"content-encoding": "gzip"}, b"not packed"), OutputError, "can't be decompressed"),
         ((200, {"content-encoding": "br"}, b"x"), OutputError, "'br'"),
         (redirect("/"), OutputError, "more than 5 redirects"),
         (redirect("http://localhost:9/?key=s"), OutputError, r"redirected to 'http://localhost:9/'"),
         (redirect("https://localhost:9/"), OutputError, "only redirects on the same host"),
         (redirect("//127.0.0.1:9/"), OutputError, "only redirects on the same host"),
         (redirect("file:///etc/passwd"), OutputError, "redirect"),
-        (hang, TimeoutError, "no whole reply came within 0.3 s"),
+        (hang, TimeoutError, "no complete reply within 0.3 s"),
         (dribble, TimeoutError, "within 0.3 s"),
         (drop, ConnectionError, "RemoteProtocolError"),
     ],
@@ -110,44 +110,44 @@ def test_a_packed_reply_is_unpacked_no_further_than_it_may_be():
 
 def test_no_server_is_a_connection_error():
     with pytest.raises(ConnectionError, match="ConnectError"):
-        run(fetched(HttpCall("http://127.0.0.1:1/")))
+        run(fetch(HttpRequest("http://127.0.0.1:1/")))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (HttpCall("ftp://example.test/x"), "begins with 'http://'"),
-        (HttpCall("/etc/passwd"), "begins with 'http://'"),
-        (HttpCall("file:///etc/passwd"), "begins with 'http://'"),
-        (HttpCall("http://good.test@evil.test/"), "said in a header"),
-        (HttpCall("http://[::/"), "is none"),
-        (HttpCall("http://127.0.0.1:1/", headers={"X-Key": "private\r\nX-Admin: 1"}), "header 'X-Key'"),
-        (HttpCall("http://127.0.0.1:1/", headers={"X-Key": "privaté"}), "header 'X-Key'"),
+        (HttpRequest("ftp://example.test/x"), "begins with 'http://'"),
+        (HttpRequest("/etc/passwd"), "begins with 'http://'"),
+        (HttpRequest("file:///etc/passwd"), "begins with 'http://'"),
+        (HttpRequest("http://good.test@evil.test/"), "credentials into a header"),
+        (HttpRequest("http://[::/"), "Invalid URL"),
+        (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "private\r\nX-Admin: 1"}), "header 'X-Key'"),
+        (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "privaté"}), "header 'X-Key'"),
     ],
 )
 def test_what_cannot_be_sent_is_not_sent(call, message):
     with pytest.raises(ConfigError, match=message) as raised:
-        run(fetched(call))
+        run(fetch(call))
     assert "privat" not in str(raised.value)
 
 
 def test_what_is_sent():
     with serving({"/": of_json(1), "/moved": redirect("/", 307), "/done": redirect("/", 303)}) as server:
         headers = {"X-Key": " k\n", "Accept-Encoding": "br", "Content-Type": "application/merge-patch+json"}
-        call = HttpCall(server.url + "/moved", "PATCH", headers, {"name": "grün"})
-        assert run(fetched(call)) == 1
+        call = HttpRequest(server.url + "/moved", "PATCH", headers, {"name": "grün"})
+        assert run(fetch(call)) == 1
         sent = server.requests[1]
         assert (sent.command, sent.path) == ("PATCH", "/")
         assert sent.headers["x-key"] == "k"
         assert sent.headers.get_all("accept-encoding") == ["gzip"]
         assert sent.headers["content-type"] == "application/merge-patch+json"
         assert json.loads(sent.body) == {"name": "grün"}
-        run(fetched(HttpCall(server.url + "/done", "POST", body={})))
+        run(fetch(HttpRequest(server.url + "/done", "POST", body={})))
         assert [request.command for request in server.requests[2:]] == ["POST", "GET"]
 
 
 def test_a_post_does_not_become_a_get_unnoticed():
-    with pytest.raises(OutputError, match="makes a GET of it"):
+    with pytest.raises(OutputError, match="turn it into a GET"):
         get({"/": redirect("/x", 302)}, method="POST", body={})
 
 
@@ -156,4 +156,4 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"redraft\[cycles\]"):
-        run(fetched(HttpCall("http://127.0.0.1:1/")))
+        run(fetch(HttpRequest("http://127.0.0.1:1/")))

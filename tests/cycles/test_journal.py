@@ -2,9 +2,9 @@ import asyncio
 import json
 
 from redraft._steps import inner_step
+from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
-from redraft.cycles.state import SubstageFinished
-from redraft.cycles.storage import DirectKeeping
+from redraft.cycles.keeper import Keeper
 from redraft.stores.memory import MemoryStore
 from support.monitor import monitor, run
 
@@ -41,9 +41,9 @@ class Gate(MemoryStore):
 
 
 def steps_of(store, silence=None):
-    keeping = DirectKeeping(MemoryStore(), "a")
-    keeping.silence = silence
-    return CycleSteps(store, 1, keeping)
+    keeper = Keeper(MemoryStore(), "a", remote=False)
+    keeper.silence = silence
+    return CycleSteps(store, 1, keeper)
 
 
 async def soon():
@@ -111,9 +111,9 @@ def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
         assert store.steps == ["actuate/act/first"]
 
     asyncio.run(main())
-    assert [record.getMessage() for record in caplog.records] == [
-        "The agent 'a' goes on, but nothing of it is kept: it has not answered for 0.01 s"
-    ]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("The agent 'a' goes on without its store")
+    assert warning.endswith(": it has not answered for 0.01 s")
 
 
 def test_a_slow_store_is_waited_for_and_nothing_said(caplog):

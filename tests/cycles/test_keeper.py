@@ -9,11 +9,11 @@ from time import perf_counter
 
 import pytest
 
-from redraft.cycles import write_behind as module
+from redraft.cycles import keeper as module
+from redraft.cycles.keeper import Keeper, Reconciliation, Spool, merged
 from redraft.cycles.lease import LEASE, Lease
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stored_cycle, stored_memory
-from redraft.cycles.write_behind import Keeper, Numbers, Spool, joined
 from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -95,7 +95,7 @@ async def eventually(holds):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, caplog):
-    quick = {"SILENCE": 0.1, "LAST_WAIT": 0.1, "FIRST_WAIT": 0.1, "SHORTEST": 0.005, "LONGEST": 0.02}
+    quick = {"SILENCE": 0.1, "CLOSE_TIMEOUT": 0.1, "OPEN_TIMEOUT": 0.1, "MIN_RETRY": 0.005, "MAX_RETRY": 0.02}
     for name, seconds in quick.items():
         monkeypatch.setattr(module, name, seconds)
     caplog.set_level(logging.INFO, "redraft")
@@ -131,7 +131,7 @@ def test_a_slow_store_is_not_waited_for(caplog):
         store.delay = 0.06
         for number in range(1, 6):
             await keeper.save(cycle(number, "x"))
-        await keeper.settled()
+        await keeper.flush()
         assert (await kept(store))[0] == [1, 2, 3, 4, 5]
         assert len(store.writes) < 5  # a save that waited for its own write would make five
         await keeper.aclose()
@@ -151,7 +151,7 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
             for number in range(2, 40):
                 await keeper.save(cycle(number + 100 * outage, str(number)))
                 assert keeper.is_away
-            await keeper.settled()  # there is nothing to wait for
+            await keeper.flush()  # there is nothing to wait for
             assert len(said(caplog, logging.WARNING)) == outage + 1
             store.is_away = False
             await eventually(lambda: not keeper.is_away)
@@ -162,7 +162,7 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
         await keeper.aclose()
 
     asyncio.run(main())
-    assert [("goes on without its database" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
+    assert [("goes on without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
     assert [("is back" in line) for line in said(caplog, logging.INFO)] == [True] * 2
 
 
@@ -180,7 +180,7 @@ def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
         assert perf_counter() - started < 30  # the store would never answer
         store.answers.set()
         await eventually(lambda: not keeper.is_away)
-        await keeper.settled()
+        await keeper.flush()
         assert (await kept(store))[0] == [*range(1, 40)]
         assert store.writes[0] == ["memory", "0000000001"]  # it was not sent twice
         await keeper.aclose()
@@ -202,8 +202,8 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
         keeper = Keeper(store, "a", lease=Lease(store, "a"))
         assert await keeper.load() is None
         assert keeper.is_away
-        assert keeper.met() is None
-        number = keeper.last_number + 1
+        assert keeper.reconciliation() is None
+        number = keeper.last_provisional_number + 1
         assert number == PROVISIONAL + 1
         await keeper.save(cycle(number, "both", "new"))
         store.is_away = False
@@ -212,11 +212,11 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
         assert await kept(store) == ([7, 8], ["old", "both", "new"])
         await keeper.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
         assert await kept(store) == ([7, 8, 9], ["old", "both", "new", "newer"])
-        assert keeper.number_of(number + 1) == 9
-        met = keeper.met()
+        assert keeper.stored_number(number + 1) == 9
+        met = keeper.reconciliation()
         assert ids_of(met.memory) == ["old", "both"]
-        assert met.numbers.of(number + 1) == 9
-        assert keeper.met() is None
+        assert met.number(number + 1) == 9
+        assert keeper.reconciliation() is None
         await keeper.save(cycle(10, "newest"))  # from here on, the agent knows
         assert (await kept(store))[1] == ["newest"]
         await keeper.save(changing(number + 1, "late"))  # what a cycle of before still says
@@ -231,9 +231,9 @@ def test_memories_are_joined_by_the_ids_of_their_items():
     earlier = Memory({"a": [{"id": 1}, {"id": 2, "x": 1}], "b": [{"id": 5}]}, 3)
     later = Memory({"a": [{"id": 2, "x": 2}, {"id": 3}], "c": [{"id": 6}]}, 9)
     both = {"a": [{"id": 1}, {"id": 2, "x": 2}, {"id": 3}], "b": [{"id": 5}], "c": [{"id": 6}]}
-    assert joined(earlier, later) == Memory(both, 9)
-    assert joined(earlier, Memory()) == earlier
-    assert joined(earlier, joined(earlier, later)) == joined(earlier, later)
+    assert merged(earlier, later) == Memory(both, 9)
+    assert merged(earlier, Memory()) == earlier
+    assert merged(earlier, merged(earlier, later)) == merged(earlier, later)
 
 
 def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
@@ -242,14 +242,14 @@ def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
         keeper = Keeper(store, "a")
         await keeper.load()
         await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
-        await keeper.settled()
+        await keeper.flush()
         assert await kept(store) == ([], ["x"])
         store.is_away = True
         await keeper.save([Record("cycle", "1", {"rate": math.nan})])
         await keeper.save(cycle(2, "y"))
         store.is_away = False
         await eventually(lambda: not keeper.is_away)
-        await keeper.settled()
+        await keeper.flush()
         assert await kept(store) == ([2], ["y"])
         await keeper.aclose()
 
@@ -318,31 +318,31 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
         again = Keeper(store, "a", spool())
         found = await again.load()
         assert (ids_of(found), found.cycle) == (["old", "new"], 1)
-        assert again.met() is None  # it is in what was loaded
+        assert again.reconciliation() is None  # it is in what was loaded
         await again.aclose()
 
     asyncio.run(main())
 
 
-def test_what_cycles_have_changed_goes_on_from_what_is_stored(spool):
+def test_a_spool_without_a_memory_leaves_the_stored_one_to_be_joined(spool):
     async def main():
         store = Database()
         keeper = Keeper(store, "a", spool())
         await keeper.load()
         await keeper.save(cycle(1, "1"))
         store.is_away = True
-        await keeper.save(changing(2, "2"))
+        await keeper.save([stored_cycle(CycleRecord(2, datetime.now(UTC), status="failed"))])
         await die(keeper)
         partial = Keeper(store, "a", spool())
-        assert await partial.load() is None  # nobody can know what was before the second cycle
+        assert await partial.load() is None  # nobody can know the memory before the second cycle
         await partial.save(cycle(PROVISIONAL + 1, "3"))
         store.is_away = False
         await eventually(lambda: not partial.is_away)
-        assert await kept(store) == ([1, 2, 3], ["1", "2", "3"])
-        assert ids_of(partial.met().memory) == ["1", "2"]
-        await partial.save(changing(4, "4"))
+        assert await kept(store) == ([1, 2, 3], ["1", "3"])
+        assert ids_of(partial.reconciliation().memory) == ["1"]
+        await partial.save(cycle(4, "1", "3", "4"))
         await partial.aclose()
-        assert await kept(store) == ([1, 2, 3, 4], ["1", "2", "3", "4"])
+        assert await kept(store) == ([1, 2, 3, 4], ["1", "3", "4"])
 
     asyncio.run(main())
 
@@ -355,7 +355,7 @@ def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(sp
         for number in (1, 2):
             keeper = Keeper(store, "a", spool())
             await keeper.load()
-            assert keeper.last_number == PROVISIONAL + number - 1
+            assert keeper.last_provisional_number == PROVISIONAL + number - 1
             new = f"p{PROVISIONAL + number}-1"
             await keeper.save(cycle(PROVISIONAL + number, *[new]))
             await die(keeper)
@@ -417,38 +417,22 @@ def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
         await eventually(lambda: not keeper.is_away)
         found = await store.find("cycle")
         assert [(one.data["number"], one.data["status"]) for one in found] == [(7, "failed"), (8, "finished")]
-        assert "started again while its database was away" in found[0].data["error"]
+        assert "restarted while its database was away" in found[0].data["error"]
         await keeper.aclose()
 
     asyncio.run(main())
 
 
 def test_what_names_a_cycle_follows_its_number():
-    numbers = Numbers(7, {2: 8})
+    numbers = Reconciliation(7, {2: 8})
     items = {"a": [{"id": f"v{PROVISIONAL + 2}-1", "cycle": PROVISIONAL + 2, "x": f"{PROVISIONAL + 2}-1"}]}
     told = {"a": [{"id": "v9-1", "cycle": 9, "x": f"{PROVISIONAL + 2}-1"}]}
-    assert numbers.memory(Memory(items, PROVISIONAL + 2)) == Memory(told, 9)
+    assert numbers.merge(Memory(items, PROVISIONAL + 2)) == Memory(told, 9)
     ids = {"p2-3": "p8-3", "2-1": "8-1", "p3-1": "p3-1", "20261122T1-2": "20261122T1-2", "x2-1": "x2-1"}
     old = Memory({"a": [{"id": each} for each in ids]}, 2)
-    assert numbers.memory(old) == Memory({"a": [{"id": each} for each in ids.values()]}, 8)
+    assert numbers.merge(old) == Memory({"a": [{"id": each} for each in ids.values()]}, 8)
     mail = Record("feedback", "f", {"cycle": PROVISIONAL + 1, "message": "no"})
-    assert numbers.mail(mail).data == {"cycle": 8, "message": "no"}
-
-
-def test_a_spooled_memory_goes_on_with_what_later_cycles_have_changed(spool):
-    async def main():
-        store = Database()
-        store.is_away = True
-        keeper = Keeper(store, "a", spool())
-        await keeper.load()
-        await keeper.save(cycle(1, "1"))
-        await keeper.save(changing(2, "2"))
-        await die(keeper)
-        again = Keeper(store, "a", spool())
-        assert ids_of(await again.load()) == ["1", "2"]
-        await die(again)
-
-    asyncio.run(main())
+    assert numbers.apply(mail).data == {"cycle": 8, "message": "no"}
 
 
 @pytest.mark.parametrize("delay", [0.03, 1.0])
@@ -512,7 +496,7 @@ def test_nothing_is_written_when_another_process_has_become_the_agent():
         await eventually(lambda: keeper.lease.lost)
         with pytest.raises(LeaseError, match="is run by"):
             await keeper.save(cycle(2, "mine"))
-        await keeper.settled()
+        await keeper.flush()
         assert await store.find("cycle") == []
         await keeper.aclose()
         with pytest.raises(LeaseError):

@@ -18,7 +18,7 @@ from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
 from redraft.cycles import lease
 
-lease.LASTS = float(os.environ.get("LEASE", lease.LASTS))
+lease.DURATION = float(os.environ.get("LEASE", lease.DURATION))
 done = Path("done.jsonl")
 stop_at, _, times = (sys.argv[1] if len(sys.argv) > 1 else "").partition(":")
 noted = []
@@ -214,7 +214,7 @@ import asyncio, os, sys
 from redraft.errors import LeaseError
 from redraft.cycles import CycleAgent, lease
 
-lease.LASTS = 1.0
+lease.DURATION = 1.0
 
 def look():
     return {"rate": 9}
@@ -230,11 +230,12 @@ async def main():
     for line in sys.stdin:
         try:
             result = await agent.run_cycle()
-            print("cycle", result.number, len(agent.memory.of("recentActions")), flush=True)
         except LeaseError as error:
             print("refused", error, flush=True)
+            continue
         if line.strip() == "ends":
             await agent.aclose()
+        print("cycle", result.number, len(agent.memory.of("recentActions")), flush=True)
 
 asyncio.run(main())
 """

@@ -61,7 +61,7 @@ def test_one_of_another_form_is_an_error_that_says_so(changed):
         held = await store.get(LEASE, LEASE)
         left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
         await store.put(Record(LEASE, LEASE, left))
-        said = "is run by" if "id" in changed else "form that this Redraft can't read.*Upgrade redraft"
+        said = "is run by" if "id" in changed else "a form that .* can't read.*Upgrade redraft"
         with pytest.raises(LeaseError, match=said):
             await lease(store).take()
 
@@ -271,9 +271,34 @@ def test_one_that_can_not_be_given_back_expires(monkeypatch):
             await asyncio.sleep(60)
 
     async def main():
-        monkeypatch.setattr(module, "PATIENCE", 0.01)
+        monkeypatch.setattr(module, "GIVE_BACK_TIMEOUT", 0.01)
         first = lease(Hanging())
         await first.take()
         await first.give_back()
+
+    asyncio.run(main())
+
+
+def test_a_check_waits_for_the_renewal_that_is_under_way():
+    class Distant(MemoryStore):
+        async def replace(self, record):
+            await asyncio.sleep(0.1)
+            return await super().replace(record)
+
+    async def main():
+        store = Distant()
+        paused, other = lease(store, lasts=0.3), lease(store)
+        await paused.take()
+        paused._renewing.cancel()  # as a process that stands still
+        await store.put(Record(LEASE, LEASE, {**(await store.get(LEASE, LEASE)).data, "is_free": True}))
+        await other.take()
+        await asyncio.sleep(0.3)
+        renewal = asyncio.ensure_future(paused.take())
+        await asyncio.sleep(0)
+        with pytest.raises(LeaseError, match="is run by"):
+            await paused.check()
+        with pytest.raises(LeaseError):
+            await renewal
+        await other.give_back()
 
     asyncio.run(main())

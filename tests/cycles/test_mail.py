@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from redraft.cycles import Agents, mail
-from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Post, thin_out
+from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Mailbox, drop_excess_mail
 from redraft.stores.memory import MemoryStore
 from support.monitor import MONITOR, monitor, run
 
@@ -13,12 +13,12 @@ MOST = 20
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(mail, "WAITING", MOST)
+    monkeypatch.setattr(mail, "MAX_PENDING", MOST)
     monkeypatch.setattr(mail, "PAGE", 5)
 
 
-def post(store):
-    return Post(store, lambda data: data)
+def mailbox(store):
+    return Mailbox(store, lambda data: data)
 
 
 async def waiting(store, kind=MESSAGE):
@@ -32,9 +32,9 @@ def test_the_newest_wait_and_no_more(sent, gone):
     async def main():
         store = MemoryStore()
         for number in range(sent):
-            await post(store).message("weather", number)
-        await post(store).feedback("approve")
-        assert await thin_out(store) == gone
+            await mailbox(store).message("weather", number)
+        await mailbox(store).feedback("approve")
+        assert await drop_excess_mail(store) == gone
         assert sorted(one["data"] for one in await waiting(store)) == [*range(gone, sent)]
         assert len(await waiting(store, FEEDBACK)) == 1
 
@@ -52,7 +52,7 @@ def test_messages_that_no_agent_takes_do_not_stay_for_ever(storage):
                 await view.send_message("weather", number)
             for _ in range(99):
                 await agent.run_cycle()
-            await (await agent.opened()).home._sweep()
+            await (await agent.open())._sweep()
             assert len(await waiting(view.location.store)) == MOST
             await view.send_message("weather", "last")
             assert (await view.prune(1_000))["mail"] == 1

@@ -104,7 +104,7 @@ async def all_say_it_is_back(caplog, times):
 
 def each_said(caplog, times):
     expected = {f"agent {number}": times for number in range(AGENTS)}
-    assert by_agent(caplog, logging.WARNING, "goes on without its database") == expected
+    assert by_agent(caplog, logging.WARNING, "goes on without its store") == expected
     assert by_agent(caplog, logging.INFO, "is back") == expected
 
 
@@ -243,7 +243,7 @@ def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place
             server.resume()
         await are_back(agents)
         await asyncio.gather(*(agent.cycles(cycles + 40) for agent in agents))
-        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
+        await asyncio.gather(*(agent.keeper.flush() for agent in agents))
         await all_is_there(storage, agents, cycles + 40)
         await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
         await storage.aclose()
@@ -272,12 +272,12 @@ def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, 
             await asyncio.gather(*(agent.open() for agent in agents))
             assert all(agent.keeper.is_away for agent in agents)
             for agent in agents:
-                agent.number = agent.keeper.last_number
+                agent.number = agent.keeper.last_provisional_number
             await asyncio.gather(*(agent.cycles(PROVISIONAL + 10) for agent in agents))
         finally:
             _ = server.resume() if hangs else server.start()
         await are_back(agents)
-        await asyncio.gather(*(agent.keeper.settled() for agent in agents))
+        await asyncio.gather(*(agent.keeper.flush() for agent in agents))
         for earlier, agent in zip(before, agents, strict=True):
             found = await stored_memory(storage.store_for(agent.name))
             later = [item | {"cycle": item["cycle"] - PROVISIONAL + 3} for item in agent.items]
@@ -355,7 +355,7 @@ def test_a_database_that_can_not_be_used_is_no_outage(server, place, caplog, url
     place.ask(f"CREATE ROLE {place.schema} LOGIN")
     asyncio.run(main())
     place.ask(f"DROP ROLE {place.schema}")
-    assert by_agent(caplog, logging.WARNING, "goes on without its database") == {}
+    assert by_agent(caplog, logging.WARNING, "goes on without its store") == {}
 
 
 WARNS = {
@@ -391,7 +391,7 @@ HEARS = {
 
 async def is_back(agent):
     async with asyncio.timeout(20):
-        while (await agent.opened()).home.keeping.is_away:  # noqa: ASYNC110 (a poll, as a person would)
+        while (await agent.open()).keeper.is_away:  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.05)
 
 
@@ -424,7 +424,7 @@ def test_alerts_and_feedback_of_an_outage_wait_for_its_end(server, place, tmp_pa
             agent = warner()
         server.start()
         await is_back(agent)
-        await agent.opened()
+        await agent.open()
         store = storage.store_for("warner")
         async with asyncio.timeout(20):
             while await store.find("outbox") or not await store.get("cycle", "0000000003"):  # noqa: ASYNC110 (likewise)

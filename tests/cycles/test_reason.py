@@ -1,7 +1,7 @@
 import pytest
 
 from redraft.cycles.mail import Feedback
-from redraft.cycles.reason import admit, analyze, authorize, govern, plan, refusal
+from redraft.cycles.reason import admit_due_actions, analyze, authorize, govern, plan, refusal_reason
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.redact.redactor import redactor_of_environment
@@ -70,7 +70,7 @@ def test_a_rule_that_cannot_be_judged_is_a_failure_and_the_others_are_judged():
     cycle = analyzed(rules({"name": "gone", "when": "environmentalData.payload.none.at > 1"}, HIGH))
     assert [one["rule"] for one in cycle.state.derived_data["analysis"]["anomalies"]] == ["high"]
     [failure] = cycle.failures
-    assert failure.startswith("reason/look: the rule 'gone' can't be judged: ")
+    assert failure.startswith("reason/look: the rule 'gone' can't be evaluated: ")
 
 
 def test_templates_in_data_are_not_rendered():
@@ -155,7 +155,7 @@ def authorized(config, verdicts=(), *, constraints=(), more=(), step=None, actio
 SUPERVISED = {"mode": "supervised", "timeoutMs": 5_000}
 CONTROLLED = {"mode": "controlled"}
 BOTH = ["7-1", "7-2"]
-NONE_CAME = "nobody decided within 5,000 ms, so: "
+NONE_CAME = "nobody decided within 5,000 ms, so the default applies: "
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_parameter_that_no_action_has_a_use_for_does_not_run_what_was_planned(
         {"cost": 5},
         {"force": True},
     ]
-    assert "'cots', which no planned action that it is about has a use for" in cycle.failures[0]
+    assert "'cots', which no planned action of its own takes" in cycle.failures[0]
 
 
 @pytest.mark.parametrize("constraint", [CHEAP, TOTAL])
@@ -269,10 +269,10 @@ def test_what_nobody_has_seen_is_not_approved_by_anybody(config, refused):
     late = {"type": "alert", "name": "tell", "message": "!", "when": "derivedData.execution.actions"}
     cycle, _ = authorized(config, [verdict("approve")], more=[late])
     cycle.state.derived_data["execution"]["actions"] = [{"id": "7-1"}]
-    admit(cycle)
+    admit_due_actions(cycle)
     entered = cycle.state.derived_data["plan"]["actions"][2]
     assert entered["action"] == "tell"
-    assert refusal(entered, cycle) == ("Not approved (Ada: because)." if refused else "")
+    assert refusal_reason(entered, cycle) == ("Not approved (Ada: because)." if refused else "")
 
 
 def test_what_is_due_by_its_condition_is_asked_about():
@@ -365,7 +365,7 @@ def test_what_cannot_be_judged_is_not_approved():
     cycle = governed({"name": "odd", "require": "action.params.colour == 'red'"})
     governance = cycle.state.derived_data["governance"]
     assert governance["approved"] == []
-    assert all("can't be judged" in one["message"] for one in governance["violations"])
+    assert all("can't be evaluated" in one["message"] for one in governance["violations"])
 
 
 def test_what_is_due_by_its_condition_is_governed_too():
@@ -388,7 +388,7 @@ def test_what_is_due_by_its_condition_is_governed_too():
 )
 def test_why_an_action_is_refused(constraints, why):
     cycle = governed(*constraints)
-    assert [refusal(one, cycle) for one in (BUY, STOP)] == why
+    assert [refusal_reason(one, cycle) for one in (BUY, STOP)] == why
 
 
 def test_data_in_a_message_stay_data():
@@ -474,8 +474,8 @@ def test_a_plan(given, replies, plan):
         ({"action": None}, "there is no action None"),
         ({"action": ["stop"]}, "there is no action ['stop']"),
         ({}, "there is no action None"),
-        (7, "7 is no action"),
-        ([["stop"]], "is no action"),
+        (7, "7 is not an action"),
+        ([["stop"]], "is not an action"),
         ({"action": "note", "params": "text"}, "the params of 'note' are 'text'; expected an object"),
     ],
 )
@@ -497,7 +497,7 @@ def test_a_plan_has_an_end():
 def test_a_rule_that_cannot_be_judged_plans_nothing():
     cycle, _ = planned(rules({"action": "stop", "when": "environmentalData.payload.none.at"}))
     assert cycle.state.derived_data["plan"] == {"actions": []}
-    assert "the rule for 'stop' can't be judged" in cycle.failures[0]
+    assert "the rule for 'stop' can't be evaluated" in cycle.failures[0]
 
 
 def test_the_model_is_told_what_it_can_plan_and_told_again():

@@ -6,24 +6,22 @@ from math import inf, nan
 
 import pytest
 
+from redraft.cycles import memory
 from redraft.cycles.mail import Feedback
-from redraft.cycles.memory import MemoryChange, stamp_of
+from redraft.cycles.memory import MAX_ITEMS, KeyDraft, MemoryChange, stamp_of, truncated
 from redraft.cycles.records import CycleMetrics
 from redraft.cycles.reflect import (
-    LARGEST,
-    LONGEST,
-    MOST_ITEMS,
-    MOST_NEW,
-    DraftedItems,
+    MAX_DESCRIPTION,
+    MAX_ITEM,
+    MAX_NEW,
     Patterns,
+    _bounds,
     alike,
-    bounded,
     essence_of,
     learn,
+    metrics_config,
     metrics_of,
     next_memory,
-    retained,
-    tracked,
     update_state,
 )
 from redraft.cycles.spec import MetricsConfig, Retention
@@ -33,6 +31,12 @@ from redraft.types import TokenUsage
 from support.cycle_memory import at, ids, item, pattern, reflecting
 from support.cycles import NOON, run, substages
 from support.properties import given, some
+
+
+def retained(items, retention, now):
+    """Return the items that are kept by a retention policy."""
+    return memory.retained(items, *_bounds(retention, now))
+
 
 LOOP = []
 LOOP.append(LOOP)
@@ -65,16 +69,16 @@ PLAIN = some.recursive(
     ],
 )
 def test_what_is_kept(value, kept):
-    assert bounded(value, 100) == kept
+    assert truncated(value, 100) == kept
 
 
 def test_what_is_endless_ends():
-    assert len(json.dumps(bounded(LOOP, 100))) < 100
+    assert len(json.dumps(truncated(LOOP, 100))) < 100
 
 
 @given(PLAIN, some.integers(0, 300))
 def test_it_is_always_small_plain_json(value, most):
-    kept = bounded(value, most)
+    kept = truncated(value, most)
     text = json.dumps(kept, allow_nan=False)
     text.encode()
     assert len(json.dumps(kept, ensure_ascii=False)) <= 7 * most + 150
@@ -142,13 +146,13 @@ def test_a_clock_that_went_back_is_no_negative_time():
     assert metrics_of(ended(), config, at(-5)).duration_ms == 0.0
 
 
-def test_what_any_capture_metrics_tracks_is_tracked():
+def test_what_any_capture_metrics_tracks_is_metrics_config():
     first = {"type": "capture-metrics", "name": "one", "config": {"trackLLMTokens": True}}
     second = {"type": "capture-metrics", "name": "two", "config": {"trackAlertCount": True}}
-    assert tracked(reflecting(first, second).spec) == MetricsConfig.model_validate(
+    assert metrics_config(reflecting(first, second).spec) == MetricsConfig.model_validate(
         {"trackLLMTokens": True, "trackAlertCount": True}
     )
-    assert tracked(reflecting().spec) is None
+    assert metrics_config(reflecting().spec) is None
 
 
 SCHEMA = {
@@ -189,7 +193,7 @@ def learned(*given, replies, memory=None):
 def test_what_the_model_learnt(substage, replies, learnt):
     cycle = learned(substage, replies=replies)
     assert cycle.state.derived_data["learnings"] == learnt
-    assert cycle.learnt == [("patterns", learnt)]
+    assert cycle.learnings == [("patterns", learnt)]
     assert cycle.next_memory is None
     assert cycle.usage.requests == len(replies)
 
@@ -210,7 +214,7 @@ def test_where_new_patterns_go(prompt, config, target):
     keys = ("patterns", "feedbackHistory", "qualityPatterns", "one", "two", "insights")
     memory = {key: [] for key in keys}
     cycle = learned(learner(prompt, **config), replies=[NEW], memory=memory)
-    assert cycle.learnt == [(target, NEW)]
+    assert cycle.learnings == [(target, NEW)]
 
 
 def test_several_learn_side_by_side():
@@ -220,7 +224,7 @@ def test_several_learn_side_by_side():
         "newPatterns": [{"description": "Drift"}, {"description": "Noise"}],
         "confidenceAdjustment": 0.1,
     }
-    assert cycle.learnt == [("patterns", NEW), ("patterns", second)]
+    assert cycle.learnings == [("patterns", NEW), ("patterns", second)]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +235,14 @@ def test_a_learn_that_fails_leaves_nothing(replies, error):
     cycle = reflecting(learner(), replies=replies)
     with pytest.raises(error):
         run(learn(substages(cycle.spec, "reflect")[0], cycle))
-    assert (cycle.learnt, cycle.state.derived_data.get("learnings") or {}) == ([], {})
+    assert (cycle.learnings, cycle.state.derived_data.get("learnings") or {}) == ([], {})
 
 
 def test_the_prompt_shows_the_memory_within_its_bound_and_is_not_reasons():
     memory = {"patterns": [item(f"p{number}", description="word " * 100) for number in range(100)]}
     cycle = reflecting(learner("{{ memory.patterns | json }}"), replies=[NEW], memory=memory)
     run(learn(substages(cycle.spec, "reflect")[0], cycle))
-    asked = cycle.means.model_for(None).requests[0].messages[-1].content
+    asked = cycle.runtime.model_for(None).requests[0].messages[-1].content
     assert '"p99"' in asked
     assert '"p1"' not in asked
     assert "of 100 of memory.patterns" in asked
@@ -338,7 +342,7 @@ def test_all_that_a_cycle_leaves_is_remembered():
         "evaluation": {"success": False},
     }
     cycle.pending = (SAID,)
-    cycle.learnt = [("patterns", {"reinforcedPatterns": ["p1-1"], "newPatterns": ["Noise at noon"]})]
+    cycle.learnings = [("patterns", {"reinforcedPatterns": ["p1-1"], "newPatterns": ["Noise at noon"]})]
     made = next_memory(cycle, {"thresholds": Retention(max_items=3)}, NOON)
     acted, failed = made.memory.of("recentActions")[1:]
     assert acted == {
@@ -394,7 +398,9 @@ def test_a_cycle_in_which_nothing_happened_changes_nothing():
 def test_retention_drops_what_is_old_and_says_so():
     cycle = reflecting(memory=EARLIER)
     cycle.state.derived_data["execution"] = {"actions": [DONE, FAILED]}
-    cycle.learnt = [("patterns", {"deprecatedPatterns": ["p1-1"], "newPatterns": ["a", "noise", "b", "c"]})]
+    cycle.learnings = [
+        ("patterns", {"deprecatedPatterns": ["p1-1"], "newPatterns": ["a", "noise", "b", "c"]})
+    ]
     made = next_memory(
         cycle, {"recentActions": Retention(max_items=1), "patterns": Retention(max_items=2)}, NOON
     )
@@ -415,7 +421,7 @@ def test_retention_drops_what_is_old_and_says_so():
 )
 def test_insights_are_kept_where_the_file_has_a_key_for_them(named, kept):
     cycle = reflecting(memory=named)
-    cycle.learnt = [("patterns", {"insights": ["Nights are quiet", "nights are quiet."]})]
+    cycle.learnings = [("patterns", {"insights": ["Nights are quiet", "nights are quiet."]})]
     made = next_memory(cycle, {}, NOON)
     assert [one["description"] for one in made.memory.of("insights")] == kept
     assert [one["count"] for one in made.memory.of("insights")] == [2] * len(kept)
@@ -423,7 +429,7 @@ def test_insights_are_kept_where_the_file_has_a_key_for_them(named, kept):
 
 def test_ids_are_of_one_pattern_whatever_the_key():
     cycle = reflecting(memory={"insights": []})
-    cycle.learnt = [
+    cycle.learnings = [
         ("own", {"newPatterns": ["a1"], "insights": ["i1"]}),
         ("patterns", {"newPatterns": ["b1"]}),
     ]
@@ -434,7 +440,7 @@ def test_ids_are_of_one_pattern_whatever_the_key():
 def test_what_a_pattern_says_of_people_and_constraints_stays_theirs():
     feedback = item("f1", message="Too hot.")
     cycle = reflecting(memory={"feedbackHistory": [feedback], "patterns": []})
-    cycle.learnt = [("patterns", {"deprecatedPatterns": ["f1", "Too hot."], "confidenceAdjustment": 0.1})]
+    cycle.learnings = [("patterns", {"deprecatedPatterns": ["f1", "Too hot."], "confidenceAdjustment": 0.1})]
     cycle.rendered = {"f1"}
     assert next_memory(cycle, {}, NOON).memory.of("feedbackHistory") == [feedback]
 
@@ -456,7 +462,7 @@ def test_what_stages_left_out_is_no_mistake(derived):
 
 def test_items_are_small_and_without_secrets():
     secret = "sk-" + "a1B2c3D4e5F6g7H8" * 3
-    cycle = reflecting(redacted=Redactor([secret]).redact_json)
+    cycle = reflecting(redact=Redactor([secret]).redact_json)
     done = {**DONE, "result": {"body": "word " * 100_000, "key": secret}, "error": secret}
     cycle.state.derived_data |= {
         "execution": {"actions": [done]},
@@ -481,11 +487,11 @@ LEARNINGS = some.sampled_from(
 )
 
 
-def taken(learnt, known=KNOWN, rendered=(), redacted=lambda value: value):
-    drafted = DraftedItems("patterns", known)
-    patterns = Patterns(drafted, 7, LATER, count(1), redacted)
-    patterns.take(learnt, set(rendered))
-    items, changes = drafted.finished(None, at(1_000))
+def taken(learnt, known=KNOWN, rendered=(), redact=lambda value: value):
+    drafted = KeyDraft("patterns", known)
+    patterns = Patterns(drafted, 7, LATER, count(1), redact)
+    patterns.update(learnt, set(rendered))
+    items, changes = drafted.finish()
     return items, patterns.refusals, changes
 
 
@@ -657,8 +663,8 @@ def test_nothing_that_a_model_makes_up_raises(first, second):
 
 def test_secrets_are_withheld_before_a_text_is_cut():
     secret = "sk-" + "a1B2c3D4e5F6g7H8" * 3
-    given = [{"description": "x " * (LONGEST // 2 - 10) + secret, "token": secret}]
-    items, _, _ = taken({"newPatterns": given}, redacted=Redactor([secret]).redact_json)
+    given = [{"description": "x " * (MAX_DESCRIPTION // 2 - 10) + secret, "token": secret}]
+    items, _, _ = taken({"newPatterns": given}, redact=Redactor([secret]).redact_json)
     assert "a1B2" not in json.dumps(items)
 
 
@@ -667,10 +673,10 @@ def test_what_a_model_makes_up_is_bounded():
     given = [{"description": f"{number} {huge}", "more": {"deep": [huge] * 9}} for number in range(20)]
     given += [{"description": f"pattern {number}"} for number in range(20, 10_000)]
     items, refusals, _ = taken({"newPatterns": given, "reinforcedPatterns": [huge] * 10_000})
-    assert len(items) == len(KNOWN) + MOST_NEW
-    assert all(len(one["description"]) <= LONGEST + 3 for one in items)
-    assert all(len(json.dumps(one)) < 2 * LARGEST for one in items)
-    assert refusals == ["9,950 of 10,000 new patterns were not taken; at most 50 are at once"]
+    assert len(items) == len(KNOWN) + MAX_NEW
+    assert all(len(one["description"]) <= MAX_DESCRIPTION + 3 for one in items)
+    assert all(len(json.dumps(one)) < 2 * MAX_ITEM for one in items)
+    assert refusals == ["9,950 of 10,000 new patterns were not taken; the limit is 50 at once"]
 
 
 def test_a_clock_that_went_back_makes_nothing_older():
@@ -714,8 +720,8 @@ def test_what_is_kept_retention(items, retention, kept):
 
 @pytest.mark.parametrize("retention", [None, Retention(), Retention(ttl_ms=10**9)])
 def test_a_key_without_a_number_is_bounded_all_the_same(retention):
-    items = [item(str(number), number) for number in range(MOST_ITEMS + 5)]
-    assert retained(items, retention, at(MOST_ITEMS)) == items[5:]
+    items = [item(str(number), number) for number in range(MAX_ITEMS + 5)]
+    assert retained(items, retention, at(MAX_ITEMS)) == items[5:]
 
 
 def test_what_is_kept_whole_is_the_same_list():
@@ -798,7 +804,7 @@ def updated(*given, learnt=(), **state):
     cycle = reflecting(
         *given, memory={"recentActions": OLD_update_state, "patterns": [item("p1", -900)]}, **state
     )
-    cycle.learnt = list(learnt)
+    cycle.learnings = list(learnt)
     for substage in substages(cycle.spec, "reflect"):
         run(update_state(substage, cycle))
     return cycle

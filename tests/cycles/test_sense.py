@@ -4,7 +4,7 @@ import os
 import pytest
 
 from redraft.cycles.mail import AgentMessage
-from redraft.cycles.sense import rows_of, sense
+from redraft.cycles.sense import read_csv, sense
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
@@ -45,7 +45,7 @@ FUNCTIONS = {"one": lambda: {"rate": 5}, "two": lambda: {"rate": 6, "unit": "%"}
         (
             [function("one"), function("two")],
             {"rate": 5, "unit": "%"},
-            {"two": "'rate' came from an earlier source already; give an 'into'"},
+            {"two": "'rate' was already set by an earlier source; give this one an 'into'"},
         ),
         (
             [function("broken"), function("one")],
@@ -170,7 +170,7 @@ def test_a_source_that_is_not_there_is_said(config, message):
 def read(folder, content, **options):
     path = folder / "rates.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return rows_of(path, **options)
+    return read_csv(path, **options)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_rows(tmp_path, content, options, rows):
         (b"a,b\n1,\xff\n", "line 2: 'utf-8' codec"),
         ("a\n1\n".encode("utf-16"), "line 1: 'utf-8' codec"),
         ("a,b\n1," + "x" * 200_000 + "\n", "line 2: field larger than field limit"),
-        ("a\n" + "1\n" * 100_001, "line 100002: there are more than 100,000 rows"),
+        ("a\n" + "1\n" * 100_001, "line 100002: more than 100,000 rows"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(tmp_path, content, message):
@@ -248,8 +248,8 @@ def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing.csv", "pipe", "."):
         with pytest.raises(OutputError, match="There is no file"):
-            rows_of(tmp_path / name)
+            read_csv(tmp_path / name)
     with (tmp_path / "huge.csv").open("wb") as file:
         file.truncate(200_000_001)
     with pytest.raises(OutputError, match="200,000,001 bytes"):
-        rows_of(tmp_path / "huge.csv")
+        read_csv(tmp_path / "huge.csv")

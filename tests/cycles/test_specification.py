@@ -6,7 +6,7 @@ import pytest
 
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
-from redraft.cycles.spec import AgentFile, read
+from redraft.cycles.spec import AgentFile, parse_agent_file
 from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
 from support.monitor import Clock, World, run
 
@@ -45,7 +45,7 @@ def agent_of(reflect, answer, clock):
     world = World(rate=9)
     source = AgentFile(whole(BEFORE, ACTUATE, reflect))
     return CycleAgent(
-        read(source),
+        parse_agent_file(source),
         functions={"look": world.look, "lower": lambda level: {"level": level}},
         models={"scripted-for-tests": ScriptedModel(answer)},
         clock=clock,

@@ -9,7 +9,7 @@ import pytest
 
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.state import CycleWaiting
+from redraft.cycles.cycle import CycleWaiting
 from redraft.stores.memory import MemoryStore
 from support.cycles import run
 from support.http_server import of_json, serving

@@ -197,7 +197,7 @@ async def main():
     found = await keeper.load()
     cycle = found.cycle if found else 0
     await keeper.save([Record("memory", "memory", {"cycle": cycle + 1, "items": {}})])
-    await keeper.settled()
+    await keeper.flush()
     print(cycle + 1, flush=True)
     if sys.argv[3] == "stays":
         await asyncio.sleep(60)

@@ -322,7 +322,7 @@ def test_of_many_items_the_newest_are_shown_and_all_are_in_the_data(project, mon
         ({"verdict": "modify", "changes": "[" * 100_000}, 400, "The parameters must be a JSON object"),
         ({"verdict": "approve", "cycle": "7"}, 400, "no cycle 7 here"),
         ({"verdict": "approve", "cycle": "one"}, 400, "cycle must be the number of a cycle, got 'one'."),
-        ({"verdict": "approve", "message": "x" * 4_001}, 400, "Feedback may have 4,000 characters"),
+        ({"verdict": "approve", "message": "x" * 4_001}, 400, "Feedback is limited to 4,000 characters"),
         ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a text, got 3."),
     ],
 )

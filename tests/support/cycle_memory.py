@@ -26,11 +26,11 @@ def ids(items):
     return [one["id"] for one in items]
 
 
-def reflecting(*substages, memory=None, replies=(), now=NOON, redacted=None):
+def reflecting(*substages, memory=None, replies=(), now=NOON, redact=None):
     """Return cycle 7 of an agent with these substages of Reflect, whose memory has these items by key."""
     items = memory or {}
     spec = spec_of(reflect=list(substages)) if substages else spec_of()
     cycle, _ = cycle_of(spec, replies=replies, memory=items)
     cycle.memory = Memory(items, cycle.number - 1)
-    cycle.means = replace(cycle.means, clock=lambda: now, redacted=redacted or cycle.means.redacted)
+    cycle.runtime = replace(cycle.runtime, clock=lambda: now, redact=redact or cycle.runtime.redact)
     return cycle

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from redraft._steps import direct
+from redraft.cycles.cycle import DERIVED, Cycle, CycleState, Runtime
 from redraft.cycles.spec import AgentSpec
-from redraft.cycles.state import DERIVED, Cycle, CycleState, Means
 from redraft.models.testing import ScriptedModel
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -44,23 +44,23 @@ def spec_of(**stages):
     return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": given})
 
 
-def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, redacted=None, **state):
+def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, redact=None, **state):
     """Return cycle 7 of an agent, and the model that answers it; `payload` and `memory` are of its state."""
     model = replies if isinstance(replies, ScriptedModel) else ScriptedModel(replies)
-    means = Means(
+    runtime = Runtime(
         functions=functions or {},
         model_for=lambda name: model,
         bus=bus or ScriptedBus(),
         folder=Path(folder),
         clock=lambda: NOON,
-        redacted=redacted or (lambda data: data),
+        redact=redact or (lambda data: data),
     )
     made = CycleState(
         {"payload": state.get("payload", {}), "errors": []},
         {**{key: {} for key in DERIVED}, **state.get("derived", {})},
         state.get("memory", {}),
     )
-    return Cycle(spec, 7, NOON, made, means, step), model
+    return Cycle(spec, 7, NOON, made, runtime, step), model
 
 
 def substages(spec, stage):

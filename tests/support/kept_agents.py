@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from redraft.cycles import storage as places
-from redraft.cycles.state import CycleWaiting
+from redraft.cycles.cycle import CycleWaiting
 from redraft.dashboard import dashboard
 from redraft.web.project import Project
 from support.monitor import MONITOR, World, monitor

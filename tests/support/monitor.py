@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.spec import AgentFile, read
+from redraft.cycles.spec import AgentFile, parse_agent_file
 
 MONITOR = """\
 name: monitor
@@ -96,7 +96,7 @@ def monitor(world=None, *, text=MONITOR, replies=None, **given):
     source = AgentFile(text, "monitor.yaml")
     model = ScriptedModel(replies or (lambda request: NOTHING_LEARNT))
     return CycleAgent(
-        read(source),
+        parse_agent_file(source),
         functions=(world or World()).functions,
         models={"scripted": model},
         source=source,

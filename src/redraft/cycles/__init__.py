@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from redraft.cycles.agents import AgentHandle as AgentHandle
     from redraft.cycles.agents import Agents as Agents
     from redraft.cycles.agents import AgentSummary as AgentSummary
+    from redraft.cycles.cycle import CycleEvent as CycleEvent
+    from redraft.cycles.cycle import CycleFinished as CycleFinished
+    from redraft.cycles.cycle import CycleResult as CycleResult
+    from redraft.cycles.cycle import CycleStarted as CycleStarted
+    from redraft.cycles.cycle import CycleWaiting as CycleWaiting
+    from redraft.cycles.cycle import SubstageFinished as SubstageFinished
     from redraft.cycles.mail import AgentMessage as AgentMessage
     from redraft.cycles.mail import Feedback as Feedback
     from redraft.cycles.memory import Memory as Memory
@@ -17,12 +23,6 @@ if TYPE_CHECKING:
     from redraft.cycles.records import CycleMetrics as CycleMetrics
     from redraft.cycles.records import CycleRecord as CycleRecord
     from redraft.cycles.spec import AgentSpec as AgentSpec
-    from redraft.cycles.state import CycleEvent as CycleEvent
-    from redraft.cycles.state import CycleFinished as CycleFinished
-    from redraft.cycles.state import CycleResult as CycleResult
-    from redraft.cycles.state import CycleStarted as CycleStarted
-    from redraft.cycles.state import CycleWaiting as CycleWaiting
-    from redraft.cycles.state import SubstageFinished as SubstageFinished
     from redraft.cycles.storage import LongTermStorage as LongTermStorage
 
 _PLACES = {
@@ -32,7 +32,7 @@ _PLACES = {
     "memory": ("Memory", "MemoryChange"),
     "records": ("CycleMetrics", "CycleRecord"),
     "spec": ("AgentSpec",),
-    "state": (
+    "cycle": (
         "CycleEvent",
         "CycleFinished",
         "CycleResult",

@@ -1,378 +1,81 @@
-"""CycleAgent: sense, reason, actuate, reflect, and remember."""
+"""CycleAgent: run an agent in cycles of Sense, Reason, Actuate and Reflect."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import current_thread, main_thread
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._sync import run_sync
+from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
-from redraft.cycles.cycle import Running
-from redraft.cycles.lease import Lease
-from redraft.cycles.mail import EVERY, AgentCard, Post, check_about, heard, ring, rung
+from redraft.cycles.cycle import (
+    Cycle,
+    CycleEvent,
+    CycleFinished,
+    CycleResult,
+    CycleStarted,
+    CycleState,
+    CycleWaiting,
+    Runtime,
+    SubstageFinished,
+    data_redactor,
+    error_line,
+)
+from redraft.cycles.mail import (
+    POLL_SECONDS,
+    AgentCard,
+    check_feedback,
+    ring,
+    ring_count,
+    wait_for_ring,
+)
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after
+from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import CycleRecord
-from redraft.cycles.reflect import feedback_item, metrics_of, tracked
+from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics_of, update_state
+from redraft.cycles.sense import sense
+from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
     AgentFile,
     IntervalTrigger,
     ManualTrigger,
     MessageTrigger,
     Trigger,
-    agent_file,
     memory_keys,
-    read,
+    parse_agent_file,
+    read_agent_file,
 )
-from redraft.cycles.state import (
-    Cycle,
-    CycleFinished,
-    CycleResult,
-    CycleStarted,
-    CycleState,
-    CycleWaiting,
-    Means,
-    withholding,
-)
-from redraft.cycles.storage import AgentBus, AgentHome, DirectKeeping, Keeping, locate
-from redraft.cycles.write_behind import PATIENCE
-from redraft.errors import ChangedRunError, ConfigError, LeaseError, StoreError
-from redraft.loop.events import emitter
+from redraft.cycles.storage import locate
+from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
+from redraft.loop.events import emitter, nobody
 from redraft.models.names import meant, model_of
 from redraft.redact.log import logger
 from redraft.settings import load_settings
+from redraft.types import maker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+    from collections.abc import Coroutine, Generator, Mapping
     from types import TracebackType
     from typing import Self
 
     from redraft.cycles.mail import Feedback, Verdict
     from redraft.cycles.spec import AgentSpec
-    from redraft.cycles.state import CycleEvent
-    from redraft.cycles.storage import AgentLocation, LongTermStorage, Waiting
+    from redraft.cycles.storage import LongTermStorage
     from redraft.protocols import ChatModel
-    from redraft.stores.base import Record, Store
+    from redraft.stores.base import Store
 
-
-class Door:
-    """Open an agent when it is first needed, and close it by `close`, or before its event loop has ended.
-
-    `now` is what it works with while it is open, and `latest` stays when it is closed. Connections and locks
-    belong to one event loop. Where another one comes while the agent is open, that raises `ConfigError`: to
-    wait would be to wait for ever, if the first one waits for the second.
-    """
-
-    def __init__(self, agent: str, opened: Callable[[], Awaitable[Opened]]) -> None:
-        self.now: Opened | None = None
-        self.latest: Opened | None = None
-        self._agent = agent
-        self._opened = opened
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._turn = self._opening = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[Opened]:
-        """Have the agent alone, as far as cycles go.
-
-        Where another process has run it meanwhile, it is opened anew: what was known of it is old.
-        """
-        self._come_in()
-        async with self._turn:
-            at = await self.open()
-            if await at.home.is_lost():
-                async with self._opening:
-                    self.now = None
-                    await at.aclose()
-                at = await self.open()
-            yield at
-
-    async def open(self) -> Opened:
-        """Return what the agent works with; raises `LeaseError` where another process runs it."""
-        self._come_in()
-        async with self._opening:
-            if self.now is None:
-                self.now = self.latest = await self._opened()
-                if self._closing is None or self._closing.done():
-                    self._closing = asyncio.create_task(
-                        self._closed_with_loop(), name=f"redraft-door-{self._agent}"
-                    )
-            return self.now
-
-    async def close(self) -> None:
-        """Close what is open, after the cycle under way; the next use opens anew."""
-        if (at := self.now) is None:
-            return
-        self._come_in()
-        async with self._turn:
-            if self.now is at:
-                self.now = None
-                await at.aclose()
-        if self._closing is not None and self._closing is not asyncio.current_task():
-            self._closing.cancel()
-            await asyncio.wait([self._closing])
-
-    def _come_in(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return
-        if self.now is not None or self._turn.locked() or self._opening.locked():
-            raise ConfigError(
-                f"The agent {self._agent!r} is open in another event loop: close it there first "
-                "(`await agent.aclose()`), or go on there."
-            )
-        self._loop, self._turn, self._opening = loop, asyncio.Lock(), asyncio.Lock()
-
-    async def _closed_with_loop(self) -> None:
-        """Wait until the event loop ends, which cancels what is still under way in it."""
-        with suppress(asyncio.CancelledError):
-            await asyncio.get_running_loop().create_future()
-        await self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Hold the home of an agent, and what is sent to it and from it."""
-
-    home: AgentHome
-    bus: AgentBus
-    post: Post
-
-    async def aclose(self) -> None:
-        """Write what is still to be written, and give the agent to the next process."""
-        await self.bus.aclose()
-        await self.home.aclose()
-
-
-async def opened(
-    agent: CycleAgent,
-    location: AgentLocation,
-    withheld: Callable[[Any], Any],
-    clock: Callable[[], datetime],
-    waiting: Waiting,
-) -> Opened:
-    """Return an agent's home, opened; raises `LeaseError` where another process runs it."""
-    keeping: Keeping
-    if location.storage is not None:
-        keeping, patience = location.storage.keeper_for(location.agent), PATIENCE
-    else:
-        lease = Lease(location.store, location.agent) if location.is_durable else None
-        keeping, patience = DirectKeeping(location.store, location.agent, lease), None
-    home = AgentHome(
-        location,
-        keeping,
-        AgentCard.of(agent.spec, agent.file),
-        cycles=agent.spec.memory.cycles,
-        withheld=withheld,
-    )
-    try:
-        await home.open()
-    except BaseException:
-        await keeping.aclose()  # else the lease would keep the next try out
-        raise
-
-    async def keep(record: Record) -> None:
-        try:
-            await keeping.save([record])
-        except LeaseError:  # anybody may leave mail for an agent
-            await location.store.put(record)
-
-    post = Post(location.store, withholding(also=()), clock, keep)
-    bus = AgentBus(location, agent.network, post, keeping, waiting=waiting, patience=patience)
-    await bus.open()
-    return Opened(home, bus, post)
-
-
-NewestMessage = Callable[[str | None], Awaitable[str | None]]
-
-AGAIN = 60.0
-"""Seconds after which a message begins another cycle where the one before, which failed, did not take it."""
-
-
-@dataclass(slots=True)
-class Triggers:
-    """Say when a cycle of an agent begins.
-
-    An interval begins one at once, and goes on at fixed times from there; those that pass while a cycle runs
-    count as one, which begins when that has ended. A message begins one when it is there: `newest_message`
-    gives the id of the newest one of a topic. Where a cycle is only begun by hand, each begins at once.
-    """
-
-    agent: str
-    triggers: Sequence[Trigger]
-    newest_message: NewestMessage
-    clock: Callable[[], float] = monotonic
-    _due: dict[int, float] = field(default_factory=dict[int, float])
-    _begun: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
-
-    async def next(self) -> str:
-        """Wait until a cycle is to begin; return why: `interval`, `message` or `manual`."""
-        intervals = [one for one in self.triggers if isinstance(one, IntervalTrigger)]
-        if not intervals and not self._listens:
-            return "manual"
-        if not self._due:
-            self._due = {id(one): self.clock() for one in intervals}
-        while True:
-            seen = rung(self.agent)
-            if self._is_due(intervals):
-                return "interval"
-            if await self._message_is_there():
-                return "message"
-            waits = [due - self.clock() for due in self._due.values()]
-            await heard(self.agent, seen, max(0.0, min([*waits, EVERY] if self._listens else waits)))
-
-    @property
-    def _listens(self) -> bool:
-        return any(isinstance(one, MessageTrigger) for one in self.triggers)
-
-    def _is_due(self, intervals: Sequence[IntervalTrigger]) -> bool:
-        now, is_due = self.clock(), False
-        for one in intervals:
-            due, every = self._due[id(one)], one.interval_ms / 1000
-            if due <= now:
-                is_due = True
-                self._due[id(one)] = due + every * ((now - due) // every + 1)
-        return is_due
-
-    async def _message_is_there(self) -> bool:
-        for one in self.triggers:
-            if isinstance(one, MessageTrigger):
-                newest = await self.newest_message(one.topic)
-                if newest is not None and self._is_news(one.topic, newest):
-                    return True
-        return False
-
-    def _is_news(self, topic: str | None, newest: str) -> bool:
-        before, when = self._begun.get(topic, ("", 0.0))
-        now = self.clock()
-        if newest == before and now - when < AGAIN:
-            return False
-        self._begun[topic] = newest, now
-        return True
-
-
-MANUAL = "manual"
-ENDING = (signal.SIGTERM, signal.SIGINT)
-
-
-class Ending:
-    """Hear how urgently the process is told to end: not at all, soon, or at once."""
-
-    def __init__(self) -> None:
-        self.soon = asyncio.Event()
-        self.at_once = asyncio.Event()
-
-    def told(self) -> None:
-        """Be told to end, more urgently each time."""
-        (self.at_once if self.soon.is_set() else self.soon).set()
-
-
-async def go_round(agent: CycleAgent, cycles: int | None, grace: float, *, at_once: bool) -> int:
-    """Run cycles as their triggers come; return how many. What `CycleAgent.run_forever` does."""
-    if cycles is None and not at_once and all(isinstance(one, ManualTrigger) for one in agent.spec.triggers):
-        raise ConfigError(
-            f"The agent {agent.name!r} has only manual triggers: say how many `cycles` to run, or give "
-            "its file an `interval` or `message` trigger."
-        )
-    count = 0
-    await agent.opened()
-
-    async def newest_message(topic: str | None) -> str | None:
-        return await (await agent.opened()).bus.newest_message(topic)
-
-    triggers = Triggers(agent.name, agent.spec.triggers, newest_message)
-    with _told_to_end() as ending:
-        while (cycles is None or count < cycles) and not ending.soon.is_set():
-            trigger = MANUAL if at_once else await _unless(ending.soon, triggers.next())
-            if trigger is None:
-                break
-            if not await _carried_out(agent, trigger, ending, grace):
-                break
-            count += 1
-    return count
-
-
-async def _carried_out(agent: CycleAgent, trigger: str, ending: Ending, grace: float) -> bool:
-    """Carry out a cycle; say whether it came to its end, and was not abandoned."""
-    cycle = asyncio.ensure_future(agent.run_cycle(trigger))
-    try:
-        soon = asyncio.ensure_future(ending.soon.wait())
-        await asyncio.wait([cycle, soon], return_when=asyncio.FIRST_COMPLETED)
-        soon.cancel()
-        if not cycle.done():
-            logger.info("The agent %r is told to end, and finishes its cycle first.", agent.name)
-            at_once = asyncio.ensure_future(ending.at_once.wait())
-            await asyncio.wait([cycle, at_once], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            at_once.cancel()
-        if cycle.done():
-            cycle.result()
-            return True
-    finally:
-        if not cycle.done():
-            cycle.cancel()
-            await asyncio.wait([cycle])
-    logger.warning("The agent %r is told to end; its cycle goes on at the next start.", agent.name)
-    return False
-
-
-async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
-    """Return what comes of waiting, or None if the event comes first."""
-    waited, happened = asyncio.ensure_future(waiting), asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([waited, happened], return_when=asyncio.FIRST_COMPLETED)
-        return waited.result() if waited.done() else None
-    finally:
-        for task in (waited, happened):
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-
-
-_endings: list[Ending] = []
-"""Those who hear the signals now: several agents may go round in one event loop."""
-_handlers: dict[signal.Signals, Any] = {}
-"""What heard the signals before the first of them."""
-
-
-@contextmanager
-def _told_to_end() -> Generator[Ending]:
-    """Hear the signals that end a process; as it was afterwards. In another thread nothing is heard."""
-    ending = Ending()
-    if current_thread() is not main_thread():
-        yield ending
-        return
-    loop = asyncio.get_running_loop()
-    if not _endings:
-        for one in ENDING:
-            _handlers[one] = signal.getsignal(one)
-            loop.add_signal_handler(one, _tell_all)
-    _endings.append(ending)
-    try:
-        yield ending
-    finally:
-        _endings.remove(ending)
-        if not _endings:
-            for one, handler in _handlers.items():
-                loop.remove_signal_handler(one)
-                signal.signal(one, handler)
-
-
-def _tell_all() -> None:
-    for ending in _endings:
-        ending.told()
-
-
-Storage = Literal["project"]
-SHOWN_LATER = 0.05
-"""Seconds after which a cycle that has not ended is written down as running."""
+NOTE_AFTER = 0.05
+"""Seconds after which a cycle that has not ended is stored as running."""
+RETRIGGER_AFTER = 60.0
+"""Seconds after which a message starts another cycle if the previous one failed and did not take it."""
 
 
 def _now() -> datetime:
@@ -380,20 +83,20 @@ def _now() -> datetime:
 
 
 class CycleAgent:
-    """Run an agent in cycles: of a file (`from_file`), or of an `AgentSpec` made in Python.
+    """Run an agent in cycles: one of a file (`from_file`), or of an `AgentSpec` made in Python.
 
-    `functions` are those that its file names: sync (run in a thread) or async, called with the values of
-    `with` as keywords. `models` says what names of models stand for: other names, or models. `storage` is
-    where its memory is: None for the long-term storage of its `network` where there is one, else this process
-    only; `"project"` for where the project keeps its runs; or a `LongTermStorage`, or a store of its own.
-    `clock` tells the time of day in UTC. `on_event` hears of each `CycleEvent`.
+    `functions` are those that the file names: sync (run in a thread) or async, called with the values of
+    `with` as keywords. `models` maps names to other names or to models. `storage` says where the memory is:
+    by default in the long-term storage of its `network` if there is one, else in this process only;
+    `"project"` is where the project keeps its runs; or pass a `LongTermStorage`, or a store. `clock` returns
+    the time of day in UTC. `on_event` is called with each `CycleEvent`.
 
-    Its cycles never overlap: within the process they wait for each other, and a second process that runs the
-    same agent gets a `LeaseError`. A cycle that was killed goes on at the next start without repeating what
-    was finished, where the storage outlives the process.
+    Cycles never overlap: within the process they wait for each other, and a second process that runs the same
+    agent gets a `LeaseError`. A cycle that was killed resumes at the next start without repeating what had
+    finished, if the storage outlives the process.
 
     Raises `AgentFileError`, with file, line, stage and substage, for everything that can be known to be wrong
-    before anything is spent, and `ConfigError` for a storage that can't be used.
+    before anything is spent, and `ConfigError` for an unusable storage.
     """
 
     def __init__(
@@ -402,7 +105,7 @@ class CycleAgent:
         *,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
-        storage: Storage | LongTermStorage | Store | None = None,
+        storage: Literal["project"] | LongTermStorage | Store | None = None,
         network: str = "default",
         on_event: Callable[[CycleEvent], None] | None = None,
         clock: Callable[[], datetime] = _now,
@@ -411,18 +114,17 @@ class CycleAgent:
         self.spec = spec
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())
-        self._folder = Path(self.file).parent
         self._functions = dict(functions or {})
         self._models: dict[str, str | ChatModel] = {**spec.models, **(models or {})}
-        self._ready: dict[str | None, ChatModel] = {}
+        self._resolved_models: dict[str | None, ChatModel] = {}
         self._emit: Callable[[CycleEvent], None] = emitter(on_event)
         self._clock = clock
         check(spec, source, self._functions, self._model_for)
         self._location = locate(spec.name, storage, network)
-        self._withheld = withholding()
+        self._redact = data_redactor()
         self._keys = memory_keys(spec)
-        self._tracked = tracked(spec)
-        self._door = Door(spec.name, self._open)
+        self._metrics = metrics_config(spec)
+        self._sessions = SessionManager(spec.name, self._open_session)
         self._record: CycleRecord | None = None
         self._noting: asyncio.Task[None] | None = None
 
@@ -433,15 +135,15 @@ class CycleAgent:
         *,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         models: Mapping[str, str | ChatModel] | None = None,
-        storage: Storage | LongTermStorage | Store | None = None,
+        storage: Literal["project"] | LongTermStorage | Store | None = None,
         network: str = "default",
         on_event: Callable[[CycleEvent], None] | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> CycleAgent:
         """Read and check an agent file."""
-        source = agent_file(path)
+        source = read_agent_file(path)
         return cls(
-            read(source),
+            parse_agent_file(source),
             functions=functions,
             models=models,
             storage=storage,
@@ -458,53 +160,71 @@ class CycleAgent:
 
     @property
     def memory(self) -> Memory:
-        """What the agent remembers since its last cycle; nothing before the first of this process began."""
-        return Memory() if self._door.latest is None else self._door.latest.home.memory
+        """The memory after the last cycle; empty before the first cycle of this process."""
+        return Memory() if self._sessions.latest is None else self._sessions.latest.memory
 
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
-        """Carry out one cycle, or go on with the one that was killed; return how it went.
+        """Run one cycle, or resume the one that was killed; return how it went.
 
-        `trigger` is what is noted as its reason. A substage that fails is in the result and not raised.
-        Raises `LeaseError` where another process runs this agent, also where that one took over while this
-        one stood still: it does and writes nothing more then, and its next cycle begins with the memory read
-        anew. Raises `StoreError` where the memory can't be read for another reason than an outage.
+        `trigger` is recorded as its reason. The failure of a substage is in the result and not raised. Raises
+        `LeaseError` if another process runs this agent, also if it took over while this process was paused:
+        this one does and writes nothing more then, and its next cycle reads the memory anew. Raises
+        `StoreError` if the memory can't be read for another reason than an outage.
         """
-        async with self._door.turn() as at:
-            await at.home.begin()
+        async with self._sessions.for_cycle() as session:
+            await session.begin_cycle()
             try:
-                return await self._cycle(at, trigger)
+                return await self._run_cycle(session, trigger)
             except ChangedRunError as error:
-                # It began with another agent file; what this one does begins anew.
-                record = self._recorded(at, trigger)
+                # The cycle began with another agent file; this one starts a new cycle.
+                record = self._next_record(session, trigger)
                 record.status, record.error, record.finished_at = "failed", str(error), self._clock()
-                await at.home.give_up(record)
-                return await self._cycle(at, trigger)
+                await session.give_up(record)
+                return await self._run_cycle(session, trigger)
 
     def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
-        """Do what `run_cycle` does, from code that is not async; also inside a running event loop.
+        """Do what `run_cycle` does from code that is not async; also inside a running event loop.
 
-        What the agent keeps is written and let go of in the end, since nothing goes on behind it. Raises
-        `ConfigError` while the agent is open in another event loop.
+        Everything is written and closed at the end. Raises `ConfigError` while the agent is open in another
+        event loop.
         """
 
-        async def once() -> CycleResult:
+        async def run_and_close() -> CycleResult:
             async with self:
                 return await self.run_cycle(trigger)
 
-        return run_sync(once())
+        return run_sync(run_and_close())
 
     async def run_forever(
         self, cycles: int | None = None, *, at_once: bool = False, grace: float = 10.0
     ) -> int:
-        """Run a cycle whenever a trigger of the file says so; return how many there were.
+        """Run a cycle whenever a trigger of the file fires; return how many there were.
 
-        An interval begins with one at once; with `at_once` no trigger is waited for at all. Triggers that
-        come while a cycle runs count as one. Ends after so many `cycles`, or when the process is told to
-        (SIGTERM, SIGINT): the cycle under way is finished within `grace` seconds; else, or at a second
-        signal, it is abandoned, to go on at the next start. Raises `ConfigError` for manual triggers alone
-        without a number of cycles.
+        An interval fires at the start; with `at_once` no trigger is waited for at all. Triggers that fire
+        during a cycle count as one. Ends after so many `cycles`, or on SIGTERM or SIGINT: the cycle under way
+        may finish within `grace` seconds; after that, or on a second signal, it is abandoned, and resumes at
+        the next start. Raises `ConfigError` for manual triggers alone without a number of cycles.
         """
-        return await go_round(self, cycles, grace, at_once=at_once)
+        is_manual = all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
+        if cycles is None and not at_once and is_manual:
+            raise ConfigError(
+                f"The agent {self.name!r} has only manual triggers: say how many `cycles` to run, or give "
+                "its file an `interval` or `message` trigger."
+            )
+
+        async def newest_message(topic: str | None) -> str | None:
+            return await (await self.open()).bus.newest_message(topic)
+
+        await self.open()
+        triggers = Triggers(self.name, self.spec.triggers, newest_message)
+        count = 0
+        with _stop_signals() as stop:
+            while (cycles is None or count < cycles) and not stop.requested.is_set():
+                trigger = "manual" if at_once else await _unless(stop.requested, triggers.next())
+                if trigger is None or not await self._run_until_stopped(trigger, stop, grace):
+                    break
+                count += 1
+        return count
 
     async def send_feedback(
         self,
@@ -518,32 +238,36 @@ class CycleAgent:
     ) -> Feedback:
         """Say what a person thinks of what the agent did or is about to do; the next `learn` sees it.
 
-        `cycle` is what it is about; without one it is the cycle that waits for a decision, else none in
-        particular. `action` means one of its actions, by name or id. A `modify` has `changes`: parameters in
-        place of the planned ones. While the database is away it waits in this process, where cycles see it.
-        Raises `ConfigError` for what is no feedback, such as an action or a parameter that is not known.
+        It is about `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
+        of its actions, by name or id. A `modify` has `changes`, which replace planned parameters. While the
+        database is away the feedback is held in this process, where cycles see it. Raises `ConfigError` for
+        an invalid verdict, such as one on an action or parameter that the agent does not have.
         """
-        at = await self.opened()
+        session = await self.open()
         if cycle is None and self._record is not None and self._record.is_undecided:
             cycle = self._record.number
-        of_cycle = self._record if self._record is not None and self._record.number == cycle else None
-        check_about(verdict, action, changes, at.home.card, of_cycle)
-        feedback = await at.post.feedback(
+        record = self._record if self._record is not None and self._record.number == cycle else None
+        check_feedback(verdict, action, changes, session.card, record)
+        feedback = await session.mailbox.feedback(
             verdict, message, cycle=cycle, action=action, changes=changes, by=by
         )
-        at.bus.sent(feedback)
+        session.bus.add_own(feedback)
         ring(self.name)
         return feedback
 
+    async def open(self) -> Session:
+        """Take the lease and read the memory; done by the first cycle if not before."""
+        return await self._sessions.open()
+
     async def aclose(self) -> None:
-        """Write what is to be written, and let go of connections and the lease; the next use opens anew.
+        """Write everything, and release connections and the lease; the next use reopens the agent.
 
         An agent that is not closed is closed with its event loop.
         """
-        await self._door.close()
+        await self._sessions.close()
 
     async def __aenter__(self) -> Self:
-        await self.opened()
+        await self.open()
         return self
 
     async def __aexit__(
@@ -551,115 +275,108 @@ class CycleAgent:
     ) -> None:
         await self.aclose()
 
-    async def opened(self) -> Opened:
-        """Return what the agent works with while its process runs it."""
-        return await self._door.open()
-
-    async def _open(self) -> Opened:
-        return await opened(self, self._location, self._withheld, self._clock, self._waiting)
-
-    async def _cycle(self, at: Opened, trigger: str) -> CycleResult:
-        resumed = at.home.unfinished is not None
-        self._record = record = self._recorded(at, trigger)
-        self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
-        cycle = await self._begun(at, record)
-        record.derived_data = cycle.state.derived_data  # so that who looks meanwhile sees how far it is
-        running = Running(
-            cycle, self._emit, lambda: self._seen(at, cycle), at.home.settled, at.home.raise_if_lost
+    async def _open_session(self) -> Session:
+        session = Session(
+            self._location,
+            AgentCard.of(self.spec, self.file),
+            network=self.network,
+            cycles=self.spec.memory.cycles,
+            redact=self._redact,
+            clock=self._clock,
+            on_wait=self._note_wait,
         )
-        later = asyncio.get_running_loop().call_later(SHOWN_LATER, self._note, at, record)
+        await session.open()
+        return session
+
+    async def _run_cycle(self, session: Session, trigger: str) -> CycleResult:
+        resumed = session.unfinished is not None
+        self._record = record = self._next_record(session, trigger)
+        self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
+        cycle = await self._new_cycle(session, record)
+        record.derived_data = cycle.state.derived_data  # so that others can see how far it is
+        stages = Stages(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
+        note = asyncio.get_running_loop().call_later(NOTE_AFTER, self._note_running, session, record)
         try:
-            await running.run()
+            await stages.run()
         except (ChangedRunError, LeaseError):
             raise
         except BaseException:  # cancelled, or the process is to end
             record.status = "abandoned"
-            await at.home.abandon(record)
+            await session.abandon(record)
             raise
         finally:
-            later.cancel()
-        self._ended(record, running)
-        at.bus.took(cycle.pending if cycle.next_memory is not None else ())
-        await at.home.end(cycle, record)
-        result = self._result(at, cycle, record)
+            note.cancel()
+        record.finished_at, record.waits_until = self._clock(), None
+        record.status, record.error = "failed" if stages.error else "finished", stages.error
+        record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
+        record.sense_errors = tuple(cycle.state.environmental_data["errors"])
+        record.stages, record.usage, record.changes = stages.milliseconds, cycle.usage, cycle.changes
+        record.metrics = metrics_of(cycle, self._metrics, record.finished_at)
+        session.bus.remove(cycle.pending if cycle.next_memory is not None else ())
+        await session.end_cycle(cycle, record)
+        result = self._result(session, cycle, record)
         self._emit(CycleFinished(self.name, record.number, result))
         return result
 
-    def _recorded(self, at: Opened, trigger: str) -> CycleRecord:
-        """Return the record of the next cycle, or of the one that is to go on."""
-        if at.home.unfinished is not None:
-            return replace(at.home.unfinished, status="running")
-        return CycleRecord(at.home.number + 1, self._clock(), trigger)
+    def _next_record(self, session: Session, trigger: str) -> CycleRecord:
+        """Return the record of the next cycle, or of the one that is to be resumed."""
+        if session.unfinished is not None:
+            return replace(session.unfinished, status="running")
+        return CycleRecord(session.number + 1, self._clock(), trigger)
 
-    async def _begun(self, at: Opened, record: CycleRecord) -> Cycle:
+    async def _new_cycle(self, session: Session, record: CycleRecord) -> Cycle:
         cycle = Cycle(
             self.spec,
             record.number,
             record.started_at,
             CycleState(),
-            Means(
+            Runtime(
                 self._functions,
                 self._model_for,
-                at.bus,
-                self._folder,
+                session.bus,
+                Path(self.file).parent,
                 self._clock,
-                self._withheld,
+                self._redact,
             ),
-            at.home.step(record.number),
-            memory=at.home.memory,
-            life=at.home.card.id,
+            session.step(record.number),
+            agent_id=session.card.id,
+            memory=session.memory,
             waits_until=record.waits_until,
         )
-        await self._seen(at, cycle)
+        await self._show_memory(session, cycle)
         return cycle
 
-    async def _seen(self, at: Opened, cycle: Cycle) -> None:
-        """Put before the cycle what is remembered, and what people have said since."""
-        cycle.pending = await at.bus.feedback()
-        memory: dict[str, Any] = {key: at.home.memory.of(key) for key in self._keys}
+    async def _show_memory(self, session: Session, cycle: Cycle) -> None:
+        """Let the cycle see the memory, and the feedback that is pending now."""
+        cycle.pending = await session.bus.feedback()
+        memory: dict[str, Any] = {key: session.memory.of(key) for key in self._keys}
         now = self._clock()
-        said = (feedback_item(one, self._withheld, now) for one in cycle.pending)
-        memory[FEEDBACK] = [*memory[FEEDBACK], *said]
+        pending = (feedback_item(one, self._redact, now) for one in cycle.pending)
+        memory[FEEDBACK] = [*memory[FEEDBACK], *pending]
         cycle.state.memory = memory
 
-    def _note(self, at: Opened, record: CycleRecord) -> None:
-        """Write down that a cycle runs, which takes so long that somebody may look."""
-
+    def _note_running(self, session: Session, record: CycleRecord) -> None:
         async def note() -> None:
-            with suppress(StoreError):  # that another process runs the agent now is said when the cycle ends
-                await at.home.note(record)
+            with suppress(StoreError):  # that the lease is lost is raised when the cycle ends
+                await session.note(record)
 
         self._noting = asyncio.ensure_future(note())
 
-    async def _waiting(self, number: int, within: float | None, *, is_waiting: bool) -> None:
-        if self._record is None or self._door.now is None:
+    async def _note_wait(self, number: int, within: float | None, *, is_waiting: bool) -> None:
+        if self._record is None or self._sessions.current is None:
             return
         self._record.status = "waiting" if is_waiting else "running"
         self._record.waits_until = moment_after(self._clock(), within) if is_waiting else None
         if is_waiting:
             self._emit(CycleWaiting(self.name, number, within))
-        await self._door.now.home.note(self._record)
+        await self._sessions.current.note(self._record)
 
-    def _ended(self, record: CycleRecord, running: Running) -> None:
-        """Write into the record how the cycle went."""
-        cycle = running.cycle
-        record.finished_at, record.waits_until = self._clock(), None
-        record.status = "failed" if running.error else "finished"
-        record.error = running.error
-        record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
-        record.sense_errors = tuple(cycle.state.environmental_data["errors"])
-        record.stages = running.stages
-        record.usage = cycle.usage
-        record.changes = cycle.changes
-        record.metrics = metrics_of(cycle, self._tracked, record.finished_at)
-
-    def _result(self, at: Opened, cycle: Cycle, record: CycleRecord) -> CycleResult:
-        memory = {key: list(at.home.memory.of(key)) for key in self._keys}
-        state = cycle.state.scopes() | {"memory": memory}
+    def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
+        memory = {key: list(session.memory.of(key)) for key in self._keys}
         return CycleResult(
             record.number,
             record.status,
-            state,
+            cycle.state.scopes() | {"memory": memory},
             record.metrics,
             record.changes,
             record.usage,
@@ -669,8 +386,238 @@ class CycleAgent:
         )
 
     def _model_for(self, name: str | None) -> ChatModel:
-        """Return the model of a name in the file, None for the agent's own; raises `ConfigError` for none."""
-        if name not in self._ready:
+        """Return the model of a name in the file (None: the agent's own), or raise `ConfigError`."""
+        if name not in self._resolved_models:
             chosen = name or self.spec.model or load_settings().model
-            self._ready[name] = model_of(meant(chosen, self._models))
-        return self._ready[name]
+            self._resolved_models[name] = model_of(meant(chosen, self._models))
+        return self._resolved_models[name]
+
+    async def _run_until_stopped(self, trigger: str, stop: StopRequest, grace: float) -> bool:
+        """Run a cycle; return False if it was abandoned."""
+        cycle = asyncio.ensure_future(self.run_cycle(trigger))
+        try:
+            await _first_of(cycle, stop.requested)
+            if not cycle.done():
+                logger.info("The agent %r is told to stop, and finishes its cycle first.", self.name)
+                await _first_of(cycle, stop.urgent, grace)
+            if cycle.done():
+                cycle.result()
+                return True
+        finally:
+            if not cycle.done():
+                cycle.cancel()
+                await asyncio.wait([cycle])
+        logger.warning("The agent %r is told to stop; its cycle resumes at the next start.", self.name)
+        return False
+
+
+Substage: TypeAlias = Callable[[Any, Cycle], Awaitable[None]]
+
+SUBSTAGES: dict[str, Substage] = {
+    "analyze": analyze,
+    "plan": plan,
+    "govern": govern,
+    "authorize": authorize,
+    "execute": execute,
+    "evaluate": evaluate,
+    "learn": learn,
+    "update-state": update_state,
+}
+"""The functions of substages, by type. `capture-metrics` has none: it counts when all else has ended."""
+
+_substage_finished = maker(SubstageFinished)
+
+
+@dataclass(slots=True)
+class Stages:
+    """Run the stages of one cycle.
+
+    A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is skipped.
+    Reflect always runs, for a failure is what there is to learn from; `refresh` shows it what people have
+    said meanwhile.
+    """
+
+    cycle: Cycle
+    session: Session
+    emit: Callable[[CycleEvent], None]
+    refresh: Callable[[], Awaitable[None]]
+    milliseconds: dict[str, float] = field(default_factory=dict[str, float])
+    error: str = ""
+
+    async def run(self) -> None:
+        """Run all stages; raises only if this process may not go on with the cycle."""
+        stages = self.cycle.spec.stages
+        if stages.sense is not None:
+            await self._run_stage("sense", [("sense", sense, stages.sense)])
+        if stages.reason is not None:
+            await self._run_stage("reason", _with_functions(stages.reason.substages))
+        if stages.actuate is not None:
+            await self._run_stage("actuate", _with_functions(stages.actuate.substages))
+        if stages.reflect is not None:
+            await self.refresh()
+            await self._run_stage("reflect", _with_functions(stages.reflect.substages))
+
+    async def _run_stage(self, stage: str, substages: Sequence[tuple[str, Substage, Any]]) -> None:
+        began = perf_counter()
+        for name, function, substage in substages:
+            if self.error and stage != "reflect":
+                self.cycle.skipped.append(_path(stage, name))
+                self._emit_finished(stage, name, 0.0, skipped=True)
+            else:
+                await self._run_substage(stage, name, function, substage)
+        self.milliseconds[stage] = _milliseconds_since(began)
+
+    async def _run_substage(self, stage: str, name: str, function: Substage, substage: Any) -> None:
+        began, problem = perf_counter(), ""
+        try:
+            await function(substage, self.cycle)
+        except ChangedRunError:
+            raise
+        except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
+            self.session.raise_if_lost()
+            problem = error_line(error)
+            failure = f"{_path(stage, name)}: {problem}"
+            self.cycle.failures.append(failure)
+            self.error = self.error or failure
+            is_ours = isinstance(error, RedraftError)  # whose message says everything
+            agent, number = self.cycle.spec.name, self.cycle.number
+            logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not is_ours)
+        if self.emit is not nobody:
+            await self.session.steps_written()  # a listener may end the process
+        self._emit_finished(stage, name, _milliseconds_since(began), problem)
+
+    def _emit_finished(
+        self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
+    ) -> None:
+        agent, number = self.cycle.spec.name, self.cycle.number
+        self.emit(_substage_finished(agent, number, stage, name, milliseconds, error, skipped))
+
+
+def _with_functions(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:
+    return [(one.name, SUBSTAGES[one.type], one) for one in substages if one.type in SUBSTAGES]
+
+
+def _path(stage: str, name: str) -> str:
+    return stage if stage == name else f"{stage}/{name}"
+
+
+def _milliseconds_since(began: float) -> float:
+    return round((perf_counter() - began) * 1000, 3)
+
+
+@dataclass(slots=True)
+class Triggers:
+    """Wait for the triggers of an agent.
+
+    An interval fires at once, then at fixed times; those that pass during a cycle count as one, which fires
+    when the cycle has ended. A message fires when it is there: `newest_message` returns the id of the newest
+    one of a topic. With manual triggers alone, every cycle starts at once.
+    """
+
+    agent: str
+    triggers: Sequence[Trigger]
+    newest_message: Callable[[str | None], Awaitable[str | None]]
+    clock: Callable[[], float] = monotonic
+    _due: dict[int, float] = field(default_factory=dict[int, float])
+    _fired: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
+
+    async def next(self) -> str:
+        """Wait until a cycle is to start; return why: `interval`, `message` or `manual`."""
+        intervals = [one for one in self.triggers if isinstance(one, IntervalTrigger)]
+        topics = [one.topic for one in self.triggers if isinstance(one, MessageTrigger)]
+        if not intervals and not topics:
+            return "manual"
+        if not self._due:
+            self._due = {id(one): self.clock() for one in intervals}
+        while True:
+            rings = ring_count(self.agent)
+            if self._is_interval_due(intervals):
+                return "interval"
+            for topic in topics:
+                newest = await self.newest_message(topic)
+                if newest is not None and self._is_news(topic, newest):
+                    return "message"
+            waits = [due - self.clock() for due in self._due.values()]
+            await wait_for_ring(self.agent, rings, max(0.0, min([*waits, POLL_SECONDS] if topics else waits)))
+
+    def _is_interval_due(self, intervals: Sequence[IntervalTrigger]) -> bool:
+        now, is_due = self.clock(), False
+        for one in intervals:
+            due, seconds = self._due[id(one)], one.interval_ms / 1000
+            if due <= now:
+                is_due = True
+                self._due[id(one)] = due + seconds * ((now - due) // seconds + 1)
+        return is_due
+
+    def _is_news(self, topic: str | None, newest: str) -> bool:
+        last, when = self._fired.get(topic, ("", 0.0))
+        now = self.clock()
+        if newest == last and now - when < RETRIGGER_AFTER:
+            return False
+        self._fired[topic] = newest, now
+        return True
+
+
+class StopRequest:
+    """How urgently the process is asked to stop: `requested` by the first signal, `urgent` by the second."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.urgent = asyncio.Event()
+
+    def signalled(self) -> None:
+        """First call: stop after the cycle. Second: stop at once."""
+        (self.urgent if self.requested.is_set() else self.requested).set()
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_requests: list[StopRequest] = []
+"""Several agents may run in one event loop; all of them hear a signal."""
+_previous_handlers: dict[signal.Signals, Any] = {}
+
+
+@contextmanager
+def _stop_signals() -> Generator[StopRequest]:
+    """Handle the signals that stop a process, and restore the handlers; none outside of the main thread."""
+    request = StopRequest()
+    if current_thread() is not main_thread():
+        yield request
+        return
+    loop = asyncio.get_running_loop()
+    if not _requests:
+        for one in SIGNALS:
+            _previous_handlers[one] = signal.getsignal(one)
+            loop.add_signal_handler(one, _signal_all)
+    _requests.append(request)
+    try:
+        yield request
+    finally:
+        _requests.remove(request)
+        if not _requests:
+            for one, handler in _previous_handlers.items():
+                loop.remove_signal_handler(one)
+                signal.signal(one, handler)
+
+
+def _signal_all() -> None:
+    for request in _requests:
+        request.signalled()
+
+
+async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)
+    """Wait until a task is done, an event happens, or the time is over."""
+    happened = asyncio.ensure_future(event.wait())
+    await asyncio.wait([task, happened], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    happened.cancel()
+
+
+async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
+    """Return the result of waiting, or None if the event happens first."""
+    task = asyncio.ensure_future(waiting)
+    try:
+        await _first_of(task, event)
+        return task.result() if task.done() else None
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft._validation import nearest
+from redraft.cycles.cycle import data_redactor
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import AgentCard, Feedback, Post, card_of, check_about, pending, ring
+from redraft.cycles.mail import AgentCard, Feedback, Mailbox, card_of, check_feedback, pending_mail, ring
 from redraft.cycles.records import (
     CYCLE,
     CycleRecord,
+    cycle_from,
     cycle_key,
-    cycle_of,
     differences,
-    fit_to_keep,
     listed_cycle,
     memory_at,
+    redacted_cycle,
     stored_memory,
 )
-from redraft.cycles.state import withholding
 from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.stores.base import listed
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
-    from redraft.cycles.state import CycleResult
 
 UNDER_WAY = ("running", "waiting")
 PAGE = 50
@@ -97,7 +97,7 @@ class AgentHandle:
         self.name = location.agent
         self.location = location
         self._store = location.store
-        self._redact = withholding()
+        self._redact = data_redactor()
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +146,7 @@ class AgentHandle:
         record = await self._store.get(CYCLE, cycle_key(number))
         if record is None:
             raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or not any more.")
-        return self._as_shown(cycle_of(record))
+        return self._as_shown(cycle_from(record))
 
     async def memory(self) -> Memory:
         """Return the memory as it is now."""
@@ -164,7 +164,7 @@ class AgentHandle:
 
     async def pending(self) -> list[Feedback]:
         """Return the feedback that no cycle has taken yet, oldest first."""
-        return await pending(self._store, Feedback, MAX_PENDING)
+        return await pending_mail(self._store, Feedback, MAX_PENDING)
 
     async def send_feedback(
         self,
@@ -181,15 +181,19 @@ class AgentHandle:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
         kept = None if cycle is None else await self._store.get(CYCLE, cycle_key(cycle))
-        check_about(verdict, action, changes, await self.card(), None if kept is None else cycle_of(kept))
-        post = Post(self._store, withholding(also=()))
-        feedback = await post.feedback(verdict, message, cycle=cycle, action=action, changes=changes, by=by)
+        check_feedback(
+            verdict, action, changes, await self.card(), None if kept is None else cycle_from(kept)
+        )
+        mailbox = Mailbox(self._store, data_redactor(also=()))
+        feedback = await mailbox.feedback(
+            verdict, message, cycle=cycle, action=action, changes=changes, by=by
+        )
         ring(self.name)
         return feedback
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
         """Send plain JSON data, which an `agent-messages` source takes and a trigger may wait for."""
-        message = await Post(self._store, withholding(also=())).message(topic, data, sender=sender)
+        message = await Mailbox(self._store, data_redactor(also=())).message(topic, data, sender=sender)
         ring(self.name)
         return message
 
@@ -201,7 +205,7 @@ class AgentHandle:
 
     def _as_shown(self, cycle: CycleRecord) -> CycleRecord:
         """Redact a cycle that lives in this process alone; what is stored is redacted already."""
-        return cycle if self.location.is_durable else fit_to_keep(cycle, self._redact)
+        return cycle if self.location.is_durable else redacted_cycle(cycle, self._redact)
 
     async def _has_live_process(self) -> bool:
         lease = await self._store.get(LEASE, LEASE)

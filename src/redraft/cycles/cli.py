@@ -22,8 +22,8 @@ from rich.text import Text
 from redraft._texts import shortened
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import AgentHandle, Agents
-from redraft.cycles.spec import ManualTrigger, agent_file, read, substages
-from redraft.cycles.state import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
+from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
+from redraft.cycles.spec import ManualTrigger, parse_agent_file, read_agent_file, substages
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.models.names import resolved
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.cycles.agents import AgentSummary
+    from redraft.cycles.cycle import CycleEvent, CycleResult
     from redraft.cycles.mail import Feedback, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.records import CycleRecord
-    from redraft.cycles.state import CycleEvent, CycleResult
     from redraft.events import Listener
     from redraft.terminal.console import CalmConsole
 
@@ -332,11 +332,11 @@ class CycleProgress:
 
 def ready_agent(file: str, functions: Path | None, model: str | None, listener: Listener) -> CycleAgent:
     """Return the agent of a file, checked; `model` is that of its substages that name none of their own."""
-    source = agent_file(file)
+    source = read_agent_file(file)
     document = source.document()
     if "nodes" in document and "stages" not in document:
         raise source.error(("nodes",), f"this is a workflow; redraft run {file} runs it")
-    spec = read(source)
+    spec = parse_agent_file(source)
     if model is not None:
         spec = spec.model_copy(update={"model": model})
     storage: Literal["project"] | None = None if storage_of("default") is not None else "project"

@@ -1,115 +1,289 @@
-"""One cycle from Sense to Reflect."""
+"""Cycle: what the stages of one cycle read, write and share, its result, and its events."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
-from typing import Any, TypeAlias
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
 
-from redraft.cycles.actuate import evaluate, execute
-from redraft.cycles.reason import analyze, authorize, govern, plan
-from redraft.cycles.reflect import learn, update_state
-from redraft.cycles.sense import sense
-from redraft.cycles.state import Cycle, CycleEvent, SubstageFinished, said
-from redraft.errors import ChangedRunError, RedraftError
-from redraft.loop.events import nobody
-from redraft.redact.log import logger
-from redraft.types import maker
+from redraft._codec import to_json
+from redraft._texts import as_text, shortened
+from redraft.cycles.mail import AgentMessage, Feedback
+from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.records import CycleMetrics, CycleStatus
+from redraft.cycles.spec import AgentSpec
+from redraft.errors import OutputError
+from redraft.protocols import ChatModel, Step
+from redraft.redact.data import redact_plain
+from redraft.redact.kinds import Category
+from redraft.redact.redactor import redactor_of_environment
+from redraft.text.characters import visible
+from redraft.text.schema_source import size_of
+from redraft.text.templates import template
+from redraft.types import NOTHING_USED, TokenUsage
 
-Substage: TypeAlias = Callable[[Any, Cycle], Awaitable[None]]
-
-SUBSTAGES: dict[str, Substage] = {
-    "analyze": analyze,
-    "plan": plan,
-    "govern": govern,
-    "authorize": authorize,
-    "execute": execute,
-    "evaluate": evaluate,
-    "learn": learn,
-    "update-state": update_state,
-}
-"""What carries out a substage, by its type. `capture-metrics` is none: it counts when all else has ended."""
-
-
-_finished = maker(SubstageFinished)
+DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
+"""The keys of `derived_data`; all exist from the start, so a prompt may read what no stage has written."""
+MAX_ERROR = 500
+"""Characters of an error message that are kept."""
 
 
 @dataclass(slots=True)
-class Running:
-    """Carry out the stages of one cycle once.
+class CycleState:
+    """What was sensed, what was derived from it, and the memory as this cycle sees it.
 
-    A substage of Sense, Reason or Actuate that raises is noted, and what is left of these stages is skipped;
-    Reflect runs always, for a failure is what there is to learn from. `before_reflect` brings in what people
-    said meanwhile, `before_telling` has written what must not be done again once somebody hears of it, and
-    `check_lease` raises where another process has come to run the agent: then nothing more is done here.
+    `environmental_data` has `payload` (all sources merged) and `errors` (`source`, `error`).
+    `derived_data` has what stages write, and an empty object for each stage that wrote nothing. `memory` has
+    every key that the file names, pending feedback included; it is read-only: `update-state` makes the next
+    one. All of it is plain JSON data. Specification 004.
     """
 
-    cycle: Cycle
-    emit: Callable[[CycleEvent], None]
-    before_reflect: Callable[[], Awaitable[None]]
-    before_telling: Callable[[], Awaitable[None]]
-    check_lease: Callable[[], None]
-    stages: dict[str, float] = field(default_factory=dict[str, float])
+    environmental_data: dict[str, Any] = field(default_factory=lambda: {"payload": {}, "errors": []})
+    derived_data: dict[str, Any] = field(default_factory=lambda: {key: {} for key in DERIVED})
+    memory: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+
+    def scopes(self, **more: Any) -> dict[str, Any]:
+        """Return the names that templates and expressions see, and further ones such as `action`."""
+        return {
+            "environmentalData": self.environmental_data,
+            "derivedData": self.derived_data,
+            "memory": self.memory,
+            **more,
+        }
+
+
+class Bus(Protocol):
+    """Carry what people and programs send to one agent, and what the agent sends."""
+
+    async def messages(self, topic: str | None, limit: int, /) -> list[AgentMessage]:
+        """Return the newest messages that no cycle has taken yet, oldest first."""
+        ...
+
+    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
+        """Publish data, once per `key`; return whether it was sent, rather than queued."""
+        ...
+
+    async def verdict(
+        self, cycle: int, within: float | None, known: Collection[str] = (), /
+    ) -> Feedback | None:
+        """Wait for a person's verdict on the plan of a cycle; None after `within` seconds.
+
+        `known` are the ids of earlier verdicts: a person may decide on one action after another.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What an agent works with in all its cycles.
+
+    `functions` are those of the program that its file names, `folder` is where its file is, `clock` returns
+    the time of day in UTC, and `redact` withholds the secrets in plain JSON data.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    model_for: Callable[[str | None], ChatModel]
+    bus: Bus
+    folder: Path
+    clock: Callable[[], datetime]
+    redact: Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One cycle under way.
+
+    Every effect (a source, a model call, an action, a wait) goes through `step`, so that a cycle that was
+    interrupted repeats nothing that had finished. `agent_id` tells an agent from another one of the same
+    name: it is as old as its store.
+
+    `pending` is the feedback since the last cycle, and `taken` the messages that this cycle took:
+    `update-state` commits them. `rendered` are the ids of the memory items that prompts of Reason showed.
+    `failures` and `skipped` end up in `CycleMetrics`.
+
+    `memory` is what was stored before the cycle. `learnings` has what each `learn` returned, with the memory
+    key that its new patterns go to. `update-state` turns it all into `next_memory` (None: it did not run, and
+    nothing is written) and lists the differences in `changes`.
+
+    `waits_until` is the deadline of a wait for a person that an earlier process began.
+    """
+
+    spec: AgentSpec
+    number: int
+    started_at: datetime
+    state: CycleState
+    runtime: Runtime
+    step: Step
+    agent_id: str = ""
+    memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
+    pending: tuple[Feedback, ...] = ()
+    taken: list[AgentMessage] = field(default_factory=list[AgentMessage])
+    rendered: set[str] = field(default_factory=set[str])
+    usage: TokenUsage = NOTHING_USED
+    failures: list[str] = field(default_factory=list[str])
+    skipped: list[str] = field(default_factory=list[str])
+    learnings: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    next_memory: Memory | None = None
+    changes: tuple[MemoryChange, ...] = ()
+    waits_until: datetime | None = None
+
+    def scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the names that a condition or a message sees, with those of a planned `action`."""
+        agent = {"name": self.spec.name, "description": self.spec.description}
+        scopes = self.state.scopes(agent=agent, cycle=self.number)
+        return scopes if action is None else {**scopes, "action": action, "params": action["params"]}
+
+    def outward_scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the names that a request, a path or a call sees: also `env`, which no prompt may show."""
+        env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
+        return {**self.scopes(action), "env": env}
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """How a cycle went.
+
+    `status` is `finished`, or `failed` if a substage raised: `error` is the first failure, and Reflect ran
+    all the same. `state` is plain JSON data, as templates see it: `environmentalData`, `derivedData`, and
+    `memory` as it is after the cycle. `metrics` always name what failed and what was skipped. `changes` are
+    what the cycle changed in the memory, `usage` is what its model calls used.
+    """
+
+    number: int
+    status: CycleStatus
+    state: Mapping[str, Any]
+    metrics: CycleMetrics = CycleMetrics()  # noqa: RUF009 (frozen, so sharing it is safe)
+    changes: tuple[MemoryChange, ...] = ()
+    usage: TokenUsage = NOTHING_USED
+    stages: Mapping[str, float] | None = None
+    trigger: str = "manual"
     error: str = ""
 
-    async def run(self) -> None:
-        """Go through the stages; raises only what says that the cycle is not this process's to carry out."""
-        stages = self.cycle.spec.stages
-        if stages.sense is not None:
-            await self._stage("sense", [("sense", sense, stages.sense)])
-        if stages.reason is not None:
-            await self._stage("reason", _named(stages.reason.substages))
-        if stages.actuate is not None:
-            await self._stage("actuate", _named(stages.actuate.substages))
-        if stages.reflect is not None:
-            await self.before_reflect()
-            await self._stage("reflect", _named(stages.reflect.substages))
-
-    async def _stage(self, stage: str, substages: Sequence[tuple[str, Substage, Any]]) -> None:
-        began = perf_counter()
-        for name, carry_out, substage in substages:
-            if self.error and stage != "reflect":
-                self.cycle.skipped.append(_place(stage, name))
-                self._tell(stage, name, 0.0, skipped=True)
-            else:
-                await self._substage(stage, name, carry_out, substage)
-        self.stages[stage] = _milliseconds(began)
-
-    async def _substage(self, stage: str, name: str, carry_out: Substage, substage: Any) -> None:
-        began, trouble = perf_counter(), ""
-        try:
-            await carry_out(substage, self.cycle)
-        except ChangedRunError:
-            raise
-        except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
-            self.check_lease()
-            trouble = said(error)
-            failure = f"{_place(stage, name)}: {trouble}"
-            self.cycle.failures.append(failure)
-            self.error = self.error or failure
-            ours = isinstance(error, RedraftError)  # says all there is; of another the place is wanted, too
-            agent, number = self.cycle.spec.name, self.cycle.number
-            logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not ours)
-        if self.emit is not nobody:
-            await self.before_telling()
-        self._tell(stage, name, _milliseconds(began), trouble)
-
-    def _tell(
-        self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
-    ) -> None:
-        agent, number = self.cycle.spec.name, self.cycle.number
-        self.emit(_finished(agent, number, stage, name, milliseconds, error, skipped))
+    @property
+    def success(self) -> bool:
+        """Whether no substage failed."""
+        return self.status == "finished"
 
 
-def _named(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:
-    """Return the substages with what carries them out."""
-    return [(one.name, SUBSTAGES[one.type], one) for one in substages if one.type in SUBSTAGES]
+@dataclass(frozen=True, slots=True)
+class CycleStarted:
+    """A cycle starts, or resumes where another process left it."""
+
+    agent: str
+    number: int
+    trigger: str = "manual"
+    resumed: bool = False
+    schema_version: int = 1
 
 
-def _place(stage: str, name: str) -> str:
-    return stage if stage == name else f"{stage}/{name}"
+@dataclass(frozen=True, slots=True)
+class CycleWaiting:
+    """A cycle waits for a person to decide on its plan, `within` so many seconds (None: without limit)."""
+
+    agent: str
+    number: int
+    within: float | None = None
+    schema_version: int = 1
 
 
-def _milliseconds(began: float) -> float:
-    return round((perf_counter() - began) * 1000, 3)
+@dataclass(frozen=True, slots=True)
+class SubstageFinished:
+    """A substage finished, failed with `error`, or was skipped; Sense counts as one with all its sources."""
+
+    agent: str
+    number: int
+    stage: str
+    substage: str
+    milliseconds: float = 0.0
+    error: str = ""
+    skipped: bool = False
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CycleFinished:
+    """A cycle ended, and what it changed in the memory is written or about to be."""
+
+    agent: str
+    number: int
+    result: CycleResult
+    schema_version: int = 1
+
+
+CycleEvent: TypeAlias = CycleStarted | CycleWaiting | SubstageFinished | CycleFinished
+
+
+def render(value: Any, scopes: Mapping[str, Any]) -> Any:
+    """Return `value` with every text in it rendered once: templates in what comes out are data."""
+    if isinstance(value, str):
+        return template(value).render(scopes)
+    if isinstance(value, Mapping):
+        return {key: render(item, scopes) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [render(item, scopes) for item in cast("list[Any]", value)]
+    return value
+
+
+def render_text(source: str, scopes: Mapping[str, Any]) -> str:
+    """Return a rendered template as text, anything else as JSON; raises `TemplateError`."""
+    return as_text(template(source).render(scopes))
+
+
+def plain_data(value: Any, source: str) -> Any:
+    """Return what `source` returned as plain JSON data; raises `OutputError` for what can't become that.
+
+    That is a number that is not finite, and more than 100 levels of nesting. Dataclasses, models and times
+    become data; anything else without a JSON form becomes its `repr`.
+    """
+    try:
+        data = to_json(value)
+        size_of(data)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{source} returned something that is not plain JSON data: {error}.") from error
+    return data
+
+
+def error_line(error: BaseException) -> str:
+    """Return an error as one line that is fit to be shown: its type and its message."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 (an error that can't describe itself must not raise another)
+        message = "(its message can't be read)"
+    return shortened(visible(f"{type(error).__name__}: {message}"), MAX_ERROR)
+
+
+CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
+"""How many redacted texts are cached, of at most so many characters."""
+_HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
+"""A timestamp, or the number of a cycle or action (provisional ones included): new in every cycle, never
+secret."""
+
+
+def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
+    """Return a function that withholds secrets and personal data in plain JSON data, keeping its shape.
+
+    Names of hosts stay, so that an agent knows what it acted on. Data that is sent to be acted on loses its
+    secrets alone (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and
+    names in every cycle, so results are cached.
+    """
+    redactor = redactor_of_environment(also=also)
+
+    def redact_text(text: str) -> str:
+        return redactor.redact(text).text
+
+    cached = lru_cache(CACHED_TEXTS)(redact_text)
+
+    def redact_one(text: str) -> str:
+        if _HARMLESS.fullmatch(text):
+            return text
+        return cached(text) if len(text) <= CACHED_LENGTH else redact_text(text)
+
+    def redact(value: Any) -> Any:
+        return redact_plain(value, redact_one)
+
+    return redact

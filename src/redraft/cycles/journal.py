@@ -15,7 +15,7 @@ from redraft.stores.postgres import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.cycles.storage import Keeping
+    from redraft.cycles.keeper import Keeper
     from redraft.protocols import Step
     from redraft.stores.base import Store
 
@@ -40,16 +40,16 @@ class CycleSteps:
     replaces, and no effect begins once another process runs the agent: that raises `LeaseError`.
 
     A cycle waits for its journal, however slow the store is. Only when the store is out of reach, as
-    `keeping` knows or learns here (a write failed, or none was answered for its `silence`), does the cycle go
+    `keeper` knows or learns here (a write failed, or none was answered for its `silence`), does the cycle go
     on without one.
     """
 
-    def __init__(self, store: Store, number: int, keeping: Keeping) -> None:
+    def __init__(self, store: Store, number: int, keeper: Keeper) -> None:
         self.trouble = ""
         # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
         self._number = number
-        self._keeping = keeping
+        self._keeper = keeper
         self._steps: dict[str, StepData] = {}
         self._stored = 0
         self._is_broken = self._is_clear = False
@@ -66,7 +66,7 @@ class CycleSteps:
         """Wait until everything that must be written is; raises `LeaseError` if the agent is not ours now."""
         if "/" not in place:
             await self.settled()
-        await check_lease(self._keeping)
+        await check_lease(self._keeper)
 
     async def load(self) -> dict[str, StepData]:
         """Return the steps of this cycle that an earlier process wrote."""
@@ -81,7 +81,7 @@ class CycleSteps:
 
     async def write(self, place: str, data: StepData, /) -> StepData:
         """Take a step down; wait until it is written if it is a model call, otherwise write it soon."""
-        if self._is_broken or self._keeping.is_away:
+        if self._is_broken or self._keeper.is_away:
             return data
         self._steps[place] = data
         if "/" in place:  # a model call: the step that asked goes on at once
@@ -111,12 +111,12 @@ class CycleSteps:
 
     async def _wait_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
         """Wait until steps are written, or the store is known to be away."""
-        loop, silence = asyncio.get_running_loop(), self._keeping.silence
+        loop, silence = asyncio.get_running_loop(), self._keeper.silence
         late: set[asyncio.Task[Any]] = {*writing}
         ends = inf if silence is None else loop.time() + silence
-        while late and not self._keeping.is_away:
+        while late and not self._keeper.is_away:
             if loop.time() >= ends:
-                self._keeping.goes_away(f"it has not answered for {silence:g} s")
+                self._keeper.mark_away(f"it has not answered for {silence:g} s")
                 break
             # Whoever keeps the memory may be the first to learn that the store does not answer.
             _, late = await asyncio.wait(late, timeout=CHECKS_AGAIN)
@@ -124,7 +124,7 @@ class CycleSteps:
 
     def _write(self) -> asyncio.Task[Any] | None:
         self._cancel_soon()
-        if not self._steps or self._is_broken or self._keeping.is_away:
+        if not self._steps or self._is_broken or self._keeper.is_away:
             return None
         writing = asyncio.ensure_future(self._put())
         self._writing.add(writing)
@@ -135,14 +135,14 @@ class CycleSteps:
         """Write all steps that have finished by now, one write after another."""
         async with self._turn:
             if not self._is_clear:
-                await self._keeping.settled()
+                await self._keeper.flush()
                 self._is_clear = True
-            if len(self._steps) == self._stored or self._is_broken or self._keeping.is_away:
+            if len(self._steps) == self._stored or self._is_broken or self._keeper.is_away:
                 return
             steps = dict(self._steps)
             record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
-            if self._keeping.lease is not None:
-                await self._keeping.lease.write([record], self._store)
+            if self._keeper.lease is not None:
+                await self._keeper.lease.write([record], self._store)
             else:
                 await self._store.put(record)
             self._stored = len(steps)
@@ -152,7 +152,7 @@ class CycleSteps:
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
             if not isinstance(error, LeaseError):  # which the next step raises
-                self._keeping.goes_away(str(error))
+                self._keeper.mark_away(str(error))
 
     def _cancel_soon(self) -> None:
         if self._soon is not None:
@@ -168,19 +168,19 @@ def _is_repeatable(step: StepData) -> bool:
     return not is_action and step["elapsed"] - step["began"] < QUICK
 
 
-async def check_lease(keeping: Keeping) -> None:
+async def check_lease(keeper: Keeper) -> None:
     """Raise `LeaseError` before an effect if another process runs the agent now."""
-    if keeping.lease is not None:
-        await keeping.lease.check()
+    if keeper.lease is not None:
+        await keeper.lease.check()
 
 
-def unjournalled(keeping: Keeping) -> Step:
+def unjournalled(keeper: Keeper) -> Step:
     """Return a step that records nothing, and begins no effect once another process runs the agent."""
 
     async def step(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        await check_lease(keeping)
+        await check_lease(keeper)
         return await direct(name, returns, fn, *args, **kwargs)
 
     return step

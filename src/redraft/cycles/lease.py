@@ -1,4 +1,4 @@
-"""Lease: the right to run an agent, which one live process holds."""
+"""Lease: the right of one process at a time to run an agent."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 LEASE = "lease"
-"""The kind of the record, and its key."""
-LASTS = 30.0
-"""Seconds for which a lease is given; it is renewed three times in them."""
-PATIENCE = 1.0
-"""Seconds in which it is given back, or else expires."""
-_RUNNING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-LONGEST_CHECK = 3.0
-"""Seconds that an effect waits for a store that does not say whose it is."""
+"""The kind and key of the record."""
+DURATION = 30.0
+"""Seconds for which a lease is valid; it is renewed three times as often."""
+GIVE_BACK_TIMEOUT = 1.0
+"""Seconds in which it is given back; otherwise it expires."""
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+CHECK_TIMEOUT = 3.0
+"""Seconds that an effect waits for a store that does not say who holds the lease."""
 
 
-_let_go: set[str] = set()
-"""The ids of leases that this process has let go of, when it could not tell the store so."""
+_given_back: set[str] = set()
+"""The ids of leases that this process has given back when it could not tell the store."""
 
 
 class _Moment(NamedTuple):
-    """A moment by the clock of the calendar and by one that also counts while the machine sleeps."""
+    """A moment by the wall clock, and by a clock that also counts while the machine sleeps."""
 
-    calendar: float
-    running: float
+    wall: float
+    uptime: float
 
     @classmethod
     def now(cls) -> _Moment:
-        return cls(time.time(), time.clock_gettime(_RUNNING))
+        return cls(time.time(), time.clock_gettime(_UPTIME))
 
     def is_within(self, seconds: float) -> bool:
-        """Say whether no more than so many seconds have passed, by either clock."""
+        """Return whether fewer seconds have passed, by either clock."""
         now = _Moment.now()
-        return now.calendar - self.calendar < seconds and now.running - self.running < seconds
+        return now.wall - self.wall < seconds and now.uptime - self.uptime < seconds
 
 
 class Lease:
-    """Hold the right to run an agent in its store: `take` it before the first cycle, `give_back` in the end.
+    """The right to run an agent: `take` it before the first cycle, `give_back` at the end.
 
-    It is renewed in the background, every third of `lasts` seconds. A process of this machine that is gone
-    loses it at once, another one when it was not renewed in time, by the clocks of the machines, which must
-    agree to a few seconds. Where the store is out of reach it stays what it was, until it is asked again.
+    It is renewed in the background, every third of `lasts` seconds. A process of this machine that has ended
+    loses it at once, any other when it was not renewed in time, by the clocks of the machines, which must
+    agree to a few seconds. While the store is out of reach the lease stays what it was.
 
-    Each holder has a `generation`, one more than the holder before (from 1; 0: not taken). A process may
-    stand still for longer than the lease lasts, and another one take over and end meanwhile. So `check`
-    comes before each effect, and `write` writes only while the generation is still the stored one. Who has
-    lost it (`lost`) never gets it back: what it knows is old. Make another lease, and read anew.
+    Each holder has a `generation`, one more than the holder before (from 1; 0: not taken). A process may be
+    paused for longer than the lease lasts, while another one takes over and even ends. So `check` comes
+    before each effect, and `write` writes only while the generation is still the stored one. A lease that is
+    `lost` is never taken again, since what its process knows is old: make another, and read anew.
     """
 
     def __init__(self, store: Store, agent: str, *, lasts: float | None = None) -> None:
@@ -70,7 +70,7 @@ class Lease:
         self.generation = 0
         self._store = store
         self._agent = agent
-        self._lasts = LASTS if lasts is None else lasts
+        self._lasts = DURATION if lasts is None else lasts
         self._id = uuid4().hex
         self._since = _now().isoformat()
         self._turn = asyncio.Lock()
@@ -82,7 +82,7 @@ class Lease:
     async def take(self) -> None:
         """Take the lease, or renew it.
 
-        Raises `LeaseError` that names the process which has it, and `StoreError` where nobody can know.
+        Raises `LeaseError` that names the process which has it, and `StoreError` if that can't be known.
         """
         async with self._turn:
             if self.lost is not None and self.generation:
@@ -98,40 +98,45 @@ class Lease:
             self._renewing = asyncio.create_task(self._renew(), name=f"redraft-lease-{self._agent}")
 
     async def check(self) -> None:
-        """Make sure, before an effect, that no other process has come to run the agent; raises `LeaseError`.
+        """Raise `LeaseError` before an effect if another process has taken the lease.
 
-        As long as it was renewed in time nobody can have taken it, and nothing is asked of the store. Where
-        the store does not answer, the agent goes on: an outage costs no cycle.
+        Nobody can have taken a lease that was renewed in time, so the store is not asked then. If the store
+        does not answer, the agent goes on: an outage costs no cycle.
         """
         if self.lost is not None:
             raise LeaseError(*self.lost.args) from self.lost
-        is_sure = self._renewed is not None and self._renewed.is_within(self._lasts * 2 / 3)
-        # In an outage it was tried lately; else this process has stood still.
-        if is_sure or (self._tried is not None and self._tried.is_within(self._lasts * 2 / 3)):
+        if self._renewed is not None and self._renewed.is_within(self._lasts * 2 / 3):
+            return
+        # In an outage the last attempt is recent; otherwise this process was paused. An attempt that has just
+        # begun, as after a pause, says nothing yet.
+        is_under_way = (
+            self._turn.locked() and self._tried is not None and self._tried.is_within(CHECK_TIMEOUT)
+        )
+        if not is_under_way and self._tried is not None and self._tried.is_within(self._lasts * 2 / 3):
             return
         try:
-            await asyncio.wait_for(self.take(), LONGEST_CHECK)
+            await asyncio.wait_for(self.take(), CHECK_TIMEOUT)
         except LeaseError:
             raise
         except (StoreError, TimeoutError):
             self._tried = _Moment.now()
 
     async def write(self, records: Sequence[Record], store: Store | None = None) -> None:
-        """Write records as one while this process has the lease; else raise `LeaseError`, and write none.
+        """Write records atomically if this process has the lease; otherwise raise `LeaseError`.
 
-        `store` is another way to the same records.
+        `store` is another store of the same records.
         """
         store = store or self._store
         for _ in range(2):
-            if await self._written(records, store):
+            if await self._write_fenced(records, store):
                 return
-            await self.take()  # says who has it; a record that somebody has deleted is made anew
+            await self.take()  # raises with the holder's name, or recreates a record that was deleted
         raise LeaseError(
-            f"The lease of the agent {self._agent!r} changes under every write: see who writes it."
+            f"The lease of the agent {self._agent!r} changes during every write: find out what writes it."
         )
 
     async def give_back(self) -> None:
-        """Let the next process have it at once; where the store is out of reach, when it has expired."""
+        """Let the next process have it at once, or when it has expired if the store is out of reach."""
         renewing, self._renewing = self._renewing, None
         if renewing is not None:
             renewing.cancel()
@@ -142,12 +147,12 @@ class Lease:
                 self.generation = 0
                 given_back = self._store.replace(replace(held, data={**held.data, "is_free": True}))
                 try:
-                    await asyncio.wait_for(given_back, PATIENCE)
-                except (StoreError, TimeoutError):  # it expires; in this process it holds no longer
-                    _let_go.add(self._id)
+                    await asyncio.wait_for(given_back, GIVE_BACK_TIMEOUT)
+                except (StoreError, TimeoutError):  # it expires; in this process it is free at once
+                    _given_back.add(self._id)
 
     async def _take(self) -> None:
-        """Write that this process has the lease, unless another one has, or had it since."""
+        """Store that this process has the lease, unless another one has it, or has had it since."""
         while True:
             wanted = Record(LEASE, LEASE, self._data(self.generation or 1))
             there, is_new = (self._held, False) if self._held else await self._store.put_if_absent(wanted)
@@ -160,29 +165,29 @@ class Lease:
             if there is not None:
                 self.generation = there.data["generation"]
                 return
-            # Another process has changed it meanwhile, or what this one wrote is not what it knows of.
+            # Another process has changed it meanwhile, or a write of this one was not confirmed.
 
     def _next_after(self, there: Record) -> int:
-        """Return the generation of who takes a lease: the same for one that is this one's already."""
-        last: int = there.data.get("generation", 0)  # none in one of an earlier version
+        """Return the generation after taking a lease: the same if it is this one's already."""
+        last: int = there.data["generation"]
         is_own = there.data.get("id") == self._id and not there.data.get("is_free")
         return last if is_own else last + 1
 
     def _refuse(self, there: Record) -> None:
-        """Raise `LeaseError` for the lease of another process, if it holds or came after this one's."""
+        """Raise `LeaseError` if another process has the lease, or has had it after this one."""
         if holder := live_holder(there.data):
             raise LeaseError(
-                f"The agent {self._agent!r} is run by {holder}: no second process may run it. Wait until "
+                f"The agent {self._agent!r} is run by {holder}, and no second process may run it. Wait until "
                 "that one ends, or end it."
             )
         if self.generation:
             raise LeaseError(
                 f"The agent {self._agent!r} was run by another process while this one did not renew its "
-                "lease, so what this one knows is old, and it does nothing more. Its next cycle, or a new "
-                "start, reads the memory anew."
+                "lease, so what this one knows is old, and it does nothing more. Its next cycle, or a "
+                "restart, reads the memory anew."
             )
 
-    async def _written(self, records: Sequence[Record], store: Store) -> bool:
+    async def _write_fenced(self, records: Sequence[Record], store: Store) -> bool:
         held = {"id": self._id, "generation": self.generation}
         if isinstance(store, FencedStore):
             return await store.put_all_if(LEASE, LEASE, held, records) is not None
@@ -212,25 +217,26 @@ class Lease:
             await asyncio.sleep(self._lasts / 3)
             try:
                 await self.take()
-            except LeaseError:  # `lost` says so
+            except LeaseError:  # which `lost` records
                 return
-            except StoreError:  # an outage; others can't take it either
+            except StoreError:  # an outage, in which others can't take it either
                 continue
 
 
 def live_holder(data: Mapping[str, Any]) -> str:
-    """Return who has a lease, for people; empty if nobody has it any more.
+    """Describe the process that holds a lease; empty if none does any more.
 
-    Raises `LeaseError` for one of another form: nobody can know whether the agent is run.
+    Raises `LeaseError` for a record of another form, which does not tell.
     """
     try:
         process = Process(data["host"], data["pid"], data["started"])
         is_here = data["machine"] == _machine()
         is_over = _now() >= datetime.fromisoformat(data["until"])
-        is_free = data["is_free"] or data.get("id") in _let_go
+        _ = data["generation"]
+        is_free = data["is_free"] or data.get("id") in _given_back
     except (KeyError, TypeError, ValueError) as error:
         raise LeaseError(
-            f"The record {LEASE!r} {LEASE!r} of an agent has a form that this Redraft can't read "
+            f"The record {LEASE!r} {LEASE!r} of an agent has a form that this version of Redraft can't read "
             f"({type(error).__name__}: {error}), so it can't know whether a process runs the agent. Upgrade "
             "redraft if a newer one wrote it, or give the agent another name."
         ) from error
@@ -242,11 +248,11 @@ def live_holder(data: Mapping[str, Any]) -> str:
 
 
 def _machine() -> str:
-    """Return what tells machines and containers apart: process numbers of one mean nothing in another."""
+    """Identify the machine and container, outside of which a process id means nothing."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 (it links to no path)
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return socket.gethostname()
 
 

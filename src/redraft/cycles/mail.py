@@ -1,4 +1,4 @@
-"""Messages and feedback to an agent."""
+"""Mail: feedback and messages to an agent, its card, and the bell that wakes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
-    """Hold one message: plain JSON data under a topic, and who sent it."""
+    """A message: plain JSON data under a topic, and who sent it."""
 
     id: str
     topic: str
@@ -42,10 +42,10 @@ Verdict: TypeAlias = Literal["approve", "reject", "modify"]
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Hold one verdict.
+    """A person's verdict on what an agent did or is about to do.
 
-    `cycle` is what it is about (None: in general); with `action` about this one of its actions alone, by its
-    name or id. `changes` are the parameters that a `modify` puts in place of the planned ones.
+    It is about `cycle` (None: in general), or about one `action` of it, by name or id. `changes` are the
+    parameters with which a `modify` replaces the planned ones.
     """
 
     id: str
@@ -59,76 +59,76 @@ class Feedback:
 
 
 FEEDBACK, MESSAGE = "feedback", "message"
-"""The kinds of these records; the key is the id, and ids sort by time."""
+"""The kinds of the records; the key is the id, and ids sort by time."""
 OUTBOX = "outbox"
-"""The kind of what an agent is to send when the database is back, in the order of the keys."""
+"""The kind of the records that an agent sends when its database is back, in the order of their keys."""
 _ID = re.compile(r"\d+-\d+")
-"""The id of an action in some cycle."""
+"""The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"
-_WAITS = {"status": PENDING}
-WAITING, PAGE = 1_000, 100
-"""So much feedback, and so many messages, wait for an agent; they are looked through a page at a time."""
+MAX_PENDING, PAGE = 1_000, 100
+"""How much feedback, and how many messages, may be pending for an agent."""
+_PENDING = {"status": PENDING}
 MODIFY = "modify"
 VERDICTS = ("approve", "reject", MODIFY)
-LONGEST, DATA = 4_000, 100_000
-"""Characters that the text of a feedback may have, and the data of a message as JSON."""
+MAX_FEEDBACK, MAX_DATA = 4_000, 100_000
+"""Characters of the text of feedback, and of the data of a message."""
 
 T = TypeVar("T", Feedback, AgentMessage)
 
 
 def mail_id(moment: datetime) -> str:
-    """Return an id that nothing else has; later ones sort behind."""
+    """Return a unique id; later ids sort after earlier ones."""
     return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S%f}-{urandom(4).hex()}"
 
 
 def mail_record(mail: Feedback | AgentMessage, status: Literal["pending", "taken"] = PENDING) -> Record:
-    """Return feedback or a message as the record that keeps it."""
+    """Return the record of feedback or a message."""
     kind = FEEDBACK if isinstance(mail, Feedback) else MESSAGE
     return Record(kind, mail.id, to_record(mail) | {"status": status})
 
 
-async def pending(store: Store, kind: type[T], most: int, *, topic: str | None = None) -> list[T]:
-    """Return the newest so many that no cycle has taken yet, oldest first."""
+async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | None = None) -> list[T]:
+    """Return the newest mail that no cycle has taken yet, oldest first."""
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
-    found = await store.find(name, where=where, newest_first=True, limit=most)
+    found = await store.find(name, where=where, newest_first=True, limit=limit)
     return [from_record(kind, record.data) for record in reversed(intact(found))]
 
 
-async def thin_out(store: Store) -> int:
-    """Delete what waits behind the newest of its kind, for it may be nobody's to take; return how much."""
+async def drop_excess_mail(store: Store) -> int:
+    """Delete all but the newest pending mail, which no cycle may ever take; return how much."""
     count = 0
     for kind in (FEEDBACK, MESSAGE):
         last: Record | None = None
-        for _ in range(WAITING // PAGE):
-            page = await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE)
+        for _ in range(MAX_PENDING // PAGE):
+            page = await store.find(kind, where=_PENDING, newest_first=True, after=last, limit=PAGE)
             if len(page) < PAGE:
                 break
             last = page[-1]
         else:
             while old := intact(
-                await store.find(kind, where=_WAITS, newest_first=True, after=last, limit=PAGE)
+                await store.find(kind, where=_PENDING, newest_first=True, after=last, limit=PAGE)
             ):
                 await asyncio.gather(*(store.delete(kind, record.key) for record in old))
                 count += len(old)
     return count
 
 
-def check_about(
+def check_feedback(
     verdict: str,
     action: str | None,
     changes: Mapping[str, Any] | None,
     card: AgentCard,
     cycle: CycleRecord | None,
 ) -> None:
-    """Raise `ConfigError` for a verdict about an action, or with parameters, that the agent does not have.
+    """Raise `ConfigError` for a verdict on an action, or with parameters, that the agent does not have.
 
-    `cycle` is what the verdict is about, if it is kept: its plan has actions by their ids, and parameters.
+    `cycle` is what the verdict is about, if it is kept: its plan has the ids of actions, and parameters.
     """
     plan: dict[str, Any] = {} if cycle is None else cycle.derived_data.get("plan", {})
     planned: list[dict[str, Any]] = plan.get("actions", [])
     if not card.actions and not planned:
-        return  # nobody knows what it can do
+        return  # nobody knows which actions it has
     about = [one for one in planned if action in (None, one["id"], one["action"])]
     if action is not None and not about and action not in card.actions and not _ID.fullmatch(action):
         there: list[str] = [*card.actions, *(one["id"] for one in planned)]
@@ -146,16 +146,16 @@ def check_about(
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """Write mail for one agent: `withheld` gives plain data without the secrets in it.
+class Mailbox:
+    """Leave mail for one agent, without secrets, which `redact` withholds in plain data.
 
-    `keep` writes it where the store may be out of reach (None: into the store, at once).
+    `save` writes feedback if the store may be out of reach (None: straight into the store).
     """
 
     store: Store
-    withheld: Callable[[Any], Any]
+    redact: Callable[[Any], Any]
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    keep: Callable[[Record], Awaitable[None]] | None = None
+    save: Callable[[Record], Awaitable[object]] | None = None
 
     async def feedback(
         self,
@@ -167,98 +167,95 @@ class Post:
         changes: Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Feedback:
-        """Leave feedback; raises `ConfigError` for what is none."""
+        """Leave feedback; raises `ConfigError` for an invalid verdict."""
         if verdict not in VERDICTS:
-            raise ConfigError(f"A verdict is one of {', '.join(VERDICTS)}; got {verdict!r}.")
+            raise ConfigError(f"Unknown verdict {verdict!r}; expected one of {', '.join(VERDICTS)}.")
         if (verdict == MODIFY) != (changes is not None):
-            raise ConfigError("The verdict 'modify' has `changes`, parameters in place of the planned ones.")
-        if len(message) > LONGEST:
-            raise ConfigError(f"Feedback may have {LONGEST:,} characters; this one has {len(message):,}.")
+            raise ConfigError("The verdict 'modify', and no other, takes `changes`: new parameters.")
+        if len(message) > MAX_FEEDBACK:
+            raise ConfigError(f"Feedback is limited to {MAX_FEEDBACK:,} characters, got {len(message):,}.")
         now = self.clock()
         feedback = Feedback(
             mail_id(now),
             verdict,
-            self.withheld(message),
+            self.redact(message),
             stamp_of(now),
             cycle,
             action,
-            None if changes is None else self.withheld(to_json(dict(changes))),
-            self.withheld(by),
+            None if changes is None else self.redact(to_json(dict(changes))),
+            self.redact(by),
         )
-        if self.keep is not None:
-            await self.keep(mail_record(feedback))
-        else:
-            await self.store.put(mail_record(feedback))
+        await (self.save or self.store.put)(mail_record(feedback))
         return feedback
 
     async def message(
         self, topic: str, data: Any = None, *, sender: str = "", key: str | None = None
     ) -> AgentMessage:
-        """Leave a message: plain JSON data under a topic; with a `key` once, however often it is sent."""
+        """Leave a message: plain JSON data under a topic; with a `key` only once, however often sent."""
         if not topic.strip():
-            raise ConfigError("A message has a topic: `send_message(agent, topic, data)`.")
+            raise ConfigError("A message needs a topic that is not empty.")
         now = self.clock()
-        plain = self.withheld(to_json(data))
-        if (size := len(repr(plain))) > DATA:
-            raise ConfigError(f"The data of a message may have {DATA:,} characters; these have {size:,}.")
-        message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.withheld(sender))
+        plain = self.redact(to_json(data))
+        if (size := len(repr(plain))) > MAX_DATA:
+            raise ConfigError(f"The data of a message are limited to {MAX_DATA:,} characters, got {size:,}.")
+        message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.redact(sender))
         await self.store.put_if_absent(mail_record(message))
         return message
 
 
-EVERY = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at what another process may have sent."""
 
 _lock = Lock()
-_rung: defaultdict[str, int] = defaultdict(int)
-_waiting: defaultdict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
+_rings: defaultdict[str, int] = defaultdict(int)
+_waiters: defaultdict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
 
 
-def rung(agent: str) -> int:
-    """Return how often something was sent to an agent in this process."""
-    return _rung[agent]
+def ring_count(agent: str) -> int:
+    """Return how often the bell of an agent has rung in this process."""
+    return _rings[agent]
 
 
 def ring(agent: str) -> None:
-    """Wake all in this process that wait for something sent to an agent; from any thread."""
+    """Wake everything in this process that waits for mail to an agent; from any thread."""
     with _lock:
-        _rung[agent] += 1
-        waiting = tuple(_waiting[agent])
-    for loop, event in waiting:
-        with suppress(RuntimeError):  # its loop has just ended: nobody waits there any more
+        _rings[agent] += 1
+        waiters = tuple(_waiters[agent])
+    for loop, event in waiters:
+        with suppress(RuntimeError):  # its loop has just been closed: nobody waits there any more
             loop.call_soon_threadsafe(event.set)
 
 
-async def heard(agent: str, seen: int, seconds: float | None = EVERY) -> bool:
-    """Wait until the bell of an agent has rung more often than `seen`, or the seconds are over; say which."""
-    if rung(agent) != seen:
+async def wait_for_ring(agent: str, count: int, seconds: float | None = POLL_SECONDS) -> bool:
+    """Wait until the bell of an agent has rung more than `count` times; False after `seconds`."""
+    if ring_count(agent) != count:
         return True
-    place = asyncio.get_running_loop(), asyncio.Event()
+    waiter = asyncio.get_running_loop(), asyncio.Event()
     with _lock:
-        if _rung[agent] != seen:
+        if _rings[agent] != count:
             return True
-        _waiting[agent].add(place)
+        _waiters[agent].add(waiter)
     try:
         async with asyncio.timeout(seconds):
-            await place[1].wait()
+            await waiter[1].wait()
     except TimeoutError:
         return False
     finally:
         with _lock:
-            _waiting[agent].discard(place)
+            _waiters[agent].discard(waiter)
     return True
 
 
 CARD = "agent"
-"""The kind of the record in the agent's own space, and its key."""
+"""The kind and key of the record in the agent's own space."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """Hold what an agent is: its file, what begins its cycles, and the topics it listens to (`*`: all).
+    """What an agent says about itself: its file, what starts its cycles, the topics it listens to (`*`: all).
 
-    `actions` are those that it can do, each with the parameters that it reads (`*`: any). `id` is made with
-    its store: another agent of its name, kept elsewhere or later, has another.
+    `actions` are those it can run, each with the parameters that it reads (`*`: any). `id` is as old as its
+    store: an agent of the same name that is kept elsewhere, or later, has another.
     """
 
     name: str = ""
@@ -270,7 +267,7 @@ class AgentCard:
     actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def listens_to(self, topic: str) -> bool:
-        """Say whether a message with this topic is anything to the agent."""
+        """Return whether the agent listens to a topic."""
         return topic in self.topics or ANY in self.topics
 
     @property
@@ -280,11 +277,11 @@ class AgentCard:
 
     @classmethod
     def of(cls, spec: AgentSpec, file: str) -> AgentCard:
-        """Return the card of an agent."""
+        """Return the card of an agent, with a new id."""
         topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
         sources = spec.stages.sense.substages if spec.stages.sense is not None else ()
         topics += [one.config.topic or ANY for one in sources if isinstance(one, MessagesSense)]
-        said = tuple(
+        triggers = tuple(
             f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
             for one in spec.triggers
         )
@@ -292,11 +289,11 @@ class AgentCard:
         executes = (substage for substage in actuate if isinstance(substage, Execute))
         actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
         return cls(
-            spec.name, uuid4().hex, spec.description, file, said, tuple(dict.fromkeys(topics)), actions
+            spec.name, uuid4().hex, spec.description, file, triggers, tuple(dict.fromkeys(topics)), actions
         )
 
 
 async def card_of(store: Store) -> AgentCard:
-    """Return the card of the agent that a store belongs to; an empty one where it has left none yet."""
+    """Return the card of the agent that a store belongs to; an empty one if it has none yet."""
     record = await store.get(CARD, CARD)
     return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

@@ -1,15 +1,17 @@
-"""Memory: what an agent remembers, and its history."""
+"""Memory: the items an agent remembers, within bounds, and how they change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+
+from redraft.text.characters import without_invisible
 
 Item: TypeAlias = Mapping[str, Any]
-"""One thing that is remembered: JSON data with an `id`, a `timestamp` (`2026-11-22T10:00:00.000Z`)."""
+"""One thing that is remembered: JSON data with an `id` and a `timestamp` (`2026-11-22T10:00:00.000Z`)."""
 
 RECENT_ACTIONS, PATTERNS, CONSTRAINTS, FEEDBACK = (
     "recentActions",
@@ -18,26 +20,26 @@ RECENT_ACTIONS, PATTERNS, CONSTRAINTS, FEEDBACK = (
     "feedbackHistory",
 )
 STANDARD_KEYS = (RECENT_ACTIONS, PATTERNS, CONSTRAINTS, FEEDBACK)
-"""The keys that every agent has; a file may name others. Specification 004, Memory Keys."""
+"""The keys that every agent has; its file may name more. Specification 004, Memory Keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hold the items under each key, oldest first, as they were after cycle `cycle` (0: before the first)."""
+    """The items under each key, oldest first, as they were after cycle `cycle` (0: before the first)."""
 
     items: Mapping[str, Sequence[Item]] = field(default_factory=dict[str, Sequence[Item]])
     cycle: int = 0
 
     def of(self, key: str) -> Sequence[Item]:
-        """Return the items under a key; one that was never written has none."""
+        """Return the items under a key, none if it was never written."""
         return self.items.get(key, ())
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """Say what became of one item: `before` is None for a new one, `after` for one that is gone.
+    """A change of one item: `before` is None for a new item, `after` for one that is gone.
 
-    `at` is where one that is gone stood under its key (0: first), so that a change can be undone.
+    `at` is the position of an item that is gone (0: first), so that the change can be undone.
     """
 
     key: str
@@ -47,40 +49,223 @@ class MemoryChange:
     at: int | None = None
 
 
-DEFAULT = 0.5
-"""That of an item which says nothing of it."""
+DEFAULT_CONFIDENCE = 0.5
 
 
 def clamped(value: Any) -> float:
-    """Return a number within 0 and 1, to four decimals; anything that is no number is the default."""
+    """Return a confidence between 0 and 1, to four decimals; the default for what is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return DEFAULT
+        return DEFAULT_CONFIDENCE
     return round(min(1.0, max(0.0, value)), 4)
 
 
 def confidence_of(item: Item) -> float:
-    """Return the confidence of an item."""
+    """Return the confidence of an item, between 0 and 1."""
     found = item.get("confidence")
     return found if type(found) is float and 0.0 <= found <= 1.0 else clamped(found)
 
 
 def stamp_of(moment: datetime) -> str:
-    """Return a time as memory has it: `2026-11-22T10:00:00.000Z`, in UTC, cut to the millisecond."""
+    """Return a time as memory stores it: `2026-11-22T10:00:00.000Z`, in UTC, truncated to milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def moment_of(stamp: str) -> datetime | None:
-    """Return the time that an ISO 8601 text tells, in UTC where it names no zone; else None."""
+    """Parse an ISO 8601 time, in UTC if it names no zone; None if it is not one."""
     try:
         moment = datetime.fromisoformat(stamp)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # no time, or one that UTC has no year for
+    except (ValueError, OverflowError):  # not a time, or one outside of UTC's years
         return None
 
 
 def moment_after(moment: datetime, seconds: float | None) -> datetime | None:
-    """Return a time so many seconds later; None where they are None, or more than the calendar has."""
+    """Return the time `seconds` later; None if they are None, or beyond the calendar."""
     try:
         return None if seconds is None else moment + timedelta(seconds=seconds)
     except OverflowError:
         return None
+
+
+MAX_ITEMS = 10_000
+"""Items that a key keeps if its policy sets no number: an unbounded file must not fill a disk."""
+
+
+def retained(items: Sequence[Item], max_items: int | None, oldest: datetime | None) -> Sequence[Item]:
+    """Return the items that are kept, in their order; `items` itself if all are.
+
+    `max_items` keeps the most recent by their timestamps; of two with the same timestamp the later one in the
+    sequence counts as newer. Items older than `oldest` are dropped. Specification 004, Retention Policies.
+    """
+    limit = MAX_ITEMS if max_items is None else max_items
+    first = "" if oldest is None else stamp_of(oldest)
+    stamps = [item.get("timestamp", "") for item in items] if first else []  # they sort as the times do
+    if min(stamps, default=first) < first:
+        items = [item for item, stamp in zip(items, stamps, strict=True) if stamp >= first]
+    return items if len(items) <= limit else _newest(items, limit)
+
+
+def _newest(items: Sequence[Item], limit: int) -> list[Item]:
+    stamps = [item.get("timestamp", "") for item in items]
+    if stamps == sorted(stamps):  # the usual case: none was renewed
+        return list(items[len(items) - limit :])
+    by_age = sorted(range(len(items)), key=stamps.__getitem__)
+    return [items[position] for position in sorted(by_age[len(items) - limit :])]
+
+
+class KeyDraft:
+    """The items under one key while they are added to, replaced and removed, and the changes that makes.
+
+    The position of an item stays the same whatever is removed.
+    """
+
+    def __init__(self, key: str, before: Sequence[Item]) -> None:
+        self.key = key
+        self._before = before
+        self._items = list(before)
+        self._replaced: set[int] = set()
+        self._removed: set[int] = set()
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        every = enumerate(self._items)
+        return (one for one in every if one[0] not in self._removed) if self._removed else every
+
+    def __getitem__(self, position: int) -> Item:
+        return self._items[position]
+
+    def append(self, item: Item) -> None:
+        """Add an item; its timestamp is never before that of the last one, even if the clock was set back."""
+        last = str(self._items[-1].get("timestamp", "")) if self._items else ""
+        self._items.append(item if item["timestamp"] >= last else {**item, "timestamp": last})
+
+    def replace(self, position: int, item: Item) -> None:
+        """Replace an item by one with the same id."""
+        self._items[position] = item
+        self._replaced.add(position)
+
+    def remove(self, position: int) -> None:
+        """Remove an item."""
+        self._removed.add(position)
+
+    def finish(
+        self, max_items: int | None = None, oldest: datetime | None = None
+    ) -> tuple[list[Item], list[MemoryChange]]:
+        """Return the items that are `retained`, and what differs from those before."""
+        drafted = [item for _, item in self] if self._removed else self._items
+        kept = retained(drafted, max_items, oldest)
+        gone = self._removed | self._dropped(drafted, kept)
+        return list(kept), [*self._changes(gone)]
+
+    def _dropped(self, drafted: Sequence[Item], kept: Sequence[Item]) -> set[int]:
+        """Return the positions of the items that retention dropped, mostly the first few."""
+        dropped: set[int] = set()
+        position_of = self._position_of()
+        at = 0
+        while len(drafted) - at > len(kept) - (at - len(dropped)):
+            if at - len(dropped) < len(kept) and drafted[at] is kept[at - len(dropped)]:
+                at += 1
+                continue
+            dropped.add(position_of(at))
+            at += 1
+        return dropped
+
+    def _position_of(self) -> Callable[[int], int]:
+        if not self._removed:
+            return int
+        return [position for position, _ in self].__getitem__
+
+    def _changes(self, gone: set[int]) -> Iterator[MemoryChange]:
+        known = len(self._before)
+        for at in sorted(position for position in gone if position < known):
+            yield MemoryChange(self.key, _id(self._before[at]), self._before[at], None, at)
+        for at in sorted(self._replaced - gone):
+            if at < known and self._items[at] != self._before[at]:
+                yield MemoryChange(self.key, _id(self._items[at]), self._before[at], self._items[at])
+        for at in range(known, len(self._items)):
+            if at not in gone:
+                yield MemoryChange(self.key, _id(self._items[at]), None, self._items[at])
+
+
+def _id(item: Item) -> str:
+    return str(item.get("id", ""))
+
+
+MAX_DEPTH = 8
+MAX_INT = 2**63
+MARGIN = 4
+"""How many times as much is redacted as is kept: half a secret would not be recognized."""
+
+
+def truncated(value: Any, limit: int) -> Any:
+    """Return JSON data cut to about `limit` characters; what was cut ends in `...` and says how much is gone.
+
+    Invisible characters are left out; a number that JSON can't represent becomes None, and any other object
+    its text. Never raises for plain Python data.
+    """
+    return _copied(value, _Room(limit), MAX_DEPTH)
+
+
+def redacted_and_truncated(value: Any, redact: Callable[[Any], Any], limit: int) -> Any:
+    """Return JSON data without secrets, then cut to about `limit` characters."""
+    room = _Room(MARGIN * limit)
+    copy = redact(_copied(value, room, MAX_DEPTH))
+    return copy if MARGIN * limit - room.left <= limit else truncated(copy, limit)
+
+
+@dataclass(slots=True)
+class _Room:
+    """How many characters are left."""
+
+    left: int
+
+
+def _copied(value: Any, room: _Room, depth: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, room)
+    if value is None or isinstance(value, bool | int | float):
+        room.left -= 8
+        return _number(value)
+    if isinstance(value, Mapping) and depth:
+        return _mapping(cast("Mapping[Any, Any]", value), room, depth)
+    if isinstance(value, list | tuple) and depth:
+        return _list(cast("list[Any]", value), room, depth)
+    if isinstance(value, Mapping | list | tuple):
+        return "..."
+    return _text(str(value), room)
+
+
+def _number(value: float | None) -> float | None:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= MAX_INT else None
+    return value if isfinite(value) else None
+
+
+def _text(text: str, room: _Room) -> str:
+    left = max(0, room.left)
+    begin = text[: 2 * left + 1]
+    seen = begin if begin.isascii() and begin.isprintable() else without_invisible(begin)
+    room.left -= len(seen) + 2
+    return seen if len(seen) <= left and len(text) <= 2 * left + 1 else f"{seen[:left]}..."
+
+
+def _mapping(value: Mapping[Any, Any], room: _Room, depth: int) -> dict[str, Any]:
+    copy: dict[str, Any] = {}
+    for done, (key, inner) in enumerate(value.items()):
+        if room.left <= 0:
+            copy["..."] = f"{len(value) - done:,} more"
+            break
+        name = _text(str(key), room)
+        copy[name] = _copied(inner, room, depth - 1)
+    return copy
+
+
+def _list(value: list[Any] | tuple[Any, ...], room: _Room, depth: int) -> list[Any]:
+    copy: list[Any] = []
+    for done, inner in enumerate(value):
+        if room.left <= 0:
+            copy.append(f"... {len(value) - done:,} more")
+            break
+        copy.append(_copied(inner, room, depth - 1))
+    return copy

@@ -1,4 +1,4 @@
-"""Reason: analyse, plan, govern and authorise."""
+"""Reason: analyze the data, plan actions, check them against constraints, and authorize them."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
-from redraft.cycles.asking import answer_of, asked
+from redraft.cycles.cycle import error_line, render, render_text
+from redraft.cycles.effects import ask_model, call_configured
 from redraft.cycles.mail import Feedback
 from redraft.cycles.spec import ANY, AnyAction, Authorize, Constraint, Execute, Govern, Plan, parameters_of
-from redraft.cycles.state import render, render_text, said, scopes_of
 from redraft.text.templates import TemplateError, braced, holds, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from redraft.cycles.cycle import Cycle
     from redraft.cycles.spec import Analyze, AuthorizeConfig, PlanRule, Rule
-    from redraft.cycles.state import Cycle
 
 ANOMALIES = "anomalies"
 
 
 async def analyze(substage: Analyze, cycle: Cycle) -> None:
-    """Add to `derivedData.analysis`: its `anomalies`, and all else that a model or function gave, by key.
+    """Add to `derivedData.analysis`: `anomalies`, and every other key that a model or function returned.
 
-    A rule that can't be judged, since what it reads is not there, is a failure and no anomaly. Raises what
-    the model or function raises.
+    A rule that can't be evaluated, because what it reads is missing, is a failure and not an anomaly. Raises
+    what the model or function raises.
     """
     step = f"reason/{substage.name}"
     analysis: dict[str, Any] = cycle.state.derived_data["analysis"]
     anomalies: list[Any] = analysis.setdefault(ANOMALIES, [])
     for rule in substage.config.rules:
         try:
-            anomalies.extend(_found(rule, cycle))
+            anomalies.extend(_anomalies(rule, cycle))
         except TemplateError as error:
-            cycle.failures.append(f"{step}: the rule {rule.name!r} can't be judged: {said(error)}")
+            cycle.failures.append(f"{step}: the rule {rule.name!r} can't be evaluated: {error_line(error)}")
     if substage.config.function is not None:
-        _merge(analysis, await answer_of(cycle, step, substage.config), substage.name)
+        _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
     if substage.prompt is not None:
         prompt, schema = substage.prompt, substage.output_schema
-        reply = await asked(cycle, step, prompt, schema, substage.model, reasoning=True)
+        reply = await ask_model(cycle, step, prompt, schema, substage.model, reasoning=True)
         _merge(analysis, reply, substage.name)
 
 
-def _found(rule: Rule, cycle: Cycle) -> list[dict[str, str]]:
-    scopes = scopes_of(cycle)
+def _anomalies(rule: Rule, cycle: Cycle) -> list[dict[str, str]]:
+    scopes = cycle.scopes()
     if not holds(rule.when, scopes):
         return []
     message = render_text(rule.message, scopes) if rule.message else rule.when
     return [{"rule": rule.name, "severity": rule.severity, "message": message}]
 
 
-def _merge(analysis: dict[str, Any], given: Any, name: str) -> None:
-    """Add what was given to the analysis: an object key by key, all else under the substage's name."""
-    if not isinstance(given, Mapping):
-        if given is not None:
-            analysis[name] = given
+def _merge(analysis: dict[str, Any], answer: Any, name: str) -> None:
+    """Merge an answer into the analysis: an object key by key, anything else under the substage's name."""
+    if not isinstance(answer, Mapping):
+        if answer is not None:
+            analysis[name] = answer
         return
-    found = dict(cast("Mapping[str, Any]", given))
+    found = dict(cast("Mapping[str, Any]", answer))
     anomalies = found.pop(ANOMALIES, [])
     analysis |= found
     for one in cast("list[Any]", anomalies) if isinstance(anomalies, list) else [anomalies]:
@@ -68,8 +68,233 @@ def _merge(analysis: dict[str, Any], given: Any, name: str) -> None:
         analysis[ANOMALIES].append({"rule": name, "severity": "warning", "message": "", **anomaly})
 
 
-def declared(cycle: Cycle) -> dict[str, AnyAction]:
-    """Return the actions that the file declares, by their names."""
+MAX_ACTIONS = 100
+"""Entries of a plan: a model that repeats itself must not act without end."""
+ACTIONS = "actions"
+
+
+async def plan(substage: Plan, cycle: Cycle) -> None:
+    """Add to `derivedData.plan`: `actions`, and every other key that a model or function returned.
+
+    Only actions that `execute` declares get into the plan; anything else is a failure, and so is a rule that
+    can't be evaluated. Raises what the model or function raises.
+    """
+    step = f"reason/{substage.name}"
+    planned_actions(cycle)  # so that the list exists in any case
+    for rule in substage.config.rules:
+        try:
+            _by_rule(rule, cycle, step)
+        except TemplateError as error:
+            cycle.failures.append(
+                f"{step}: the rule for {rule.action!r} can't be evaluated: {error_line(error)}"
+            )
+    if substage.config.function is not None:
+        _add_all(await call_configured(cycle, step, substage.config), cycle, step)
+    if substage.prompt is not None:
+        schema = substage.output_schema or _schema(cycle)
+        prompt = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}"
+        _add_all(await ask_model(cycle, step, prompt, schema, substage.model, reasoning=True), cycle, step)
+
+
+def _by_rule(rule: PlanRule, cycle: Cycle, step: str) -> None:
+    scopes = cycle.scopes()
+    if rule.when is None or holds(rule.when, scopes):
+        reason = render_text(rule.reason, scopes) if rule.reason else rule.when or ""
+        _add({"action": rule.action, "params": render(rule.params, scopes), "reason": reason}, cycle, step)
+
+
+def _add_all(answer: Any, cycle: Cycle, step: str) -> None:
+    """Add the actions that a model or function returned: a list, or an object with a list of `actions`."""
+    actions = answer
+    if isinstance(answer, Mapping):
+        rest = dict(cast("Mapping[str, Any]", answer))
+        actions = rest.pop(ACTIONS, [])
+        cycle.state.derived_data["plan"] |= rest
+    for one in cast("list[Any]", actions) if isinstance(actions, list) else [actions]:
+        if one is not None:
+            _add(one, cycle, step)
+
+
+def _add(answer: Any, cycle: Cycle, step: str) -> None:
+    known = declared_actions(cycle)
+    fields: Any = {"action": answer} if isinstance(answer, str) else answer
+    if not isinstance(fields, dict):
+        trouble = f"{short_repr(answer)} is not an action; expected a name, or an object with 'action'"
+    else:
+        fields = cast("dict[str, Any]", fields)
+        name: Any = fields.get("action", fields.get("name"))
+        params: Any = fields.get("params") or {}
+        if not isinstance(name, str) or name not in known:
+            trouble = f"there is no action {short_repr(name)}; {nearest(str(name), list(known))}"
+        elif not isinstance(params, dict):
+            trouble = f"the params of {name!r} are {short_repr(params)}; expected an object"
+        elif len(planned_actions(cycle)) >= MAX_ACTIONS:
+            trouble = f"{name!r} is one too many; the limit is {MAX_ACTIONS} actions"
+        else:
+            reason = fields.get("reason")
+            add_to_plan(
+                cycle, name, cast("dict[str, Any]", params), reason if isinstance(reason, str) else ""
+            )
+            return
+    cycle.failures.append(f"{step}: not planned: {trouble}")
+
+
+def _choices(cycle: Cycle) -> str:
+    """Tell a model which actions it can plan; braces in a name must not be taken for a template."""
+    names = "\n".join(f"- {action.name} ({action.type})" for action in declared_actions(cycle).values())
+    text = f"Only these actions can be planned, by their names:\n{names or '(none)'}"
+    return text.replace("{", "(").replace("}", ")")
+
+
+def _schema(cycle: Cycle) -> dict[str, Any]:
+    """Return the schema of a plan, for a file that does not define one."""
+    properties = {
+        "action": {"type": "string", "enum": list(declared_actions(cycle))},
+        "params": {"type": "object"},
+        "reason": {"type": "string"},
+    }
+    action = {"type": "object", "properties": properties, "required": ["action"]}
+    actions = {"type": "array", "items": action, "maxItems": MAX_ACTIONS}
+    return {"type": "object", "properties": {ACTIONS: actions}, "required": [ACTIONS]}
+
+
+async def govern(substage: Govern, cycle: Cycle) -> None:
+    """Write the violations into `derivedData.governance`, and the ids of the actions that stay approved.
+
+    A constraint that mentions `action` is checked for each of them, any other once for the plan, which it
+    blocks as a whole. A constraint that is only recorded blocks nothing.
+    """
+    admit_due_actions(cycle)
+    check_plan(substage.config.constraints, cycle)
+    check_actions(planned_actions(cycle), substage.config.constraints, cycle)
+
+
+AUTONOMOUS, CONTROLLED = "autonomous", "controlled"
+DECISIONS = {"approve": "approved", "reject": "rejected", "modify": "modified"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The verdicts that people gave, in order."""
+
+    verdicts: tuple[Feedback, ...] = ()
+
+
+async def authorize(substage: Authorize, cycle: Cycle) -> None:
+    """Write into `derivedData.governance` what stays `approved`, and on whose `authority`.
+
+    Autonomous: the agent itself approves. Supervised: wait for a person, then apply the default to what is
+    undecided; the wait survives a restart of the process. Controlled: wait for a person without a limit. If
+    `when` does not hold, nobody is asked. A verdict is about the whole plan, or about the one action that it
+    names; actions that a person modified are checked against the constraints again. Raises `TemplateError`
+    for a `when` that can't be evaluated.
+    """
+    admit_due_actions(cycle)
+    config, governance = substage.config, governance_of(cycle)
+    is_asked = config.mode != AUTONOMOUS and (config.when is None or holds(config.when, cycle.scopes()))
+    if not is_asked:
+        governance.setdefault("authority", _authority(AUTONOMOUS, "approved"))
+        return
+    actions = [one for one in planned_actions(cycle) if one["id"] in governance["approved"]]
+    if not actions:
+        governance["authority"] = _authority(config.mode, "approved", message="nothing to decide on")
+        return
+    answered = await cycle.step(
+        f"reason/{substage.name}", Verdicts, _wait_for_verdicts, actions, config, cycle
+    )
+    governance["authority"] = _apply(answered.verdicts, actions, config, cycle)
+
+
+def _authority(mode: str, decision: str, by: str = "", message: str = "") -> dict[str, str]:
+    return {"mode": mode, "decision": decision, "by": by, "message": message}
+
+
+async def _wait_for_verdicts(
+    actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle
+) -> Verdicts:
+    """Wait until all actions are decided on, or time is up."""
+    verdicts: list[Feedback] = []
+    undecided = list(actions)
+    end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
+    while undecided:
+        within = None if end is None else max(0.0, round(end - monotonic(), 3))
+        verdict = await cycle.runtime.bus.verdict(cycle.number, within, [one.id for one in verdicts])
+        if verdict is None:
+            break
+        verdicts.append(verdict)
+        undecided = [one for one in undecided if not _is_about(verdict, one)]
+    return Verdicts(tuple(verdicts))
+
+
+def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
+    """Return how many seconds to wait for a person, less what an earlier process has waited."""
+    until, cycle.waits_until = cycle.waits_until, None
+    whole = config.timeout_ms / 1000
+    return whole if until is None else min(whole, max(0.0, (until - cycle.runtime.clock()).total_seconds()))
+
+
+def _is_about(verdict: Feedback, action: dict[str, Any]) -> bool:
+    return verdict.action in (None, action["id"], action["action"])
+
+
+def _apply(
+    verdicts: Iterable[Feedback], actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle
+) -> dict[str, str]:
+    """Apply the verdicts to the plan, each to what the earlier ones left undecided; return the authority."""
+    undecided = list(actions)
+    decisions: list[str] = []
+    people: list[str] = []
+    messages: list[str] = []
+    for verdict in verdicts:
+        about = [one for one in undecided if _is_about(verdict, one)]
+        if not about:
+            cycle.failures.append(f"A verdict is about {verdict.action!r}, which is not waiting for one.")
+            continue
+        undecided = [one for one in undecided if not _is_about(verdict, one)]
+        _apply_one(verdict, about, cycle)
+        decisions.append(DECISIONS[verdict.verdict])
+        people.append(verdict.by)
+        messages.append(verdict.message)
+    if undecided:
+        default = "reject" if config.mode == CONTROLLED else config.default
+        if default == "reject":
+            for one in undecided:
+                disapprove(one["id"], cycle)
+        decisions.append("default")
+        messages.append(f"nobody decided within {config.timeout_ms:,} ms, so the default applies: {default}")
+    decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
+    message = "; ".join(one for one in messages if one)
+    return _authority(config.mode, decision, ", ".join(dict.fromkeys(filter(None, people))), message)
+
+
+def _apply_one(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:
+    changes = dict(verdict.changes or {})
+    of_each = [{key: changes[key] for key in changes if _accepts(one, key, cycle)} for one in about]
+    unknown = sorted(changes.keys() - {key for own in of_each for key in own})
+    if unknown:  # to run the planned ones instead is not what the person wanted
+        cycle.failures.append(
+            f"A verdict modifies {unknown[0]!r}, which no planned action of its own takes: none is run."
+        )
+        of_each = []
+    if verdict.verdict == "reject" or (verdict.verdict == "modify" and not any(of_each)):
+        for one in about:
+            disapprove(one["id"], cycle)
+    elif verdict.verdict == "modify":
+        for one, own in zip(about, of_each, strict=True):
+            one["params"] = {**one["params"], **own}
+        constraints = constraints_of(cycle)
+        check_plan(constraints, cycle)
+        check_actions(about, constraints, cycle)
+
+
+def _accepts(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:
+    """Return whether a planned action has a parameter, or would read it."""
+    reads = parameters_of(declared_actions(cycle)[one["action"]])
+    return parameter in one["params"] or parameter in reads or ANY in reads
+
+
+def declared_actions(cycle: Cycle) -> dict[str, AnyAction]:
+    """Return the actions that the file declares, by name."""
     actuate = cycle.spec.stages.actuate
     return {
         action.name: action
@@ -79,16 +304,16 @@ def declared(cycle: Cycle) -> dict[str, AnyAction]:
     }
 
 
-def planned(cycle: Cycle) -> list[dict[str, Any]]:
-    """Return the actions of the plan as they stand in it: `action`, `params`, `reason`, `id`."""
+def planned_actions(cycle: Cycle) -> list[dict[str, Any]]:
+    """Return the entries of the plan: `action`, `params`, `reason`, `id`."""
     return cycle.state.derived_data["plan"].setdefault("actions", [])
 
 
-def put_into_plan(
+def add_to_plan(
     cycle: Cycle, action: str, params: Mapping[str, Any] | None = None, reason: str = ""
 ) -> dict[str, Any]:
-    """Plan a declared action, and return it as it stands in the plan."""
-    actions = planned(cycle)
+    """Add a declared action to the plan; return its entry."""
+    actions = planned_actions(cycle)
     one = {
         "action": action,
         "params": dict(params or {}),
@@ -99,44 +324,43 @@ def put_into_plan(
     return one
 
 
-def shown(one: Mapping[str, Any], action: AnyAction) -> dict[str, Any]:
+def action_scope(one: Mapping[str, Any], action: AnyAction) -> dict[str, Any]:
     """Return a planned action as templates and conditions see it."""
     return {**one, "name": action.name, "type": action.type}
 
 
-def candidate(action: AnyAction) -> dict[str, Any]:
-    """Return an action as it would stand in the plan, before it is known whether it will."""
+def plan_entry(action: AnyAction) -> dict[str, Any]:
+    """Return the entry that an action would have in the plan."""
     return {"action": action.name, "params": {}, "reason": action.when or "", "id": ""}
 
 
 def is_due(one: Mapping[str, Any], action: AnyAction, cycle: Cycle) -> bool:
-    """Say whether the condition of a planned action holds, if it has one. Raises `TemplateError`."""
-    return action.when is None or holds(action.when, scopes_of(cycle, shown(one, action)))
+    """Return whether a planned action has no condition, or one that holds. Raises `TemplateError`."""
+    return action.when is None or holds(action.when, cycle.scopes(action_scope(one, action)))
 
 
-def unplanned(cycle: Cycle) -> Iterator[AnyAction]:
-    """Yield the actions that are done without being planned: by a condition, or for want of any plan."""
-    names = {one["action"] for one in planned(cycle)}
+def unplanned_actions(cycle: Cycle) -> Iterator[AnyAction]:
+    """Yield the actions that run without being planned: on a condition, or because the file has no `plan`."""
+    names = {one["action"] for one in planned_actions(cycle)}
     always = not _plans(cycle)
-    for action in declared(cycle).values():
+    for action in declared_actions(cycle).values():
         if action.name not in names and (always or action.when is not None):
             yield action
 
 
-def put_due_into_plan(cycle: Cycle) -> list[dict[str, Any]]:
-    """Plan the unplanned actions that are due by now, and return them.
+def plan_due_actions(cycle: Cycle) -> list[dict[str, Any]]:
+    """Add the unplanned actions that are due by now to the plan, so that govern and authorize see them.
 
-    So that what governs and authorizes a plan sees them, too. A condition on what is not known yet does not
-    hold yet.
+    Returns their entries. A condition on something that is not known yet does not hold yet.
     """
     entered: list[dict[str, Any]] = []
-    for action in tuple(unplanned(cycle)):
+    for action in tuple(unplanned_actions(cycle)):
         try:
-            due = is_due(candidate(action), action, cycle)
+            due = is_due(plan_entry(action), action, cycle)
         except TemplateError:
             continue
         if due:
-            entered.append(put_into_plan(cycle, action.name, reason=action.when or ""))
+            entered.append(add_to_plan(cycle, action.name, reason=action.when or ""))
     return entered
 
 
@@ -145,155 +369,65 @@ def _plans(cycle: Cycle) -> bool:
     return reason is not None and any(isinstance(substage, Plan) for substage in reason.substages)
 
 
-MOST_ACTIONS = 100
-"""So many actions a plan holds at most: a model that repeats itself must not act without end."""
-ACTIONS = "actions"
-
-
-async def plan(substage: Plan, cycle: Cycle) -> None:
-    """Add to `derivedData.plan`: its `actions`, and all else that a model or function gave, by key.
-
-    Only actions that `execute` declares get into the plan; whatever else was planned is a failure, as is a
-    rule that can't be judged. Raises what the model or function raises.
-    """
-    step = f"reason/{substage.name}"
-    planned(cycle)  # so that the list is there, whatever comes
-    for rule in substage.config.rules:
-        try:
-            _by_rule(rule, cycle, step)
-        except TemplateError as error:
-            cycle.failures.append(f"{step}: the rule for {rule.action!r} can't be judged: {said(error)}")
-    if substage.config.function is not None:
-        _take(await answer_of(cycle, step, substage.config), cycle, step)
-    if substage.prompt is not None:
-        schema = substage.output_schema or _schema(cycle)
-        prompt = f"{substage.prompt.rstrip()}\n\n{_choice(cycle)}"
-        _take(await asked(cycle, step, prompt, schema, substage.model, reasoning=True), cycle, step)
-
-
-def _by_rule(rule: PlanRule, cycle: Cycle, step: str) -> None:
-    scopes = scopes_of(cycle)
-    if rule.when is None or holds(rule.when, scopes):
-        reason = render_text(rule.reason, scopes) if rule.reason else rule.when or ""
-        _add({"action": rule.action, "params": render(rule.params, scopes), "reason": reason}, cycle, step)
-
-
-def _take(given: Any, cycle: Cycle, step: str) -> None:
-    """Take over what a model or function planned: a list of actions, or an object that has one."""
-    actions = given
-    if isinstance(given, Mapping):
-        rest = dict(cast("Mapping[str, Any]", given))
-        actions = rest.pop(ACTIONS, [])
-        cycle.state.derived_data["plan"] |= rest
-    for one in cast("list[Any]", actions) if isinstance(actions, list) else [actions]:
-        if one is not None:
-            _add(one, cycle, step)
-
-
-def _add(given: Any, cycle: Cycle, step: str) -> None:
-    known = declared(cycle)
-    fields: Any = {"action": given} if isinstance(given, str) else given
-    if not isinstance(fields, dict):
-        trouble = f"{short_repr(given)} is no action; expected a name, or an object with 'action'"
-    else:
-        fields = cast("dict[str, Any]", fields)
-        name: Any = fields.get("action", fields.get("name"))
-        params: Any = fields.get("params") or {}
-        if not isinstance(name, str) or name not in known:
-            trouble = f"there is no action {short_repr(name)}; {nearest(str(name), list(known))}"
-        elif not isinstance(params, dict):
-            trouble = f"the params of {name!r} are {short_repr(params)}; expected an object"
-        elif len(planned(cycle)) >= MOST_ACTIONS:
-            trouble = f"{name!r} is one too many; a plan has at most {MOST_ACTIONS} actions"
-        else:
-            reason = fields.get("reason")
-            put_into_plan(
-                cycle, name, cast("dict[str, Any]", params), reason if isinstance(reason, str) else ""
-            )
-            return
-    cycle.failures.append(f"{step}: not planned: {trouble}")
-
-
-def _choice(cycle: Cycle) -> str:
-    """Tell a model what it can plan; the braces of a name in the file must not be taken for a template."""
-    names = "\n".join(f"- {action.name} ({action.type})" for action in declared(cycle).values())
-    text = f"Only these actions can be planned, by their names:\n{names or '(none)'}"
-    return text.replace("{", "(").replace("}", ")")
-
-
-def _schema(cycle: Cycle) -> dict[str, Any]:
-    """Return what a model's plan has to follow where its file does not say it."""
-    properties = {
-        "action": {"type": "string", "enum": list(declared(cycle))},
-        "params": {"type": "object"},
-        "reason": {"type": "string"},
-    }
-    action = {"type": "object", "properties": properties, "required": ["action"]}
-    actions = {"type": "array", "items": action, "maxItems": MOST_ACTIONS}
-    return {"type": "object", "properties": {ACTIONS: actions}, "required": [ACTIONS]}
-
-
-AUTONOMOUS = "autonomous"
-
-
 def governance_of(cycle: Cycle) -> dict[str, Any]:
-    """Return `derivedData.governance`: its `violations`, and the ids that are `approved`, at first all."""
+    """Return `derivedData.governance`: `violations`, and the ids of `approved` actions, initially all."""
     governance: dict[str, Any] = cycle.state.derived_data["governance"]
     governance.setdefault("violations", [])
-    governance.setdefault("approved", [one["id"] for one in planned(cycle)])
+    governance.setdefault("approved", [one["id"] for one in planned_actions(cycle)])
     return governance
 
 
 def is_governed(cycle: Cycle) -> bool:
-    """Say whether anything decides on the plan."""
+    """Return whether the file has a `govern` or `authorize` substage."""
     return any(isinstance(substage, Govern | Authorize) for substage in _reasoning(cycle))
 
 
 def constraints_of(cycle: Cycle) -> list[Constraint]:
-    """Return all constraints of the file."""
+    """Return all constraints in the file."""
     governs = (substage for substage in _reasoning(cycle) if isinstance(substage, Govern))
     return [constraint for govern in governs for constraint in govern.config.constraints]
 
 
-def admit(cycle: Cycle) -> None:
-    """Plan what is due by its condition, and approve of it what keeps to the constraints.
+def admit_due_actions(cycle: Cycle) -> None:
+    """Plan the actions whose condition holds, and approve those that satisfy the constraints.
 
-    Once a person was asked about the plan, nothing that comes later is approved: nobody has seen it.
+    Once a person has been asked about the plan, later additions are not approved: the person has not seen
+    them.
     """
-    entered = put_due_into_plan(cycle)
+    entered = plan_due_actions(cycle)
     if not is_governed(cycle):
         return
     governance = governance_of(cycle)
     if governance.get("authority", {}).get("mode", AUTONOMOUS) == AUTONOMOUS:
         governance["approved"] += [one["id"] for one in entered if one["id"] not in governance["approved"]]
-        judge(entered, constraints_of(cycle), cycle)
+        check_actions(entered, constraints_of(cycle), cycle)
 
 
-def judge(actions: Sequence[dict[str, Any]], constraints: Iterable[Constraint], cycle: Cycle) -> None:
-    """Hold actions against the constraints that speak of an `action`; what breaks one that blocks is out."""
-    about_actions = [constraint for constraint in constraints if _speaks_of_action(constraint)]
+def check_actions(actions: Sequence[dict[str, Any]], constraints: Iterable[Constraint], cycle: Cycle) -> None:
+    """Check actions against the constraints that mention `action`; a violation that blocks disapproves."""
+    about_actions = [constraint for constraint in constraints if _mentions_action(constraint)]
     for action in actions:
-        breaking = [constraint for constraint in about_actions if _is_broken(constraint, action, cycle)]
-        if any(constraint.enforce == "block" for constraint in breaking):
+        violated = [constraint for constraint in about_actions if _is_violated(constraint, action, cycle)]
+        if any(constraint.enforce == "block" for constraint in violated):
             disapprove(action["id"], cycle)
 
 
-def judge_plan(constraints: Iterable[Constraint], cycle: Cycle) -> None:
-    """Hold the plan as a whole against the other constraints; one that blocks, blocks all of it."""
-    about_plan = [constraint for constraint in constraints if not _speaks_of_action(constraint)]
-    breaking = [constraint for constraint in about_plan if _is_broken(constraint, None, cycle)]
-    if any(constraint.enforce == "block" for constraint in breaking):
+def check_plan(constraints: Iterable[Constraint], cycle: Cycle) -> None:
+    """Check the plan against the other constraints; a violation that blocks disapproves all of it."""
+    about_plan = [constraint for constraint in constraints if not _mentions_action(constraint)]
+    violated = [constraint for constraint in about_plan if _is_violated(constraint, None, cycle)]
+    if any(constraint.enforce == "block" for constraint in violated):
         governance_of(cycle)["approved"] = []
 
 
 def disapprove(action_id: str, cycle: Cycle) -> None:
-    """Take an action from those that are approved."""
+    """Remove an action from those that are approved."""
     governance = governance_of(cycle)
     governance["approved"] = [one for one in governance["approved"] if one != action_id]
 
 
-def refusal(action: dict[str, Any], cycle: Cycle) -> str:
-    """Say why a planned action may not be done; nothing where it may."""
+def refusal_reason(action: dict[str, Any], cycle: Cycle) -> str:
+    """Return why a planned action may not run; empty if it may."""
     governance = governance_of(cycle)
     if not is_governed(cycle) or action["id"] in governance["approved"]:
         return ""
@@ -305,20 +439,20 @@ def refusal(action: dict[str, Any], cycle: Cycle) -> str:
     return f"Not approved ({who}{f': {message}' if message else ''})."
 
 
-def _is_broken(constraint: Constraint, action: dict[str, Any] | None, cycle: Cycle) -> bool:
-    """Say whether a constraint does not hold, and record it, once.
+def _is_violated(constraint: Constraint, action: dict[str, Any] | None, cycle: Cycle) -> bool:
+    """Return whether a constraint is violated, and record that once.
 
-    One that can't be judged counts as broken: nobody knows that it holds.
+    One that can't be evaluated counts as violated: nobody knows that it holds.
     """
-    seen = None if action is None else shown(action, declared(cycle)[action["action"]])
-    scopes = scopes_of(cycle, seen)
+    seen = None if action is None else action_scope(action, declared_actions(cycle)[action["action"]])
+    scopes = cycle.scopes(seen)
     try:
         if holds(constraint.require, scopes):
             return False
         message = render_text(constraint.message, scopes) if constraint.message else ""
         message = message or f"{constraint.require} does not hold"
     except TemplateError as error:
-        message = f"it can't be judged: {said(error)}"
+        message = f"it can't be evaluated: {error_line(error)}"
     violation = {
         "constraint": constraint.name,
         "action": action and action["action"],
@@ -332,7 +466,7 @@ def _is_broken(constraint: Constraint, action: dict[str, Any] | None, cycle: Cyc
     return True
 
 
-def _speaks_of_action(constraint: Constraint) -> bool:
+def _mentions_action(constraint: Constraint) -> bool:
     texts = (braced(constraint.require), constraint.message)
     return any("action" in template(text).scopes for text in texts)
 
@@ -340,135 +474,3 @@ def _speaks_of_action(constraint: Constraint) -> bool:
 def _reasoning(cycle: Cycle) -> Sequence[Any]:
     reason = cycle.spec.stages.reason
     return () if reason is None else reason.substages
-
-
-CONTROLLED = "controlled"
-DECISIONS = {"approve": "approved", "reject": "rejected", "modify": "modified"}
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """Hold the verdicts that came, in their order."""
-
-    verdicts: tuple[Feedback, ...] = ()
-
-
-async def authorize(substage: Authorize, cycle: Cycle) -> None:
-    """Write into `derivedData.governance` what stays `approved`, and by whose `authority`.
-
-    Autonomous: the agent itself approves. Supervised: a person is waited for, then the default applies to
-    what is undecided; a wait goes on where the process begins anew. Controlled: a person is waited for as
-    long as it takes. Where `when` does not hold, nobody is asked. A verdict is about the whole plan, or about
-    the one action that it names; what a person modified is held against the constraints again. Raises
-    `TemplateError` for a `when` that can't be judged.
-    """
-    admit(cycle)
-    config, governance = substage.config, governance_of(cycle)
-    asks = config.mode != AUTONOMOUS and (config.when is None or holds(config.when, scopes_of(cycle)))
-    if not asks:
-        governance.setdefault("authority", _authority(AUTONOMOUS, "approved"))
-        return
-    actions = [one for one in planned(cycle) if one["id"] in governance["approved"]]
-    if not actions:
-        governance["authority"] = _authority(config.mode, "approved", message="nothing to decide on")
-        return
-    heard = await cycle.step(f"reason/{substage.name}", Heard, _heard, actions, config, cycle)
-    governance["authority"] = _decided(heard.verdicts, actions, config, cycle)
-
-
-def _authority(mode: str, decision: str, by: str = "", message: str = "") -> dict[str, str]:
-    return {"mode": mode, "decision": decision, "by": by, "message": message}
-
-
-async def _heard(actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle) -> Heard:
-    """Wait until all actions are decided on, or the time is over."""
-    verdicts: list[Feedback] = []
-    undecided = list(actions)
-    end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
-    while undecided:
-        within = None if end is None else max(0.0, round(end - monotonic(), 3))
-        verdict = await cycle.means.bus.verdict(cycle.number, within, [one.id for one in verdicts])
-        if verdict is None:
-            break
-        verdicts.append(verdict)
-        undecided = [one for one in undecided if not _is_about(verdict, one)]
-    return Heard(tuple(verdicts))
-
-
-def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
-    """Return for how long a person is waited for: a wait that an earlier process began goes on from there."""
-    until, cycle.waits_until = cycle.waits_until, None
-    whole = config.timeout_ms / 1000
-    return whole if until is None else min(whole, max(0.0, (until - cycle.means.clock()).total_seconds()))
-
-
-def _is_about(verdict: Feedback, action: dict[str, Any]) -> bool:
-    return verdict.action in (None, action["id"], action["action"])
-
-
-def _decided(
-    verdicts: Iterable[Feedback], actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle
-) -> dict[str, str]:
-    """Do with the plan what the verdicts say, each about what those before it left undecided."""
-    undecided = list(actions)
-    decisions: list[str] = []
-    people: list[str] = []
-    messages: list[str] = []
-    for verdict in verdicts:
-        about = [one for one in undecided if _is_about(verdict, one)]
-        if not about:
-            cycle.failures.append(f"A verdict is about {verdict.action!r}, which waits for none.")
-            continue
-        undecided = [one for one in undecided if not _is_about(verdict, one)]
-        _obey(verdict, about, cycle)
-        decisions.append(DECISIONS[verdict.verdict])
-        people.append(verdict.by)
-        messages.append(verdict.message)
-    if undecided:
-        default = "reject" if config.mode == CONTROLLED else config.default
-        if default == "reject":
-            for one in undecided:
-                disapprove(one["id"], cycle)
-        decisions.append("default")
-        messages.append(f"nobody decided within {config.timeout_ms:,} ms, so: {default}")
-    decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
-    said = "; ".join(message for message in messages if message)
-    return _authority(config.mode, decision, ", ".join(dict.fromkeys(filter(None, people))), said)
-
-
-def _obey(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:
-    changes = dict(verdict.changes or {})
-    of_each = [{key: changes[key] for key in changes if _takes(one, key, cycle)} for one in about]
-    unknown = sorted(changes.keys() - {key for own in of_each for key in own})
-    if unknown:  # to do what was planned in its place is not what the person wanted
-        cycle.failures.append(
-            f"A verdict modifies {unknown[0]!r}, which no planned action that it is about has a use for: "
-            "none of them is done."
-        )
-        of_each = []
-    if verdict.verdict == "reject" or (verdict.verdict == "modify" and not any(of_each)):
-        for one in about:
-            disapprove(one["id"], cycle)
-    elif verdict.verdict == "modify":
-        for one, own in zip(about, of_each, strict=True):
-            one["params"] = {**one["params"], **own}
-        constraints = constraints_of(cycle)
-        judge_plan(constraints, cycle)
-        judge(about, constraints, cycle)
-
-
-def _takes(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:
-    """Say whether a planned action has a parameter, or reads it if a person gives it."""
-    reads = parameters_of(declared(cycle)[one["action"]])
-    return parameter in one["params"] or parameter in reads or ANY in reads
-
-
-async def govern(substage: Govern, cycle: Cycle) -> None:
-    """Write the violations into `derivedData.governance`, and the ids of the actions that stay approved.
-
-    A constraint that speaks of an `action` is held against each, any other against the plan as a whole: one
-    that blocks then blocks all of it. What is recorded only, blocks nothing.
-    """
-    admit(cycle)
-    judge_plan(substage.config.constraints, cycle)
-    judge(planned(cycle), substage.config.constraints, cycle)

@@ -1,4 +1,4 @@
-"""Cycles and memory as they are kept."""
+"""Records: cycles and memory as they are stored, and the memory as it was after an earlier cycle."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 CYCLE = "cycle"
-"""The kind of the records of cycles; the key is the number, ten digits long."""
+"""The kind of the records of cycles; the key is the number, with ten digits."""
 
 CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "abandoned", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
 class CycleMetrics:
-    """Count how a cycle went; what its file does not track is None. `duration_ms` is from Sense to Reflect.
+    """The metrics of a cycle; those that its file does not track are None. `duration_ms` includes Reflect.
 
-    `failures` name the substages and actions that failed, with what they said; `skipped` the substages that
-    did not run, because one before them failed, nothing was to be done, or a person said no.
+    `failures` name the substages and actions that failed, with their errors; `skipped` the substages that did
+    not run: an earlier one failed, there was nothing to do, or a person said no.
     """
 
     duration_ms: float | None = None
@@ -45,13 +45,12 @@ class CycleMetrics:
 
 @dataclass(slots=True)
 class CycleRecord:
-    """Hold one cycle: what it began for, what came out of it, what it changed of the memory.
+    """One cycle: what triggered it, what came of it, and what it changed in the memory.
 
-    `waiting` is one that waits for a person, until `waits_until` at the latest (None: as long as it takes). A
-    `running`, `waiting` or `abandoned` one whose process is gone is resumed under its number, and waits no
-    longer than that. Of a `damaged` one no more than its number is known, and `error` says what to do.
-    `derived_data` is redacted, and of a cycle under way what it has come to so far; `stages` says how long
-    each took, in milliseconds.
+    A cycle that is `waiting` waits for a person, at most until `waits_until` (None: without limit). One that
+    is `running`, `waiting` or `abandoned` when its process is gone resumes under its number. Only the number
+    of a `damaged` one is known, and `error` says what to do. `derived_data` is redacted, and for a cycle
+    under way it is what there is so far; `stages` has the milliseconds of each stage.
     """
 
     number: int
@@ -70,7 +69,7 @@ class CycleRecord:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether a person may still decide on its plan: it waits for that, or may do so when it goes on."""
+        """Whether a person may still decide on its plan: now, or when the cycle resumes."""
         return self.status in ("waiting", "abandoned")
 
     @property
@@ -80,11 +79,11 @@ class CycleRecord:
 
 
 PROVISIONAL = 5_000_000_000
-"""Cycles that begin while nobody can read the number of the last one are numbered from here, for the time
-being; when it can be read, they get the numbers that follow it."""
+"""Cycles are numbered from here while the number of the last one can't be read; once it can, they get the
+numbers that follow it."""
 
 UNFINISHED = ("running", "waiting", "abandoned")
-"""The statuses of a cycle that goes on when the agent is started again."""
+"""The statuses of a cycle that resumes when the agent is restarted."""
 
 
 def cycle_key(number: int) -> str:
@@ -93,66 +92,66 @@ def cycle_key(number: int) -> str:
 
 
 EXECUTION = "execution"
-MOST_DERIVED = 50_000
-"""Characters of JSON that each key of the derived data has in the record of a cycle."""
+MAX_DERIVED = 50_000
+"""Characters of JSON of each key of the derived data in the record of a cycle."""
 
 
 def stored_cycle(cycle: CycleRecord) -> Record:
-    """Return a cycle as the record that keeps it."""
-    # What cycles are searched by is there whatever it is.
+    """Return the record of a cycle."""
+    # The codec omits defaults; `find` needs the status.
     return Record(CYCLE, cycle.key, to_record(cycle) | {"status": cycle.status})
 
 
-def cycle_of(record: Record) -> CycleRecord:
-    """Return the cycle that a record keeps; raises `StoreError` for one that is damaged."""
+def cycle_from(record: Record) -> CycleRecord:
+    """Return the cycle in a record; raises `StoreError` if it is damaged."""
     return from_record(CycleRecord, record.data)
 
 
 def listed_cycle(record: Record) -> CycleRecord:
-    """Return the cycle that a record keeps, for a list; one that is damaged has that as its status."""
+    """Return the cycle in a record, for a list: a damaged one has the status `damaged`."""
     if not record.damage:
-        return cycle_of(record)
+        return cycle_from(record)
     began = record.created_at or datetime.now(UTC)
     number = int(record.key) if record.key.isdecimal() else 0
     return CycleRecord(number, began, status="damaged", error=record.damage)
 
 
-def fit_to_keep(cycle: CycleRecord, withheld: Callable[[Any], Any]) -> CycleRecord:
-    """Return a cycle as it may be written down or shown: without secrets, and bounded."""
+def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRecord:
+    """Return a cycle as it may be stored or shown: without secrets, and bounded."""
     return replace(
         cycle,
-        derived_data=_fit_derived(cycle.derived_data, withheld),
-        sense_errors=tuple(withheld(list(cycle.sense_errors))),
-        metrics=replace(cycle.metrics, failures=tuple(withheld(list(cycle.metrics.failures)))),
-        error=withheld(cycle.error),
+        derived_data=_redacted_derived(cycle.derived_data, redact),
+        sense_errors=tuple(redact(list(cycle.sense_errors))),
+        metrics=replace(cycle.metrics, failures=tuple(redact(list(cycle.metrics.failures)))),
+        error=redact(cycle.error),
     )
 
 
-def _fit_derived(derived: Mapping[str, Any], withheld: Callable[[Any], Any]) -> dict[str, Any]:
-    fit = {key: withheld(value) for key, value in derived.items() if key != EXECUTION}
+def _redacted_derived(derived: Mapping[str, Any], redact: Callable[[Any], Any]) -> dict[str, Any]:
+    clean = {key: redact(value) for key, value in derived.items() if key != EXECUTION}
     if EXECUTION in derived:
-        # The keys are ours, new each time, and look so random that to redact them takes longer than all else.
-        done: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
-        keys = [one["idempotencyKey"] for one in done]
-        bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in done]
-        clean = withheld({**derived[EXECUTION], "actions": bare})
-        clean["actions"] = [
-            one | {"idempotencyKey": key} for one, key in zip(clean["actions"], keys, strict=True)
+        # Idempotency keys are ours, and look so random that redacting them takes longest of all.
+        actions: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
+        keys = [one["idempotencyKey"] for one in actions]
+        bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in actions]
+        execution = redact({**derived[EXECUTION], "actions": bare})
+        execution["actions"] = [
+            one | {"idempotencyKey": key} for one, key in zip(execution["actions"], keys, strict=True)
         ]
-        fit[EXECUTION] = clean
-    return {key: _bounded(fit[key]) for key in derived}
+        clean[EXECUTION] = execution
+    return {key: _bounded(clean[key]) for key in derived}
 
 
 def _bounded(value: Any) -> Any:
     size = len(json.dumps(value, ensure_ascii=False))
-    return value if size <= MOST_DERIVED else {"leftOut": f"{size:,} characters, more than {MOST_DERIVED:,}"}
+    return value if size <= MAX_DERIVED else {"leftOut": f"{size:,} characters, more than {MAX_DERIVED:,}"}
 
 
 def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Memory:
-    """Return the memory as it was after an earlier cycle (0: before the first): undo what changed since.
+    """Return the memory as it was after an earlier cycle (0: before the first), by undoing later changes.
 
-    `records` are those of the cycles after it, in any order; others don't matter. Raises `ConfigError` for a
-    cycle that has not been, or whose followers are not kept any more.
+    `records` are those of the cycles after it, in any order; others are ignored. Raises `ConfigError` for a
+    cycle that has not happened, or if later ones are not kept any more.
     """
     kept = {record.number: record for record in records}
     latest = max(memory.cycle, *kept, 0) if kept else memory.cycle
@@ -169,23 +168,8 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     return Memory(items, cycle)
 
 
-def memory_after(memory: Memory, records: Iterable[CycleRecord]) -> Memory:
-    """Return the memory as it is after later cycles: do again what they have changed.
-
-    `records` are those of the cycles after it, in their order; one that has not ended has changed nothing.
-    """
-    items: dict[str, Sequence[Item]] = dict(memory.items)
-    cycle = memory.cycle
-    for record in records:
-        if record.status not in UNFINISHED:
-            cycle = record.number
-        for key, changes in _by_key(record.changes).items():
-            items[key] = _redone(items.get(key, ()), changes)
-    return Memory(items, cycle)
-
-
 def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
-    """Return what differs between two memories: what is gone, what changed, what is new, key by key."""
+    """Return the differences between two memories, key by key: items gone, changed, and new."""
     changes: list[MemoryChange] = []
     for key in dict.fromkeys([*before.items, *after.items]):
         old, new = _by_id(before.of(key)), _by_id(after.of(key))
@@ -215,26 +199,8 @@ def _by_key(changes: Sequence[MemoryChange]) -> dict[str, list[MemoryChange]]:
     return by_key
 
 
-def _redone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:
-    """Return the items under a key as they became: what is gone goes, what is new stands at the end."""
-    gone = {_place_of(change, items) for change in changes if change.after is None}
-    replaced = {change.id: change.after for change in changes if change.before and change.after}
-    left = [item for at, item in enumerate(items) if at not in gone]
-    if replaced:
-        left = [replaced.get(str(item.get("id")), item) for item in left]
-    return left + [change.after for change in changes if change.before is None and change.after is not None]
-
-
-def _place_of(change: MemoryChange, items: Sequence[Item]) -> int | None:
-    """Return where an item stands that a cycle took away: elsewhere, if an earlier memory was joined."""
-    at = change.at
-    if at is not None and at < len(items) and str(items[at].get("id")) == change.id:
-        return at
-    return next((at for at, item in enumerate(items) if str(item.get("id")) == change.id), None)
-
-
 def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:
-    """Return the items under a key as they were: what is new stands at the end, what is gone says where."""
+    """Return the items under a key as they were: new ones are last, a change has the position of old ones."""
     added = sum(change.before is None for change in changes)
     replaced = {change.id: change.before for change in changes if change.before and change.after}
     left = list(items[: len(items) - added])
@@ -251,51 +217,31 @@ def _by_id(items: Sequence[Item]) -> Mapping[str, Item]:
 
 
 MEMORY = ("memory", "memory")
-"""The kind and key of the record of a whole memory."""
-EACH = 32
-"""After so many cycles the memory is written as a whole again, to be read in no time."""
+"""The kind and key of the record of the memory."""
 
 
 def memory_record(memory: Memory) -> Record:
-    """Return a memory as the record that keeps it as a whole."""
-    # What is remembered is plain JSON data already; to look at each item would be most of the work.
+    """Return the record of a memory."""
+    # Items are plain JSON data already; converting each would be most of the work.
     return Record(*MEMORY, {"items": dict(memory.items), "cycle": memory.cycle})
 
 
-def memory_of(record: Record) -> Memory:
-    """Return the memory that a record keeps as a whole; raises `StoreError` for one of another form."""
+def memory_from(record: Record) -> Memory:
+    """Return the memory in a record; raises `StoreError` for a record of another form."""
     items, cycle = record.data.get("items"), record.data.get("cycle")
     if not isinstance(cycle, int) or not _is_memory(items):
         raise StoreError(
-            f"The record {record.kind!r} {record.key!r} is none of an agent's memory that this Redraft can "
-            f"read: expected 'items', lists of objects by key, and 'cycle', a number; got "
+            f"The record {record.kind!r} {record.key!r} is no agent's memory that this version of Redraft "
+            f"can read: expected 'items', lists of objects by key, and 'cycle', a number; got "
             f"{', '.join(map(repr, record.data)) or 'nothing'}. Upgrade redraft if a newer one wrote it."
         )
     return Memory(cast("dict[str, list[dict[str, Any]]]", items), cycle)
 
 
 async def stored_memory(store: Store) -> Memory | None:
-    """Return what an agent remembers after the last cycle that is written; None before the first.
-
-    Raises `StoreError` for what can't be read.
-    """
-    whole = await store.get(*MEMORY)
-    if whole is None:
-        return None
-    memory = memory_of(whole)
-    since = await store.find(CYCLE, after=replace(whole, kind=CYCLE, key=cycle_key(memory.cycle)))
-    return memory_after(memory, map(cycle_of, since))
-
-
-async def make_whole(store: Store, cycle: int) -> None:
-    """Write the memory as a whole unless it is there as of a cycle or a later one.
-
-    What that cycle and those before it have changed is not needed then to know the memory.
-    """
-    whole, memory = await store.get(*MEMORY), await stored_memory(store)
-    if whole is not None and memory is not None and memory_of(whole).cycle < cycle:
-        # If the agent itself is quicker, its own is newer.
-        await store.replace(replace(whole, data=memory_record(memory).data))
+    """Return the stored memory, None before the first cycle; raises `StoreError` if it can't be read."""
+    record = await store.get(*MEMORY)
+    return None if record is None else memory_from(record)
 
 
 def _is_memory(items: object) -> bool:

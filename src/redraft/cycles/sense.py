@@ -1,4 +1,4 @@
-"""Sense: read all sources at once, and merge what they gave."""
+"""Sense: read all sources at once, and merge them into the payload."""
 
 from __future__ import annotations
 
@@ -14,54 +14,159 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
-from redraft.cycles.asking import call_function
-from redraft.cycles.http import HttpCall, fetched
+from redraft.cycles.cycle import error_line, plain_data, render, render_text
+from redraft.cycles.effects import HttpRequest, call_function, fetch
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, MessagesSense, Sense, SenseSubstage
-from redraft.cycles.state import outward_scopes, plain_data, render, render_text, said
 from redraft.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from redraft.cycles.cycle import Cycle
     from redraft.cycles.spec import Request
-    from redraft.cycles.state import Cycle
 
-MOST_ROWS = 100_000
-MOST_BYTES = 200_000_000
+MAX_ROWS = 100_000
+MAX_CSV_BYTES = 200_000_000
 
-# No leading zeros, which are those of an id; no more digits than every reader of JSON keeps.
+# No leading zeros, as ids have them; no more digits than every JSON parser keeps.
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
-def rows_of(path: Path, delimiter: str = ",", last: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file (UTF-8, with a header line), only the `last` so many where it is given.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one source returned, or why it failed, and the messages that it took."""
 
-    Numbers become numbers, but not what has a leading zero; an empty cell is None. Raises `OutputError` with
-    the file's name and the line for what is no such table, and for more than 100,000 rows; `OSError` where
-    the file can't be read.
+    value: Any = None
+    error: str = ""
+    messages: tuple[AgentMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The readings of all sources by name, and when they were taken."""
+
+    at: str
+    sources: Mapping[str, Reading]
+
+
+async def sense(stage: Sense, cycle: Cycle) -> None:
+    """Write `environmentalData`: `payload`, the `errors` of sources that failed, and `at`.
+
+    An object is merged into the payload; any other value goes under `into` or the name of its source. A key
+    that an earlier source has set is kept, and setting it again is an error. Raises `OutputError` if a
+    required source failed; no messages are taken then.
+    """
+    readings = await cycle.step("sense", Readings, _read_all, stage.substages, cycle)
+    payload: dict[str, Any] = {}
+    errors: list[dict[str, str]] = []
+    for substage in stage.substages:
+        found = readings.sources[substage.name]
+        error = found.error or _merge(payload, substage, found.value)
+        if error:
+            errors.append({"source": substage.name, "error": error})
+    cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
+    required = {substage.name for substage in stage.substages if substage.config.required}
+    for failed in errors:
+        if failed["source"] in required:
+            raise OutputError(f"The source {failed['source']!r} is required, and failed: {failed['error']}")
+    taken = {message.id: message for found in readings.sources.values() for message in found.messages}
+    cycle.taken.extend(taken.values())
+
+
+def _merge(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str:
+    """Merge a value into the payload; return an error if a key was already set."""
+    into = substage.config.into
+    fields: Mapping[str, Any]
+    if into is None and isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+    else:
+        fields = {substage.name if into is None else into: value}
+    taken = sorted(set(fields) & set(payload))
+    payload |= {key: item for key, item in fields.items() if key not in taken}
+    if not taken:
+        return ""
+    return f"{', '.join(map(repr, taken))} was already set by an earlier source; give this one an 'into'"
+
+
+async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Readings:
+    at = stamp_of(cycle.runtime.clock())
+    if len(substages) == 1:  # the usual case, which needs no task
+        return Readings(at, {substages[0].name: await _read_safely(substages[0], cycle)})
+    found = await asyncio.gather(*(_read_safely(substage, cycle) for substage in substages))
+    return Readings(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
+
+
+async def _read_safely(substage: SenseSubstage, cycle: Cycle) -> Reading:
+    try:
+        return await _read(substage, cycle)
+    except Exception as error:  # noqa: BLE001 (whatever a source raises becomes an error in the data)
+        return Reading(error=cycle.runtime.redact(error_line(error)))  # a server may echo the key it was sent
+
+
+async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
+    if isinstance(substage, ApiSense):
+        return Reading(await fetch(http_request(substage.config, cycle.outward_scopes())))
+    if isinstance(substage, CsvSense):
+        return Reading(await _csv(substage, cycle))
+    if isinstance(substage, FunctionSense):
+        config = substage.config
+        value = await call_function(cycle, config.function, config.with_, timeout_ms=config.timeout_ms)
+        return Reading(value)
+    return await _messages(substage, cycle)
+
+
+async def _csv(substage: CsvSense, cycle: Cycle) -> list[dict[str, Any]]:
+    config = substage.config
+    path = cycle.runtime.folder / Path(render_text(config.path, cycle.outward_scopes()))
+    return await asyncio.to_thread(read_csv, path, config.delimiter, config.last)
+
+
+async def _messages(substage: MessagesSense, cycle: Cycle) -> Reading:
+    messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
+    value = plain_data([to_json(message) for message in messages], "The bus")
+    return Reading(value, messages=tuple(messages))
+
+
+def http_request(request: Request, scopes: Mapping[str, Any]) -> HttpRequest:
+    """Render a request of the agent file; raises `TemplateError`."""
+    return HttpRequest(
+        url=render_text(request.url, scopes),
+        method=request.method,
+        headers=render(request.headers, scopes),
+        body=render(request.body, scopes),
+        seconds=request.timeout_ms / 1000,
+    )
+
+
+def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file (UTF-8, with a header line), or only the `last` rows.
+
+    Numbers become numbers unless they have a leading zero; an empty cell is None. Raises `OutputError` with
+    the file's name and the line for a malformed file and for more than 100,000 rows, `OSError` if the file
+    can't be read.
     """
     if not path.is_file():
-        raise OutputError(f"There is no file {path.name!r}; its path is seen from the agent's file.")
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise OutputError(f"{path.name!r} has {size:,} bytes; at most {MOST_BYTES:,} are read.")
+        raise OutputError(f"There is no file {path.name!r}; the path is relative to the agent file.")
+    if (size := path.stat().st_size) > MAX_CSV_BYTES:
+        raise OutputError(f"{path.name!r} has {size:,} bytes; the limit is {MAX_CSV_BYTES:,}.")
     with path.open("rb") as file:
         lines = _Lines(file)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             rows = _rows(reader, _header(reader))
-            return _kept(rows, last)
+            return _collect(rows, last)
         except (csv.Error, UnicodeDecodeError, _BrokenRowError) as error:
             raise OutputError(f"{path.name!r}, line {lines.number}: {error}.") from error
 
 
 class _BrokenRowError(Exception):
-    """Say what is wrong with a row."""
+    """A row that does not fit the table."""
 
 
 class _Lines:
-    """Yield the lines of a file as text, and know the `number` of the one that came last."""
+    """Yield the lines of a file as text; `number` is that of the last one."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -94,13 +199,13 @@ def _rows(reader: Iterator[list[str]], names: list[str]) -> Iterator[dict[str, A
         yield dict(zip(names, map(_value, cells), strict=True))
 
 
-def _kept(rows: Iterator[dict[str, Any]], last: int | None) -> list[dict[str, Any]]:
+def _collect(rows: Iterator[dict[str, Any]], last: int | None) -> list[dict[str, Any]]:
     if last is not None:
-        return list(deque(rows, min(last, MOST_ROWS)))
-    kept = list(islice(rows, MOST_ROWS + 1))
-    if len(kept) > MOST_ROWS:
-        raise _BrokenRowError(f"there are more than {MOST_ROWS:,} rows; read only the 'last' so many")
-    return kept
+        return list(deque(rows, min(last, MAX_ROWS)))
+    collected = list(islice(rows, MAX_ROWS + 1))
+    if len(collected) > MAX_ROWS:
+        raise _BrokenRowError(f"more than {MAX_ROWS:,} rows; set 'last' to read only the last ones")
+    return collected
 
 
 def _value(cell: str) -> Any:
@@ -114,109 +219,3 @@ def _value(cell: str) -> Any:
         return int(text)
     number = float(text)
     return number if isfinite(number) else cell
-
-
-@dataclass(frozen=True, slots=True)
-class Sensed:
-    """Hold what one source gave, or why it gave nothing, and the messages that it took."""
-
-    value: Any = None
-    error: str = ""
-    messages: tuple[AgentMessage, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SensedAll:
-    """Hold what each source gave, by its name, and when."""
-
-    at: str
-    sources: Mapping[str, Sensed]
-
-
-async def sense(stage: Sense, cycle: Cycle) -> None:
-    """Write `environmentalData`: `payload`, the `errors` of sources that failed, and `at`.
-
-    An object is merged into the payload, all else goes under the name of its source, or under `into`. A key
-    that an earlier source has given stays as it is, and the later one is an error. Raises `OutputError`
-    where a required source failed; no message counts as taken then.
-    """
-    sensed = await cycle.step("sense", SensedAll, _looked, stage.substages, cycle)
-    payload: dict[str, Any] = {}
-    errors: list[dict[str, str]] = []
-    for substage in stage.substages:
-        found = sensed.sources[substage.name]
-        error = found.error or _merged(payload, substage, found.value)
-        if error:
-            errors.append({"source": substage.name, "error": error})
-    cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": sensed.at}
-    required = {substage.name for substage in stage.substages if substage.config.required}
-    for failed in errors:
-        if failed["source"] in required:
-            raise OutputError(f"The source {failed['source']!r} is required, and failed: {failed['error']}")
-    taken = {message.id: message for found in sensed.sources.values() for message in found.messages}
-    cycle.taken.extend(taken.values())
-
-
-def _merged(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str:
-    """Merge a value into the payload; return what could not be."""
-    into = substage.config.into
-    given: Mapping[str, Any]
-    if into is None and isinstance(value, Mapping):
-        given = cast("Mapping[str, Any]", value)
-    else:
-        given = {substage.name if into is None else into: value}
-    taken = sorted(set(given) & set(payload))
-    payload |= {key: item for key, item in given.items() if key not in taken}
-    if not taken:
-        return ""
-    return f"{', '.join(map(repr, taken))} came from an earlier source already; give an 'into'"
-
-
-async def _looked(substages: Sequence[SenseSubstage], cycle: Cycle) -> SensedAll:
-    at = stamp_of(cycle.means.clock())
-    if len(substages) == 1:  # as often; it needs no task of its own
-        return SensedAll(at, {substages[0].name: await _source(substages[0], cycle)})
-    found = await asyncio.gather(*(_source(substage, cycle) for substage in substages))
-    return SensedAll(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
-
-
-async def _source(substage: SenseSubstage, cycle: Cycle) -> Sensed:
-    try:
-        return await _asked(substage, cycle)
-    except Exception as error:  # noqa: BLE001 (a source that fails, however, is an error in the data)
-        return Sensed(error=cycle.means.redacted(said(error)))  # a server may send back the key that it got
-
-
-async def _asked(substage: SenseSubstage, cycle: Cycle) -> Sensed:
-    if isinstance(substage, ApiSense):
-        return Sensed(await fetched(http_call(substage.config, outward_scopes(cycle))))
-    if isinstance(substage, CsvSense):
-        return Sensed(await _csv(substage, cycle))
-    if isinstance(substage, FunctionSense):
-        config = substage.config
-        value = await call_function(cycle, config.function, config.with_, timeout_ms=config.timeout_ms)
-        return Sensed(value)
-    return await _messages(substage, cycle)
-
-
-async def _csv(substage: CsvSense, cycle: Cycle) -> list[dict[str, Any]]:
-    config = substage.config
-    path = cycle.means.folder / Path(render_text(config.path, outward_scopes(cycle)))
-    return await asyncio.to_thread(rows_of, path, config.delimiter, config.last)
-
-
-async def _messages(substage: MessagesSense, cycle: Cycle) -> Sensed:
-    messages = await cycle.means.bus.messages(substage.config.topic, substage.config.most)
-    value = plain_data([to_json(message) for message in messages], "The bus")
-    return Sensed(value, messages=tuple(messages))
-
-
-def http_call(request: Request, scopes: Mapping[str, Any]) -> HttpCall:
-    """Return a request of the file, rendered. Raises `TemplateError`."""
-    return HttpCall(
-        url=render_text(request.url, scopes),
-        method=request.method,
-        headers=render(request.headers, scopes),
-        body=render(request.body, scopes),
-        seconds=request.timeout_ms / 1000,
-    )

@@ -1,4 +1,4 @@
-"""The agent file format, typed."""
+"""Spec: the format of agent files, as types, and the templates and memory keys in one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redraft.text.yaml import Way, load_yaml
 Template = Annotated[str, Field(description=TEMPLATED)]
 Expression = Annotated[
     str,
-    Field(description="What has to hold, such as `environmentalData.payload.rate > 5`, in braces or bare."),
+    Field(description="A condition such as `environmentalData.payload.rate > 5`, in braces or bare."),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -27,7 +27,7 @@ Milliseconds = Annotated[int, Field(ge=1)]
 
 
 class Strict(BaseModel):
-    """Refuse keys that are not known; a file writes them in camelCase, Python as they are."""
+    """Reject unknown keys; they are camelCase in a file, snake_case in Python."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
@@ -35,37 +35,37 @@ class Strict(BaseModel):
 
 
 class Named(Strict):
-    """Have a name of one's own within the stage."""
+    """A part with a name that is unique in its stage."""
 
     name: Name
 
 
 class Prompted(Named):
-    """Ask a model, whose reply follows `outputSchema`; a substage that does not, leaves both out."""
+    """A substage that may ask a model, whose reply follows `outputSchema`."""
 
     prompt: Template | None = None
     output_schema: dict[str, Any] | None = Field(
-        None, description="JSON Schema that the reply has to follow."
+        None, description="The JSON Schema that the reply must follow."
     )
     model: str | None = Field(None, description="Default: the agent's.")
 
 
-class Call(Strict):
-    """Call a function of the program."""
+class FunctionTimeout(Strict):
+    """A call of one of the program's functions."""
 
     timeout_ms: Milliseconds | None = Field(
-        None, description="How long the function may take, in milliseconds. Default: as long as it does."
+        None, description="How long the function may take, in milliseconds. Default: no limit."
     )
 
 
-class MayCall(Call):
-    """Call a function of the program, if one is named."""
+class FunctionOption(FunctionTimeout):
+    """A part that may call one of the program's functions."""
 
     function: Name | None = None
 
 
 class Rule(Strict):
-    """Name something that is to be found where a condition holds."""
+    """An anomaly that is found when its condition holds."""
 
     name: Name
     when: Expression
@@ -74,7 +74,7 @@ class Rule(Strict):
 
 
 class Check(Strict):
-    """Name something that has to hold."""
+    """A condition that must hold."""
 
     name: Name
     require: Expression
@@ -82,54 +82,57 @@ class Check(Strict):
 
 
 class Request(Strict):
-    """Say what is sent over HTTP."""
+    """An HTTP request."""
 
     url: Template
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     headers: dict[str, Template] = Field(default_factory=dict[str, str])
-    body: Any = Field(None, description="Sent as JSON; texts in it may hold templates.")
+    body: Any = Field(None, description="Sent as JSON; strings in it may be templates.")
     timeout_ms: Milliseconds = 10_000
 
 
 class Source(Strict):
-    """Say where in the payload what was sensed goes, and whether the cycle can do without."""
+    """Where in the payload a source goes, and whether the cycle can do without it."""
 
     into: str | None = Field(
-        None, description="The key of the payload. Without one an object is merged, all else goes by name."
+        None,
+        description="The key in the payload. Default: an object is merged into the payload, "
+        "anything else goes under the source's name.",
     )
     required: bool = Field(
-        default=False, description="Whether the cycle fails with it; else its error is noted in the data."
+        default=False,
+        description="Whether the cycle fails if the source does; otherwise the data has its error.",
     )
 
 
 class ApiSource(Source, Request):
-    """Configure a source over HTTP."""
+    """A source over HTTP."""
 
 
 class CsvSource(Source):
-    """Configure a CSV file; its path is seen from the agent's file."""
+    """A CSV file; its path is relative to the agent file."""
 
     path: Template
     delimiter: str = Field(",", min_length=1, max_length=1)
-    last: int | None = Field(None, ge=1, description="Only so many rows, from the end.")
+    last: int | None = Field(None, ge=1, description="Read only this many rows, from the end.")
 
 
 class MessagesSource(Source):
-    """Configure what other agents and programs sent to this one since the last cycle."""
+    """The messages that other agents and programs have sent since the last cycle."""
 
     topic: Name | None = None
-    most: int = Field(100, ge=1, description="The newest so many.")
+    most: int = Field(100, ge=1, description="Take only this many, the newest.")
 
 
-class FunctionSource(Source, Call):
-    """Configure a function of the program as a source."""
+class FunctionSource(Source, FunctionTimeout):
+    """A function of the program as a source."""
 
     function: Name
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
 
 
 class ApiSense(Named):
-    """Ask an HTTP source."""
+    """Fetch data over HTTP."""
 
     type: Literal["api"]
     config: ApiSource
@@ -143,7 +146,7 @@ class CsvSense(Named):
 
 
 class MessagesSense(Named):
-    """Take the messages that came."""
+    """Take messages."""
 
     type: Literal["agent-messages"]
     config: MessagesSource = MessagesSource()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
@@ -162,19 +165,19 @@ SenseSubstage: TypeAlias = Annotated[
 
 
 class Sense(Strict):
-    """Look at the world."""
+    """Observe the world."""
 
     substages: list[SenseSubstage] = Field(min_length=1)
 
 
-class AnalyzeConfig(MayCall):
-    """Configure an analysis without a model: by rules, or by a function of the program."""
+class AnalyzeConfig(FunctionOption):
+    """An analysis without a model: by rules, or by a function of the program."""
 
     rules: list[Rule] = Field(default_factory=list[Rule], description="Those that hold are anomalies.")
 
 
 class PlanRule(Strict):
-    """Plan an action where a condition holds."""
+    """An action that is planned when a condition holds."""
 
     when: Expression | None = None
     action: Name = Field(description="The name of an action of `execute`.")
@@ -182,62 +185,64 @@ class PlanRule(Strict):
     reason: Template = ""
 
 
-class PlanConfig(MayCall):
-    """Configure a plan without a model."""
+class PlanConfig(FunctionOption):
+    """A plan without a model: by rules, or by a function of the program."""
 
     rules: list[PlanRule] = Field(default_factory=list[PlanRule])
 
 
 class Constraint(Check):
-    """Name something that has to hold, of each planned `action` where it speaks of one.
+    """A condition that must hold: for each planned `action` if it mentions one, else for the plan.
 
-    What can't be judged, since a parameter that it reads is not there, does not hold: say `| default(0)`.
+    A condition that can't be evaluated, because a parameter that it reads is missing, does not hold; write
+    `| default(0)` to allow that.
     """
 
     enforce: Literal["block", "record"] = "block"
 
 
 class GovernConfig(Strict):
-    """Configure what a plan must keep to."""
+    """The constraints on a plan."""
 
     constraints: list[Constraint] = Field(default_factory=list[Constraint])
 
 
 class AuthorizeConfig(Strict):
-    """Configure who decides on the plan.
+    """Who decides on the plan.
 
-    Autonomous: the agent. Supervised: a person within `timeoutMs`, else the default. Controlled: a person.
+    Autonomous: the agent. Supervised: a person within `timeoutMs`, after that the default. Controlled: a
+    person, without a time limit.
     """
 
     mode: Literal["autonomous", "supervised", "controlled"] = "autonomous"
     timeout_ms: Milliseconds = 60_000
     default: Literal["approve", "reject"] = "reject"
-    when: Expression | None = Field(None, description="Only then a person is asked.")
+    when: Expression | None = Field(None, description="Ask a person only when this holds.")
 
 
 class Analyze(Prompted):
-    """Say what the data mean."""
+    """Interpret the data."""
 
     type: Literal["analyze"]
     config: AnalyzeConfig = AnalyzeConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
 
 
 class Plan(Prompted):
-    """Say what to do: actions by their names."""
+    """Choose actions by their names."""
 
     type: Literal["plan"]
     config: PlanConfig = PlanConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
 
 
 class Govern(Named):
-    """Hold the plan against constraints; violations are recorded."""
+    """Check the plan against constraints, and record violations."""
 
     type: Literal["govern"]
     config: GovernConfig
 
 
 class Authorize(Named):
-    """Have the plan decided on."""
+    """Decide on the plan."""
 
     type: Literal["authorize"]
     config: AuthorizeConfig = AuthorizeConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
@@ -247,30 +252,30 @@ ReasonSubstage: TypeAlias = Annotated[Analyze | Plan | Govern | Authorize, Field
 
 
 class Reason(Strict):
-    """Say what it means and what to do."""
+    """Interpret the data and choose what to do."""
 
     substages: list[ReasonSubstage] = Field(min_length=1)
 
 
 class Action(Strict):
-    """Declare an action; a plan can only name what is declared, and give it `params`."""
+    """An action; a plan may name only declared actions, and gives them `params`."""
 
     name: Name
     when: Expression | None = Field(
         None,
-        description="It is done where this holds, planned or not. Without a "
-        "`plan` in the file, an action that has none is done in every cycle.",
+        description="Run the action when this holds, planned or not. Without a `plan` in the file, an action "
+        "that has no condition runs in every cycle.",
     )
 
 
 class ApiCallAction(Action, Request):
-    """Send something over HTTP, with an `Idempotency-Key`."""
+    """Send an HTTP request with an `Idempotency-Key`."""
 
     type: Literal["api_call"]
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
 
 
-class FunctionAction(Action, Call):
+class FunctionAction(Action, FunctionTimeout):
     """Call a function of the program."""
 
     type: Literal["function"]
@@ -279,7 +284,7 @@ class FunctionAction(Action, Call):
 
 
 class LogAction(Action):
-    """Write a line into the log."""
+    """Write a log line."""
 
     type: Literal["log"]
     message: Template
@@ -287,7 +292,7 @@ class LogAction(Action):
 
 
 class AlertAction(Action):
-    """Publish an alert on the bus, and in the log."""
+    """Publish an alert on the bus and in the log."""
 
     type: Literal["alert"]
     message: Template
@@ -300,26 +305,26 @@ AnyAction: TypeAlias = Annotated[
 
 
 class ExecuteConfig(Strict):
-    """Configure what an agent can do."""
+    """What the agent can do."""
 
     actions: list[AnyAction] = Field(min_length=1)
 
 
-class EvaluateConfig(MayCall):
-    """Configure without a model how it is seen whether the actions worked."""
+class EvaluateConfig(FunctionOption):
+    """How to tell without a model whether the actions worked."""
 
     checks: list[Check] = Field(default_factory=list[Check])
 
 
 class Execute(Named):
-    """Do what was planned and allowed."""
+    """Run the actions that were planned and approved."""
 
     type: Literal["execute"]
     config: ExecuteConfig
 
 
 class Evaluate(Prompted):
-    """Say whether it worked."""
+    """Judge whether the actions worked."""
 
     type: Literal["evaluate"]
     config: EvaluateConfig = EvaluateConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
@@ -329,39 +334,39 @@ ActuateSubstage: TypeAlias = Annotated[Execute | Evaluate, Field(discriminator="
 
 
 class Actuate(Strict):
-    """Do it, and see whether it worked."""
+    """Act, and judge whether it worked."""
 
     substages: list[ActuateSubstage] = Field(min_length=1)
 
 
 class LearnConfig(Strict):
-    """Configure where new patterns go."""
+    """Where new patterns go."""
 
     target: str | None = Field(
         None,
         pattern=r"^memory\.[A-Za-z_][A-Za-z0-9_]*$",
-        description="Default: the one key of your own that the prompt names, else `memory.patterns`.",
+        description="Default: the only custom memory key that the prompt names, else `memory.patterns`.",
     )
 
 
 class Retention(Strict):
-    """Bound an array of the memory: by number, by age, or by both."""
+    """A bound on a memory key: by number of items, by age, or both."""
 
     policy: Literal["max_items", "ttl"] | list[Literal["max_items", "ttl"]] | None = Field(
-        None, description="May be left out: what is given applies."
+        None, description="May be omitted: whichever of `maxItems` and `ttlMs` is set applies."
     )
-    max_items: int | None = Field(None, ge=0, description="Keep the most recent so many.")
-    ttl_ms: int | None = Field(None, ge=0, description="Discard what is older, in milliseconds.")
+    max_items: int | None = Field(None, ge=0, description="Keep only this many items, the most recent.")
+    ttl_ms: int | None = Field(None, ge=0, description="Discard items older than this, in milliseconds.")
 
 
 class UpdateStateConfig(Strict):
-    """Configure how long the memory keeps what; a key is written `memory.patterns`."""
+    """How long each memory key keeps its items; keys are written as `memory.patterns`."""
 
     retention: dict[str, Retention] = Field(default_factory=dict[str, Retention])
 
 
 class MetricsConfig(Strict):
-    """Configure what is recorded of each cycle; a flag that is absent is off."""
+    """The metrics that are recorded for each cycle; all are off by default."""
 
     track_cycle_duration: bool = False
     track_llm_tokens: bool = Field(default=False, alias="trackLLMTokens")
@@ -371,26 +376,26 @@ class MetricsConfig(Strict):
 
 
 class Learn(Named):
-    """Ask the model what can be learned of the cycle."""
+    """Ask a model what can be learned from the cycle."""
 
     type: Literal["learn"]
     prompt: Template
     output_schema: dict[str, Any] | None = Field(
-        None, description="JSON Schema that the reply has to follow."
+        None, description="The JSON Schema that the reply must follow."
     )
     model: str | None = Field(None, description="Default: the agent's.")
     config: LearnConfig = LearnConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
 
 
 class UpdateState(Named):
-    """Write the memory: the one place where it changes."""
+    """Write the memory; nothing else changes it."""
 
     type: Literal["update-state"]
     config: UpdateStateConfig = UpdateStateConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
 
 
 class CaptureMetrics(Named):
-    """Record how the cycle went."""
+    """Record metrics of the cycle."""
 
     type: Literal["capture-metrics"]
     config: MetricsConfig = MetricsConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
@@ -400,36 +405,36 @@ ReflectSubstage: TypeAlias = Annotated[Learn | UpdateState | CaptureMetrics, Fie
 
 
 class Reflect(Strict):
-    """Learn from it, within bounds."""
+    """Learn from the cycle, within bounds."""
 
     substages: list[ReflectSubstage] = Field(min_length=1)
 
 
 class IntervalTrigger(Strict):
-    """Begin a cycle at fixed times; those that pass while a cycle runs, or nothing does, count as one."""
+    """Start a cycle at fixed times; those that pass during a cycle, or without a process, count as one."""
 
     type: Literal["interval"]
-    interval_ms: Milliseconds = Field(description="From one begin to the next.")
+    interval_ms: Milliseconds = Field(description="From one start to the next.")
 
 
 class ManualTrigger(Strict):
-    """Begin a cycle when somebody asks for one."""
+    """Start a cycle on request only."""
 
     type: Literal["manual"]
 
 
 class MessageTrigger(Strict):
-    """Begin a cycle when a message comes over the bus."""
+    """Start a cycle when a message arrives."""
 
     type: Literal["message"]
-    topic: Name | None = Field(None, description="Of which topic; without one, of any.")
+    topic: Name | None = Field(None, description="The topic of the message. Default: any.")
 
 
 Trigger: TypeAlias = Annotated[IntervalTrigger | ManualTrigger | MessageTrigger, Field(discriminator="type")]
 
 
 class Stages(Strict):
-    """The stages of a cycle; any may be left out."""
+    """The stages of a cycle; each is optional."""
 
     sense: Sense | None = None
     reason: Reason | None = None
@@ -438,25 +443,25 @@ class Stages(Strict):
 
 
 class MemoryLimits(Strict):
-    """Bound what prompts show of the memory, and for how long cycles can be looked back at."""
+    """How much memory prompts show, and how many cycles are kept."""
 
-    prompt_tokens: int = Field(2_000, ge=0, description="Of all memory keys of one prompt together.")
-    cycles: int = Field(1_000, ge=1, description="Of so many the records and memory changes are kept.")
+    prompt_tokens: int = Field(2_000, ge=0, description="For all memory keys of one prompt together.")
+    cycles: int = Field(1_000, ge=1, description="How many cycles are kept, with their memory changes.")
 
 
 class AgentSpec(Strict):
-    """An agent that goes round: Sense, Reason, Actuate, Reflect."""
+    """An agent that runs in cycles: Sense, Reason, Actuate, Reflect."""
 
     name: Name
     description: str = ""
-    model: str | None = Field(None, description="The model where a substage names none.")
+    model: str | None = Field(None, description="The model of substages that name none.")
     models: dict[str, str] = Field(
-        default_factory=dict[str, str], description="What a model's name stands for."
+        default_factory=dict[str, str], description="Aliases: short names and the models they stand for."
     )
     env: list[Variable] = Field(
         default_factory=list[str],
-        description="The environment variables that requests and calls may read, as `env.NAME`: no key has "
-        "to stand in the file, and no prompt can show one.",
+        description="The environment variables that requests and calls may read as `env.NAME`, so that no "
+        "key has to be written into the file; prompts can't read them.",
     )
     triggers: list[Trigger] = Field(default_factory=lambda: [ManualTrigger(type="manual")])
     memory: MemoryLimits = MemoryLimits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
@@ -465,61 +470,61 @@ class AgentSpec(Strict):
 
 ID = "urn:redraft:agent:1"
 
-SAYS = {
+DESCRIPTIONS = {
     "action": "The name of an action of `execute`.",
-    "actions": "What the agent can do; a plan names one of them.",
-    "actuate": "Do it, and see whether it worked.",
+    "actions": "What the agent can do; a plan names some of these.",
+    "actuate": "Act, and judge whether it worked.",
     "body": "Sent as JSON.",
-    "checks": "What has to hold if it worked.",
-    "config": "How it does so.",
-    "constraints": "What a plan must keep to.",
-    "default": "What is decided when nobody did in time.",
-    "delimiter": "What stands between two values.",
+    "checks": "What must hold if the actions worked.",
+    "config": "Its settings.",
+    "constraints": "What the plan must comply with.",
+    "default": "The decision if no person makes one in time.",
+    "delimiter": "The separator of values.",
     "description": "For readers.",
-    "enforce": "`block`: an action that breaks it is not done; `record`: it is, and that is noted.",
+    "enforce": "`block`: an action that violates it is not run; `record`: it is run, and that is recorded.",
     "function": "The name of a function that the program gives to the agent.",
-    "headers": "Sent with it.",
-    "memory": "Bounds of what is remembered.",
-    "message": "What it says.",
-    "method": "How it is sent.",
-    "mode": "Who decides on the plan: the agent, a person in time, or a person.",
+    "headers": "The HTTP headers.",
+    "memory": "Bounds on the memory.",
+    "message": "The text.",
+    "method": "The HTTP method.",
+    "mode": "Who decides on the plan: the agent, a person within a time limit, or a person.",
     "model": "`provider:model`, `local:NAME`, or a name of `models`.",
     "name": "Its name.",
     "params": "What the action sees as `params`.",
-    "path": "The file, as seen from this one.",
+    "path": "The file, relative to this one.",
     "prompt": "What the model is asked.",
     "reason": "Why.",
-    "reflect": "Learn from it, within bounds.",
-    "retention": "How long what is kept, by keys such as `memory.patterns`.",
+    "reflect": "Learn from the cycle, within bounds.",
+    "retention": "How long items are kept, by keys such as `memory.patterns`.",
     "rules": "What is found or planned without a model.",
-    "sense": "Look at the world.",
-    "severity": "How much it matters.",
+    "sense": "Observe the world.",
+    "severity": "How serious it is.",
     "stages": "What the agent does in each cycle.",
-    "substages": "Its parts, in the order in which they run; sources run all at once.",
-    "timeoutMs": "How long is waited, in milliseconds.",
-    "topic": "What the message is about.",
-    "trackAlertCount": "The alerts that were published.",
-    "trackAnomalyCount": "The anomalies that were found.",
-    "trackCost": "What the model calls cost, in US dollars.",
-    "trackCycleDuration": "The time from the begin of Sense to the end of Reflect.",
+    "substages": "The parts of the stage, in order; sources of `sense` are read all at once.",
+    "timeoutMs": "The time limit, in milliseconds.",
+    "topic": "The topic of the message.",
+    "trackAlertCount": "The number of alerts published.",
+    "trackAnomalyCount": "The number of anomalies found.",
+    "trackCost": "The cost of the model calls, in US dollars.",
+    "trackCycleDuration": "The time from the start of Sense to the end of Reflect.",
     "trackLLMTokens": "The tokens of all model calls.",
-    "triggers": "What begins a cycle.",
+    "triggers": "What starts a cycle.",
     "type": "Its kind.",
-    "url": "Where it is sent.",
-    "with": "What the function is called with; texts in it may hold templates.",
+    "url": "The address.",
+    "with": "The arguments of the function; strings in them may be templates.",
 }
-"""What a key says, wherever it stands, unless the spec says more of it there."""
+"""The description of a key, wherever it occurs, unless the field has a description of its own."""
 
 
 def agent_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of agent files.
 
-    It refuses less than `CycleAgent` does, which also compiles schemas and templates, and looks for what is
-    named; and one thing more: a key that holds nothing, which can be left out.
+    It accepts files that `CycleAgent` rejects, which also compiles schemas and templates and resolves names.
+    It rejects one thing more: a key without a value, which can be omitted.
     """
-    parts = parts_of([AgentSpec], SAYS)
+    parts = parts_of([AgentSpec], DESCRIPTIONS)
     for name, by in (("Analyze", "rules"), ("Plan", "rules"), ("Evaluate", "checks")):
-        parts[name]["anyOf"] = [{"required": ["prompt"]}, *_configured(by, "function")]
+        parts[name]["anyOf"] = [{"required": ["prompt"]}, *_with_config(by, "function")]
     parts["Retention"]["anyOf"] = [{"required": ["maxItems"]}, {"required": ["ttlMs"]}]
     config = parts["UpdateStateConfig"]["properties"]["retention"]
     config["propertyNames"] = {"pattern": r"^memory\.[A-Za-z_][A-Za-z0-9_]*$"}
@@ -527,8 +532,8 @@ def agent_schema() -> dict[str, Any]:
     return {"$schema": DRAFT, "$id": ID, **parts.pop("AgentSpec"), "title": "Agent", "$defs": parts}
 
 
-def _configured(*keys: str) -> list[dict[str, Any]]:
-    """Return the ways in which a configuration may have one of these keys."""
+def _with_config(*keys: str) -> list[dict[str, Any]]:
+    """Return one alternative for each of these keys in a configuration."""
     return [{"required": ["config"], "properties": {"config": {"required": [key]}}} for key in keys]
 
 
@@ -537,11 +542,11 @@ MEMORY = "memory."
 
 CONDITIONS = frozenset({"when", "require"})
 TEMPLATES = frozenset({"prompt", "url", "headers", "body", "message", "reason", "with", "params", "path"})
-"""The keys whose texts are rendered; where one holds data of any shape, so are the texts in it."""
+"""The keys whose strings are templates, at any depth."""
 
 
 class Text(NamedTuple):
-    """Hold a text of the file that is rendered, the way to it, and whether it is a condition."""
+    """A template or condition in the file, and the path to it."""
 
     text: str
     way: Way
@@ -554,7 +559,7 @@ class Text(NamedTuple):
 
 
 def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, Way]]:
-    """Yield each substage with its stage and the way to it, in the order in which they run."""
+    """Yield each substage with its stage and the path to it, in the order in which they run."""
     stages = dict(spec.stages)
     for stage in STAGES:
         part: Any = stages[stage]
@@ -577,12 +582,12 @@ def texts(part: BaseModel, way: Way) -> Iterator[Text]:
 def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
     """Return the keys of an agent's memory: the standard ones, and those that its file names.
 
-    A prompt, a condition, a target or a retention policy names one. Specification 004, Memory Keys.
+    A prompt, a condition, a target or a retention policy may name one. Specification 004, Memory Keys.
     """
     found: dict[str, None] = dict.fromkeys(STANDARD_KEYS)
     for _, substage, way in substages(spec):
         for text in texts(substage, way):
-            found |= dict.fromkeys(keys_read(text.template))
+            found |= dict.fromkeys(memory_keys_in(text.template))
         if isinstance(substage, UpdateState):
             found |= dict.fromkeys(key.removeprefix(MEMORY) for key in substage.config.retention)
         if isinstance(substage, Learn) and substage.config.target is not None:
@@ -591,11 +596,11 @@ def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
 
 
 ANY = "*"
-"""Stands for every name."""
+"""Matches every name."""
 
 
 def parameters_of(action: BaseModel) -> tuple[str, ...]:
-    """Return the parameters of a plan that an action reads, sorted; `*` where it reads them as a whole."""
+    """Return the parameters that an action reads, sorted; `*` if it reads them as a whole."""
     found: set[str] = set()
     for text in texts(action, ()):
         try:
@@ -611,8 +616,8 @@ def parameters_of(action: BaseModel) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def keys_read(text: str) -> list[str]:
-    """Return the memory keys that a template names, sorted; none for one that does not parse."""
+def memory_keys_in(text: str) -> list[str]:
+    """Return the memory keys that a template reads, sorted; none if it does not parse."""
     try:
         paths = template(text).paths
     except TemplateError:
@@ -641,28 +646,28 @@ def _in_data(value: Any, way: Way) -> Iterator[Text]:
 
 @dataclass(frozen=True, slots=True)
 class AgentFile(SpecFile):
-    """Hold the text of an agent file and its name, and say where in it something is wrong."""
+    """The text and name of an agent file, to report errors with their line."""
 
     file: str = "agent"
 
     expected: ClassVar[str] = "an agent is a mapping with 'name' and 'stages'"
 
     def error(self, way: Way, what: str, *, within: int | None = None) -> AgentFileError:
-        """Return the `AgentFileError` that says what is wrong, and where."""
+        """Return an `AgentFileError` that says what is wrong, and where."""
         line = self.line(way, within)
-        place = place_in(load_yaml(self.text, self.file), way)
-        message = self.said(line, place.shown, what)
+        where = error_location(load_yaml(self.text, self.file), way)
+        message = self.said(line, where.shown, what)
         return AgentFileError(
-            message, file=self.file, line=line, stage=place.stage, substage=place.substage, key=place.key
+            message, file=self.file, line=line, stage=where.stage, substage=where.substage, key=where.key
         )
 
     def broken(self, message: str, line: int | None) -> AgentFileError:
-        """Return the `AgentFileError` of a text that is no YAML."""
+        """Return an `AgentFileError` for text that is not YAML."""
         return AgentFileError(message, file=self.file, line=line)
 
 
-class Place(NamedTuple):
-    """Name the stage, the substage and the key of what is wrong, each None where it is none."""
+class ErrorLocation(NamedTuple):
+    """The stage, substage and key of an error, as far as they are known."""
 
     stage: str | None = None
     substage: str | None = None
@@ -670,26 +675,26 @@ class Place(NamedTuple):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The place as a message says it."""
+        """The parts of the location as a message names them."""
         stage = f"stage {self.stage!r}" if self.stage else ""
         return (stage, f"substage {self.substage!r}" if self.substage else "", self.key or "")
 
 
-def place_in(document: Any, way: Way) -> Place:
-    """Return the place that `way` leads to in the document of an agent."""
+def error_location(document: Any, way: Way) -> ErrorLocation:
+    """Return where in an agent's document the path `way` leads."""
     if len(way) < 2 or way[0] != "stages":  # noqa: PLR2004 (`stages`, its name)
-        return Place(key=".".join(map(str, way)) or None)
+        return ErrorLocation(key=".".join(map(str, way)) or None)
     stage, inside = str(way[1]), way[2:]
     if len(inside) < 2 or inside[0] != "substages" or not isinstance(inside[1], int):  # noqa: PLR2004 (`substages`, a number)
-        return Place(stage, key=".".join(map(str, inside)) or None)
+        return ErrorLocation(stage, key=".".join(map(str, inside)) or None)
     substage: Any = document["stages"][stage]["substages"][inside[1]]
     name = cast("dict[str, Any]", substage).get("name") if isinstance(substage, dict) else None
     key = ".".join(map(str, inside[2:])) or None
-    return Place(stage, str(name) if name else f"number {inside[1] + 1}", key)
+    return ErrorLocation(stage, str(name) if name else f"number {inside[1] + 1}", key)
 
 
-def agent_file(path: str | Path) -> AgentFile:
-    """Return the text of an agent file; raises `AgentFileError` where it can't be read."""
+def read_agent_file(path: str | Path) -> AgentFile:
+    """Read an agent file; raises `AgentFileError` if it can't be read."""
     try:
         return AgentFile(Path(path).read_text("utf-8"), str(path))
     except UnicodeDecodeError as error:
@@ -698,12 +703,13 @@ def agent_file(path: str | Path) -> AgentFile:
         raise AgentFileError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
 
 
-def read(source: AgentFile) -> AgentSpec:
-    """Return the spec of an agent file; raises `AgentFileError` for what does not follow the format."""
+def parse_agent_file(source: AgentFile) -> AgentSpec:
+    """Parse an agent file; raises `AgentFileError` for what does not follow the format."""
     document = source.document()
     for stage in STAGES:
         if stage in document:
             source.fail(
-                (stage,), f"the stage {stage!r} stands under 'stages:'; put that line above it, and indent it"
+                (stage,),
+                f"the stage {stage!r} belongs under 'stages:'; put that line above it, and indent it",
             )
     return source.parse(AgentSpec, document)

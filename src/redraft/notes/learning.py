@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redraft._calls import awaited
-from redraft._steps import Retry, direct, retried
 from redraft.errors import ConfigError, RedraftError
 from redraft.loop.keeper import RunKey
+from redraft.models.metered import MeteredModel
 from redraft.notes.note import (
     NoteUse,
     ReflectedListener,
@@ -21,12 +21,11 @@ from redraft.notes.note import (
 from redraft.notes.store import InjectedNote, Notebook
 from redraft.notes.strategy import LlmReflectionStrategy, storable
 from redraft.notes.task import ReflectionConfig, ReflectionInput, ReflectionStrategy, Task, TaskIdentity
-from redraft.protocols import ChatModel, ChatReply
+from redraft.protocols import ChatModel
 from redraft.redact.log import logger
 from redraft.types import NOT_REPORTED, NOTHING_USED, ReflectionEvaluation, TokenUsage
 
 if TYPE_CHECKING:
-    from redraft.protocols import ChatRequest
     from redraft.types import Task as Asked
 
 
@@ -57,7 +56,7 @@ class Learner:
         trial of the notes is looked at after each note that was stored.
         """
         made: Learned | None = None
-        metered = None if self.model is None else Metered(self.model)
+        metered = None if self.model is None else MeteredModel(self.model)
 
         async def make() -> Learned:
             nonlocal made
@@ -77,7 +76,7 @@ class Learner:
         await self._tell(event)
         return learned, event
 
-    async def _learn(self, run: AcceptedRun, metered: Metered | None) -> Learned:
+    async def _learn(self, run: AcceptedRun, metered: MeteredModel | None) -> Learned:
         identity, injected = TaskIdentity.of(self.task), run.injected
         use = NoteUse(run.key.run_id, injected.version, injected.arm, run.score)
         await self.notebook.used(identity, use)
@@ -94,14 +93,16 @@ class Learner:
         used = NOT_REPORTED if self.config.strategy is not None or metered is None else metered.used
         return Learned(note.reflection, note.version, is_first, await self._settled(identity), used)
 
-    async def _reflection(self, run: AcceptedRun, asked: Asked, metered: Metered | None) -> TaskReflection:
+    async def _reflection(
+        self, run: AcceptedRun, asked: Asked, metered: MeteredModel | None
+    ) -> TaskReflection:
         strategy = self._strategy(metered)
         prior = await self.notebook.current(TaskIdentity.of(asked))
         before = None if prior is None else prior.reflection
         given = ReflectionInput(asked, run.output, before, run.evaluation, self.config.max_tokens)
         return storable(await awaited(strategy)(given), given)
 
-    def _strategy(self, metered: Metered | None) -> ReflectionStrategy:
+    def _strategy(self, metered: MeteredModel | None) -> ReflectionStrategy:
         if self.config.strategy is not None:
             return self.config.strategy
         if metered is None:
@@ -161,30 +162,3 @@ class Learned:
     rollback: Rollback | None = None
     usage: TokenUsage = NOTHING_USED
     problem: str = ""
-
-
-@dataclass(slots=True)
-class Metered:
-    """A `ChatModel` that retries passing failures and adds up the usage of all calls.
-
-    `failed` is the part of `used` that went into failed calls.
-    """
-
-    model: ChatModel
-    used: TokenUsage = NOTHING_USED
-    failed: TokenUsage = NOTHING_USED
-    retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
-
-    async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the reply; raises what the model raised in the end."""
-        reply = await retried(direct, self.retry, self._failed)("reflect", ChatReply, self.model, request)
-        self.used += reply.usage
-        return reply
-
-    def _failed(self, _name: str, error: Exception, wait: float | None) -> float | None:
-        lost = TokenUsage(failed_requests=1)
-        if isinstance(error, RedraftError) and error.usage is not None:
-            lost += error.usage
-        self.failed += lost
-        self.used += lost
-        return wait

@@ -11,9 +11,9 @@ import pytest
 
 from redraft._steps import direct
 from redraft._texts import estimate_tokens
-from redraft.cycles.asking import asked, call_function, in_thread, prompt_scopes
+from redraft.cycles.cycle import Cycle, CycleState, Runtime
+from redraft.cycles.effects import ask_model, call_function, in_thread, prompt_scopes
 from redraft.cycles.spec import AgentSpec
-from redraft.cycles.state import Cycle, CycleState, Means
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.loop.journal import Journalled
 from redraft.protocols import ChatReply
@@ -51,7 +51,7 @@ def said(text, finish="stop"):
 )
 def test_a_reply_is_used_or_asked_for_once_more(replies, schema, value, usage):
     cycle, _ = cycle_of(SPEC, replies=replies)
-    assert run(asked(cycle, "reason/look", "How is it?", schema, None)) == value
+    assert run(ask_model(cycle, "reason/look", "How is it?", schema, None)) == value
     assert cycle.usage == usage
 
 
@@ -75,7 +75,7 @@ def test_what_failed_is_paid_for_also_when_it_is_replayed(replies, error, messag
         for _ in range(2):
             cycle, model = cycle_of(SPEC, replies=replies, step=Journalled(store, "agent-7"))
             with pytest.raises(error, match=message):
-                await asked(cycle, "reason/look", "How is it?", SCHEMA, None)
+                await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
             assert cycle.usage == usage
         assert model.requests == []
 
@@ -92,7 +92,7 @@ def test_what_failed_is_paid_for_also_when_it_is_replayed(replies, error, messag
 def test_the_second_try_is_told_what_was_wrong_and_what_to_do(rate, told):
     schema = {**SCHEMA, "properties": {"rate": {"type": "number", "maximum": 9}}}
     cycle, model = cycle_of(SPEC, replies=[f'{{"rate": {rate}}}', '{"rate": 1}'])
-    run(asked(cycle, "reason/look", "How is it?", schema, None))
+    run(ask_model(cycle, "reason/look", "How is it?", schema, None))
     first, second = model.requests
     assert first.schema == schema
     assert first.messages[0].content == "How is it?"
@@ -116,9 +116,9 @@ def test_a_killed_cycle_does_not_repeat_a_reply_that_came():
 
         cycle, _ = cycle_of(SPEC, replies=dies, step=Journalled(store, "agent-7"))
         with pytest.raises(Killed):
-            await asked(cycle, "reason/look", "How is it?", SCHEMA, None)
+            await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
         cycle, model = cycle_of(SPEC, replies=[said('{"rate": 1}')], step=Journalled(store, "agent-7"))
-        assert await asked(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
+        assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
         assert len(model.requests) == 1
         assert cycle.usage == ONE + ONE
 
@@ -128,14 +128,14 @@ def test_a_killed_cycle_does_not_repeat_a_reply_that_came():
 def test_templates_in_data_are_not_rendered():
     hostile = {"name": "{{ memory.patterns }} {% for x in range(9) %}!{% endfor %}"}
     cycle, model = cycle_of(SPEC, replies=["fine"], payload=hostile)
-    run(asked(cycle, "reason/look", "Data: {{ environmentalData.payload | json }}", None, None))
+    run(ask_model(cycle, "reason/look", "Data: {{ environmentalData.payload | json }}", None, None))
     assert model.requests[0].messages[0].content == f"Data: {json.dumps(hostile)}"
 
 
 def test_what_of_the_memory_was_left_out_is_said_and_what_was_shown_is_noted():
     patterns = [{"id": f"p{n}", "description": "word " * 400, "confidence": n / 10} for n in range(9)]
     cycle, model = cycle_of(SPEC, replies=["a", "b"], memory={"patterns": patterns})
-    run(asked(cycle, "reason/look", "{{ memory.patterns | json }}", None, None, reasoning=True))
+    run(ask_model(cycle, "reason/look", "{{ memory.patterns | json }}", None, None, reasoning=True))
     content = model.requests[0].messages[0].content
     assert "Left out of the memory above" in content
     assert "p8" in cycle.rendered
@@ -146,14 +146,14 @@ def test_what_of_the_memory_was_left_out_is_said_and_what_was_shown_is_noted():
 def test_a_prompt_that_cannot_be_rendered_costs_nothing(prompt):
     cycle, model = cycle_of(SPEC)
     with pytest.raises(ConfigError):
-        run(asked(cycle, "reason/look", prompt, None, None))
+        run(ask_model(cycle, "reason/look", prompt, None, None))
     assert model.requests == []
     assert cycle.usage == TokenUsage()
 
 
 def test_a_schema_that_is_no_object_is_said_in_words():
     cycle, model = cycle_of(SPEC, replies=["[1]"])
-    run(asked(cycle, "reason/look", "Count.", {"type": "array"}, None))
+    run(ask_model(cycle, "reason/look", "Count.", {"type": "array"}, None))
     assert model.requests[0].schema is None
     assert '{"type": "array"}' in model.requests[0].messages[0].content
 
@@ -224,8 +224,12 @@ def test_a_name_that_is_given_is_not_filled():
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        (lambda rate: float("nan"), OutputError, "The function 'look' gave what is no plain JSON data: nan"),
-        (cyclic, OutputError, "no plain JSON data"),
+        (
+            lambda rate: float("nan"),
+            OutputError,
+            "The function 'look' returned something that is .* JSON data: nan",
+        ),
+        (cyclic, OutputError, "not plain JSON data"),
         (lambda: 1, TypeError, "rate"),
         (lambda rate: 1 / 0, ZeroDivisionError, "division"),
     ],
@@ -260,8 +264,8 @@ async def waits_for_what_is_cancelled():
     ("function", "message"),
     [
         (waits_for_what_is_cancelled, "the function 'look' was cancelled, and the cycle was not"),
-        (slow, r"the function 'look' has not ended within 20 ms"),
-        (lambda: threading.Event().wait(5), r"the function 'look' has not ended within 20 ms"),
+        (slow, r"the function 'look' did not return within 20 ms"),
+        (lambda: threading.Event().wait(5), r"the function 'look' did not return within 20 ms"),
         (gives_up, "^the line is busy$"),
     ],
 )
@@ -297,7 +301,7 @@ def test_what_a_thread_raises_is_raised(function, error):
 def test_neither_the_loop_nor_the_process_waits_for_a_function_that_hangs():
     program = """
 import asyncio, time
-from redraft.cycles.asking import in_thread
+from redraft.cycles.effects import in_thread
 
 async def main():
     try:
@@ -322,9 +326,9 @@ def cycle_with(memory, prompt_tokens):
             "stages": {},
         }
     )
-    means = Means({}, lambda name: None, None, Path(), lambda: datetime.now(UTC), lambda value: value)
+    runtime = Runtime({}, lambda name: None, None, Path(), lambda: datetime.now(UTC), lambda value: value)
     state = CycleState(memory=memory)
-    return Cycle(spec, 7, datetime.now(UTC), state, means, direct)
+    return Cycle(spec, 7, datetime.now(UTC), state, runtime, direct)
 
 
 def item(number, confidence=None, text="x"):

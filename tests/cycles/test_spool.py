@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
-from redraft.cycles import write_behind as module
-from redraft.cycles.write_behind import Spool
+from redraft.cycles import keeper as module
+from redraft.cycles.keeper import Spool
 from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 
@@ -105,7 +105,7 @@ def test_it_serves_one_process_at_a_time(opened):
 
 
 def test_written_anew_it_holds_that_alone(opened, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST", 1000)
+    monkeypatch.setattr(module, "MAX_SPOOL", 1000)
     first = opened()
     first.read()
     while not first.is_large():

@@ -1,0 +1,490 @@
+"""Effects: ask a model, call a function of the program, and send an HTTP request, on behalf of a cycle."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import zlib
+from asyncio import CancelledError, current_task, timeout, to_thread
+from collections.abc import Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import zip_longest
+from math import isfinite
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from redraft._calls import awaited
+from redraft._codec import to_json
+from redraft._texts import as_text, estimate_tokens, shortened
+from redraft._validation import nearest
+from redraft.cycles.cycle import plain_data, render
+from redraft.cycles.memory import confidence_of
+from redraft.errors import ConfigError, MissingExtraError, OutputError, RedraftError
+from redraft.evaluate.ask import ask
+from redraft.models.metered import MeteredModel
+from redraft.protocols import Message
+from redraft.text.characters import visible
+from redraft.text.schema import Schema
+from redraft.text.templates import template
+from redraft.types import NOTHING_USED, TokenUsage
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterator, Sequence
+
+    import httpx2
+
+    from redraft.cycles.cycle import Cycle
+    from redraft.cycles.memory import Item
+    from redraft.cycles.spec import FunctionOption
+    from redraft.protocols import ChatModel, ChatReply
+    from redraft.text.templates import Template
+
+MIN_ITEM_TOKENS = 12
+"""Tokens that even an empty memory item takes, for its id and timestamp."""
+MAX_MISSES = 10
+"""After so many items that did not fit into the prompt no further one is tried."""
+
+MAX_BYTES = 10_000_000
+MAX_REDIRECTS = 5
+ERROR_BYTES = 2_000
+CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
+"""An allow-list, because some of Python's codecs take for ever on hostile bytes."""
+GZIP = zlib.MAX_WBITS | 16
+SEE_OTHER = 303
+FIRST_ERROR_STATUS = 400
+
+T = TypeVar("T")
+Ranked: TypeAlias = tuple[float, str, int, str]
+"""What makes a memory item worth showing (confidence, timestamp, position), and its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer of a model, and what all its replies used."""
+
+    value: Any
+    usage: TokenUsage
+
+
+async def ask_model(
+    cycle: Cycle,
+    step: str,
+    prompt: str,
+    schema: Mapping[str, Any] | None,
+    model: str | None,
+    *,
+    reasoning: bool = False,
+) -> Any:
+    """Return a model's answer: the JSON value that follows `schema`, or without one the text.
+
+    A reply that does not follow the schema is asked for once more, with what is wrong with it. Values in the
+    prompt come from outside and stay data: templates in them are not rendered. What all replies used, failed
+    calls included, is added to the cycle. `reasoning` marks a prompt of Reason, whose memory items
+    `cycle.rendered` collects.
+
+    Raises `TemplateError` for a prompt that can't be rendered, `ModelError` when the provider failed for
+    good, and `OutputError` when the second reply is unusable, too.
+    """
+    compiled = template(prompt)
+    scopes, note = prompt_scopes(cycle, compiled, reasoning=reasoning)
+    parts = (as_text(compiled.render(scopes)), note, _schema_instruction(schema))
+    text = "\n\n".join(part for part in parts if part)
+    chat = cycle.runtime.model_for(model or cycle.spec.model)
+    try:
+        answer = await cycle.step(step, ModelAnswer, _ask, chat, text, schema)
+    except RedraftError as error:
+        cycle.usage += error.usage or NOTHING_USED
+        raise
+    cycle.usage += answer.usage
+    return answer.value
+
+
+async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None) -> ModelAnswer:
+    metered = MeteredModel(chat)
+    compiled = None if schema is None else _compiled_schema(json.dumps(schema))
+
+    def read(reply: ChatReply) -> tuple[Any, str]:
+        if compiled is None:
+            return reply.text, "" if reply.text.strip() else "It is empty."
+        found = compiled.check(reply.text if reply.parsed is None else reply.parsed)
+        # A small model that only hears what was expected says the same again.
+        return found.value, " ".join(f"{problem.message}. {problem.suggestion}" for problem in found.errors)
+
+    try:
+        answer = await ask(metered, (Message("user", text),), _provider_schema(schema), read)
+    except RedraftError as error:
+        error.usage = metered.used
+        raise
+    # Replies that were replayed cost nothing now, but they are what this step used.
+    usage = answer.usage + metered.failed
+    if answer.problem:
+        raise OutputError(f"The model's reply can't be used: {answer.problem}", usage=usage)
+    return ModelAnswer(answer.value, usage)
+
+
+@lru_cache(maxsize=256)
+def _compiled_schema(schema: str) -> Schema:
+    return Schema(json.loads(schema))
+
+
+def _provider_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a schema that providers accept: that of an object."""
+    return schema if schema is not None and schema.get("type") == "object" else None
+
+
+def _schema_instruction(schema: Mapping[str, Any] | None) -> str:
+    if schema is None or _provider_schema(schema) is not None:
+        return ""
+    return f"Reply with nothing but JSON that follows this JSON Schema: {json.dumps(schema)}"
+
+
+def prompt_scopes(cycle: Cycle, template: Template, *, reasoning: bool = False) -> tuple[dict[str, Any], str]:
+    """Return the scopes of a prompt, and a note on the memory items left out (empty: none were).
+
+    All memory keys that the template reads share `spec.memory.prompt_tokens`. The best item of each key
+    (by confidence, then recency) is taken in turn, so that no key crowds out another. Items keep their stored
+    order, oldest first.
+    """
+    memory = cycle.state.memory
+    paths = [path for path in template.paths if path[0] == "memory"]
+    keys = {str(path[1]) for path in paths if len(path) > 1}
+    if any(len(path) == 1 for path in paths):  # the memory as a whole
+        keys |= set(memory)
+    available = {key: memory.get(key, ()) for key in sorted(keys)}
+    shown = _select(available, cycle.spec.memory.prompt_tokens)
+    if reasoning:
+        cycle.rendered |= {str(item["id"]) for items in shown.values() for item in items if "id" in item}
+    return {**cycle.scopes(), "memory": {**memory, **shown}}, _left_out_note(available, shown)
+
+
+def _select(available: Mapping[str, Sequence[Item]], budget: int) -> dict[str, list[Item]]:
+    """Return the items of each key that fit into the tokens together; one too long does not block others."""
+    may_all_fit = MIN_ITEM_TOKENS * sum(map(len, available.values())) <= budget
+    if may_all_fit and estimate_tokens(_as_json(available)) <= budget:
+        return {key: list(items) for key, items in available.items()}
+    chosen: dict[str, set[int]] = {key: set() for key in available}
+    left, misses = budget, 0
+    for _, _, position, key in _best_first(available):
+        if left < MIN_ITEM_TOKENS or misses == MAX_MISSES:
+            break
+        tokens = estimate_tokens(_as_json(available[key][position]))
+        if tokens <= left:
+            left -= tokens
+            chosen[key].add(position)
+        else:
+            misses += 1
+    return {key: [items[position] for position in sorted(chosen[key])] for key, items in available.items()}
+
+
+def _best_first(available: Mapping[str, Sequence[Item]]) -> Iterator[Ranked]:
+    """Yield the best item of each key, then the second best of each, and so on."""
+    ranked = [
+        sorted(
+            (
+                (confidence_of(item), str(item.get("timestamp", "")), position, key)
+                for position, item in enumerate(items)
+            ),
+            reverse=True,
+        )
+        for key, items in available.items()
+    ]
+    for turn in zip_longest(*ranked):
+        yield from sorted((one for one in turn if one is not None), reverse=True)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _left_out_note(available: Mapping[str, Sequence[Item]], shown: Mapping[str, Sequence[Item]]) -> str:
+    left_out = [
+        f"{len(items) - len(shown[key]):,} of {len(items):,} of memory.{key}"
+        for key, items in available.items()
+        if len(shown[key]) < len(items)
+    ]
+    return f"(Left out of the memory above, to keep it short: {', '.join(left_out)}.)" if left_out else ""
+
+
+async def call_configured(cycle: Cycle, step: str, config: FunctionOption) -> Any:
+    """Call the function that a substage names, as one step, and return its result; None if it names none."""
+    if config.function is None:
+        return None
+    return await cycle.step(
+        step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+    )
+
+
+async def call_function(
+    cycle: Cycle,
+    name: str,
+    arguments: Mapping[str, Any],
+    action: Mapping[str, Any] | None = None,
+    idempotency_key: str = "",
+    *,
+    timeout_ms: int | None = None,
+) -> Any:
+    """Call a function of the program and return its result as plain JSON data.
+
+    It is called with the rendered `arguments` as keywords; a parameter `state` gets a copy of the cycle's
+    state, `idempotency_key` that of the action. A function that is not async runs in a thread, where it
+    continues after a timeout.
+
+    Raises what the function raises, `OutputError` for a result that is not plain data, and `TimeoutError`
+    after `timeout_ms`.
+    """
+    function = cycle.runtime.functions.get(name)
+    if function is None:
+        hint = nearest(name, list(cycle.runtime.functions))
+        raise ConfigError(f"The program provides no function {name!r}; {hint}")
+    keywords = render(arguments, cycle.outward_scopes(action))
+    takes = _parameters(function).difference(keywords)
+    if "state" in takes:
+        keywords["state"] = to_json(cycle.state.scopes())
+    if "idempotency_key" in takes:
+        keywords["idempotency_key"] = idempotency_key
+    limit = timeout(None if timeout_ms is None else timeout_ms / 1000)
+    try:
+        async with limit:
+            value = await _call(function, keywords)
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"the function {name!r} did not return within {timeout_ms:,} ms") from error
+        raise
+    except CancelledError as error:
+        if (task := current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"the function {name!r} was cancelled, and the cycle was not") from error
+    return plain_data(value, f"The function {name!r}")
+
+
+async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
+    if awaited(function) is function:
+        return await function(**keywords)
+    value = await in_thread(partial(function, **keywords))
+    return await value if inspect.isawaitable(value) else value  # a lambda around an async function
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a daemon thread; return what it returns, or raise what it raises.
+
+    The process waits for the threads of `asyncio.to_thread` before it exits, so there a function that hangs
+    could be stopped by nothing but SIGKILL. When the caller is cancelled, the thread is left to itself.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(setter: Callable[[Any], None], outcome: object) -> None:
+        if not future.done():
+            setter(outcome)
+
+    def work() -> None:
+        result: tuple[Callable[[Any], None], object]
+        try:
+            result = future.set_result, context.run(function)
+        except StopIteration as error:  # no future can hold one
+            result = future.set_exception, RuntimeError(f"{function!r} raised {error!r}")
+        except BaseException as error:  # noqa: BLE001 (raised again in the caller's task)
+            result = future.set_exception, error
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *result)
+
+    Thread(target=work, name="redraft-function", daemon=True).start()
+    return await future
+
+
+# An agent calls the same functions in every cycle, and inspecting one takes longer than many a call. Keyed by
+# id, since not every callable is hashable; holding the function keeps its id from being reused.
+_signatures: dict[int, tuple[Callable[..., Any], frozenset[str]]] = {}
+MAX_SIGNATURES = 1_024
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    if id(function) not in _signatures:
+        if len(_signatures) >= MAX_SIGNATURES:
+            _signatures.clear()
+        try:
+            names = frozenset(inspect.signature(function).parameters)
+        except (TypeError, ValueError):  # some functions written in C have no signature
+            names = frozenset[str]()
+        _signatures[id(function)] = function, names
+    return _signatures[id(function)][1]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What to send where; `body` is sent as JSON, None is no body."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    body: Any = None
+    seconds: float = 10.0
+
+
+async def fetch(request: HttpRequest) -> Any:
+    """Send a request; return the JSON data of the reply if it is JSON, else its text, None if it is empty.
+
+    Raises `OutputError` for a status of 400 and above, more than 10 MB, invalid JSON or text, and a redirect
+    to another host, since headers may hold a key for this one; `TimeoutError` when the complete reply has not
+    arrived within `seconds`, `ConnectionError` when there was no connection, and `ConfigError` for a URL or
+    header that can't be sent.
+    """
+    try:
+        import httpx2  # noqa: PLC0415 (only agents that use HTTP load it)
+    except ImportError as error:
+        raise MissingExtraError("HTTP in an agent file", "cycles") from error
+
+    content = None if request.body is None else json.dumps(plain_data(request.body, "The body")).encode()
+    where = _shown_request(request.method, _parsed_url(request.url))
+    certificates = await to_thread(_certificates)
+    try:
+        async with timeout(request.seconds), httpx2.AsyncClient(verify=certificates, timeout=None) as client:
+            built = client.build_request(
+                request.method, request.url, headers=_headers(request.headers, content), content=content
+            )
+            return await _follow(client, built)
+    except TimeoutError as error:
+        raise TimeoutError(f"{where}: no complete reply within {request.seconds:g} s") from error
+    except httpx2.TransportError as error:
+        raise ConnectionError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+async def _follow(client: httpx2.AsyncClient, request: httpx2.Request) -> Any:
+    """Follow redirects and return the data of the final reply."""
+    first = request.url
+    for _ in range(MAX_REDIRECTS + 1):
+        where = _shown_request(request.method, request.url)
+        response = await client.send(request, stream=True)
+        try:
+            if response.next_request is None:
+                return await _data(response, where)
+            request = _redirected(request, response, response.next_request, where)
+        finally:
+            await response.aclose()
+    raise OutputError(f"{_shown_request(request.method, first)}: more than {MAX_REDIRECTS} redirects.")
+
+
+def _redirected(
+    request: httpx2.Request, response: httpx2.Response, following: httpx2.Request, where: str
+) -> httpx2.Request:
+    here, there = request.url, following.url
+    is_same_origin = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
+    if here.host != there.host or not (is_same_origin or there.scheme == "https"):
+        raise OutputError(
+            f"{where}: redirected to {_shown_url(there)!r}; only redirects on the same host are followed."
+        )
+    if following.method != request.method and response.status_code != SEE_OTHER:
+        raise OutputError(
+            f"{where}: redirected with {response.status_code}, which would turn it into a "
+            f"{following.method}; give the URL that it redirects to."
+        )
+    return following
+
+
+async def _data(response: httpx2.Response, where: str) -> Any:
+    if response.status_code >= FIRST_ERROR_STATUS:
+        beginning = (await _body(response, where, ERROR_BYTES, truncate=True)).decode("utf-8", "replace")
+        excerpt = shortened(visible(beginning), 200)
+        raise OutputError(f"{where}: status {response.status_code}{f', {excerpt}' if excerpt else ''}")
+    text = _decoded(await _body(response, where, MAX_BYTES), response, where)
+    if not text.strip():
+        return None
+    media_type = response.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error
+    return plain_data(value, where)
+
+
+async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
+    """Return the bytes of a body, decompressed no further than `limit`."""
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        raise OutputError(f"{where}: the reply is encoded with {encoding!r}; expected 'gzip'.")
+    decompress = zlib.decompressobj(GZIP).decompress if encoding == "gzip" else None
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        try:
+            body += chunk if decompress is None else decompress(chunk, limit + 1 - len(body))
+        except zlib.error as error:
+            raise OutputError(f"{where}: the reply can't be decompressed: {error}") from error
+        if len(body) > limit:
+            if not truncate:
+                raise OutputError(f"{where}: the reply has more than {limit:,} bytes.")
+            break
+    return bytes(body[:limit])
+
+
+def _decoded(body: bytes, response: httpx2.Response, where: str) -> str:
+    charset = (response.charset_encoding or "utf-8").lower()
+    if charset not in CHARSETS:
+        raise OutputError(f"{where}: the reply is in {charset!r}; expected 'utf-8'.")
+    try:
+        return body.decode("utf-8-sig" if charset == "utf-8" else charset)
+    except UnicodeDecodeError as error:
+        raise OutputError(f"{where}: the reply is not valid {charset!r} text: {error}") from error
+
+
+def _headers(given: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
+    """Return headers by their lower-case names; errors never show a value, which may be a key."""
+    headers = {"accept": "application/json, text/*;q=0.8"}
+    if content is not None:
+        headers["content-type"] = "application/json"
+    for name, value in given.items():
+        text = as_text(value).strip()
+        if not (text.isascii() and text.isprintable() and name.isascii() and name.isprintable()):
+            raise ConfigError(f"The header {name!r} can't be sent: only printable ASCII is allowed in it.")
+        headers[name.lower()] = text
+    headers["accept-encoding"] = "gzip"  # the only encoding that is decompressed within bounds
+    return headers
+
+
+def _parsed_url(url: Any) -> httpx2.URL:
+    import httpx2  # noqa: PLC0415 (as above)
+
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, TypeError) as error:
+        raise ConfigError(f"Invalid URL {shortened(visible(str(url)), 80)!r}: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(
+            f"A URL begins with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
+        )
+    if parsed.userinfo:
+        raise ConfigError(f"Put credentials into a header, not into the URL of {parsed.host!r}.")
+    return parsed
+
+
+def _shown_url(url: httpx2.URL) -> str:
+    """Return a URL without its query, which may hold a key."""
+    return str(url.copy_with(query=None, fragment=None, userinfo=b""))
+
+
+def _shown_request(method: str, url: httpx2.URL) -> str:
+    return f"{method} {_shown_url(url)}"
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+@lru_cache(maxsize=1)  # reading the certificates takes a third of a second
+def _certificates() -> ssl.SSLContext:
+    import httpx2  # noqa: PLC0415 (as above)
+
+    return httpx2.create_ssl_context()
