@@ -195,7 +195,7 @@ def test_doctor_lists_what_is_broken_duplicated_and_hidden(seven):
     assert result.exit_code == 1
     assert "booking/2026-05-10-broken, line 2: kind: there is no" in result.stdout
     assert "reviewer/playbooks/2026-01-01-x" in result.stdout
-    assert f"again: It says nearly what {API} says." in " ".join(result.stdout.split())
+    assert f"again: A near-duplicate of {API}." in " ".join(result.stdout.split())
     assert f"{REFUND}: retired: it hurts" in result.stdout
     found = document(redraft("lessons", "doctor", "--json"))["problems"]
     counts = {what: sum(one["what"] == what for one in found) for what in ("broken", "duplicate", "hidden")}

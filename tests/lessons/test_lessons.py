@@ -610,7 +610,7 @@ def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
         await lessons.retire((await lessons.record(PARTIAL, TASK)).id, "Old.")
         found = {(one.what, one.id.partition("/")[2]): one.why for one in await lessons.problems()}
         assert ("broken", "2026-03-03-broken") in found
-        assert found["duplicate", "2026-03-02-by-hand"] == f"It says nearly what {first.id} says."
+        assert found["duplicate", "2026-03-02-by-hand"] == f"A near-duplicate of {first.id}."
         assert found["hidden", hidden.id.partition("/")[2]] == "quarantined"
         assert "retired: Old." in found.values()
         assert found["hidden", "2026-03-04-barred"] == "it holds an instruction to drop the rules"

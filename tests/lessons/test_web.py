@@ -37,7 +37,7 @@ def test_lessons_stand_with_what_they_did_and_why_they_are_hidden(memory):
         "Not in use: It hurt.",
         "Not in use: superseded by 2026-11-20-exporting-orders",
         "waits for a run with it that does better, or for your approval",
-        "≈ It says nearly what writer/2026-11-20-exporting-orders says.",
+        "≈ A near-duplicate of writer/2026-11-20-exporting-orders.",
         "IF a reply has next_cursor THEN ask for the next page.",
         "✓ worked",
         "Ask again with next_cursor.",

@@ -185,7 +185,7 @@ def test_two_lessons_are_merged_with_the_keyboard_alone(opened, project):
     folder.write(replace(first, status="active"))
     second = folder.add(replace(first, id="", status="active", summary="Order tea"))
     page = opened("lessons?agent=stranger")
-    page.get_by_text("It says nearly what").wait_for()
+    page.get_by_text("A near-duplicate of").wait_for()
     button = page.get_by_role("button", name="Keep this one")
     link = page.locator("tr", has=button).get_by_role("rowheader").get_by_role("link").get_attribute("href")
     stays, goes = (first, second) if link.endswith(first.id) else (second, first)

@@ -227,7 +227,9 @@ async def add(
         added, is_new = _redacted(await library.add(lesson, confidence=confidence))
     line = _status_line(added)
     if not is_new:
-        line = Text.assemble((visible(added.id), "bold"), "  says nearly the same; its confidence is now ")
+        line = Text.assemble(
+            (visible(added.id), "bold"), "  says nearly the same already; its confidence is now "
+        )
         line.append(f"{added.confidence:.2f}.")
     deliver(line, {"is_new": is_new, **lesson_document(added)}, as_json=as_json, soft_wrap=True)
 

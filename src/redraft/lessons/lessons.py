@@ -686,8 +686,8 @@ def _cleaned(lesson: Lesson) -> Lesson:
 class Problem:
     """A lesson that a person should look at, and why.
 
-    `broken`: its file can't be parsed. `duplicate`: it says nearly what the lesson `other` says. `hidden`: it
-    is not used, because it is quarantined, retired or superseded, or says what no lesson may.
+    `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
+    used, because it is quarantined, retired or superseded, or says what no lesson may.
     """
 
     id: str
@@ -719,7 +719,7 @@ def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     for number, lesson in enumerate(active):
         for other, others in zip(active[:number], words, strict=False):
             if lesson.kind == other.kind and overlap(words[number], others) >= NEAR_DUPLICATE:
-                yield Problem(lesson.id, "duplicate", f"It says nearly what {other.id} says.", other.id)
+                yield Problem(lesson.id, "duplicate", f"A near-duplicate of {other.id}.", other.id)
                 break
 
 
