@@ -42,24 +42,27 @@ def dashboard(project: Project) -> Starlette:
 
 def ui(
     host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where to listen; anything but loopback is seen by others.")
+        str,
+        typer.Option(metavar="HOST", help="Where to listen; all but loopback can be reached by others."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any free one.")
     ] = 8765,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address, but open no browser.")
+    ] = False,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="REDRAFT_UI_TOKEN",
             show_envvar=True,
             metavar="TOKEN",
-            help="A token that is good any number of times; the printed address is good once.",
+            help="A token that works any number of times; the printed address works once.",
         ),
     ] = None,
     debug: options.Debug = False,
 ) -> None:
-    """Look at what is kept here, in a browser. Runs, what they cost, why they stopped, what was learnt."""
+    """Open the dashboard in a browser. Runs, what they cost, why they stopped, what was learnt."""
     with surface(debug=debug):
         import webbrowser
         from importlib.util import find_spec
@@ -78,11 +81,11 @@ def ui(
         def began(door: Door) -> None:
             console.say(f"The dashboard of {project.place} is at")
             console.say(f"  {address(keys, door)}")
-            console.say("  (good for one browser, once). Ctrl-C ends it.")
+            console.say("  (works for one browser, once). Ctrl-C stops it.")
             if not door.is_local:
                 console.say(
-                    "WARNING: it can be reached from elsewhere, and what goes to and fro is not encrypted. "
-                    "Who has an address or the token can read all that is kept here, and change it."
+                    "WARNING: other machines can reach it, and the traffic is not encrypted. Anybody with an "
+                    "address or the token can read and change everything that is stored here."
                 )
             if not no_open:
                 webbrowser.open(address(keys, door))

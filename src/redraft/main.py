@@ -64,7 +64,7 @@ COMMANDS = {
     "diff": ("redraft.history.cli", "Compare two versions of a run."),
     "resume": ("redraft.history.cli", "Go on with a run after its last finished step."),
     "export": ("redraft.history.cli", "Export a kept run."),
-    "ui": ("redraft.dashboard", "Look at what is kept here, in a browser."),
+    "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     "doctor": ("redraft.doctor", "Say what works here."),
     "settings": ("redraft.doctor", "Print the settings that apply in this folder."),

@@ -5,7 +5,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
-from redraft.web.guard import HEADERS, LARGEST_BODY, SHORTEST, Door, Guard, Keys
+from redraft.web.guard import HEADERS, LARGEST_BODY, MIN_TOKEN_LENGTH, Door, Guard, Keys
 from support.dashboards import TOKEN, guarded
 
 HOST = "127.0.0.1:8765"
@@ -200,7 +200,7 @@ def test_on_the_port_of_its_scheme_a_host_has_no_number():
     assert not Door("127.0.0.1", 80).admits("evil.example")
 
 
-@pytest.mark.parametrize("token", ["", "x" * (SHORTEST - 1), "é" * 20, "line\nbreak" * 4])
+@pytest.mark.parametrize("token", ["", "x" * (MIN_TOKEN_LENGTH - 1), "é" * 20, "line\nbreak" * 4])
 def test_a_weak_token_is_refused(token):
     with pytest.raises(ConfigError, match="at least 16"):
         Keys(token)

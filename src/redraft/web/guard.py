@@ -1,4 +1,4 @@
-"""Guard: who may use the dashboard, from which hosts and pages, and with how large a request."""
+"""Guard: who may use the dashboard, under which host, from which pages, and with how large a request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_BODY = 1024 * 1024
-SHORTEST = 16
-"""Characters that a token which a person chose must have: who may try for long must not succeed."""
+MIN_TOKEN_LENGTH = 16
+"""Characters that a chosen token must have, against brute force."""
 READING = frozenset({"GET", "HEAD"})
 CHANGING = frozenset({"POST"})
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (what a person gives when all may come)
+EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (given by somebody who wants that)
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+):(?P<port>\d{1,5})")
 
 HEADERS = {
@@ -47,18 +47,20 @@ POLICY = (
 
 
 class Keys:
-    """Hold the keys of one running dashboard.
+    """Hold the credentials of one running dashboard: tickets, a cookie, and perhaps a token.
 
-    A ticket stands in an address that is printed, so it is good once; what it is exchanged for is the cookie.
-    A token was given by who started the dashboard, and is good as long as it runs. Raises `ConfigError` for a
-    token that is too short.
+    A ticket is part of a printed address, so it works once: it is exchanged for the cookie. The token was
+    chosen by whoever started the dashboard, and works as long as that runs. Raises `ConfigError` for a token
+    that is too short.
     """
 
     def __init__(self, token: str | None = None) -> None:
-        if token is not None and (len(token) < SHORTEST or not token.isascii() or not token.isprintable()):
+        if token is not None and (
+            len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()
+        ):
             raise ConfigError(
-                f"The token (--token, REDRAFT_UI_TOKEN) must have at least {SHORTEST} printable ASCII "
-                "characters; leave it out to have one made."
+                f"The token (--token, REDRAFT_UI_TOKEN) must have at least {MIN_TOKEN_LENGTH} printable "
+                "ASCII characters. Or leave it out: the printed address lets a browser in."
             )
         self.cookie = secrets.token_urlsafe(32)
         self._token = token
@@ -71,33 +73,33 @@ class Keys:
         return ticket
 
     def redeem(self, token: str) -> bool:
-        """Say whether this is the token or a ticket, which is used up by it."""
+        """Say whether this is the token or a ticket; a ticket works once."""
         if self.is_token(token):
             return True
         known = [ticket for ticket in self._tickets if _same(token, ticket)]
         self._tickets.difference_update(known)
         return bool(known)
 
-    def is_token(self, given: str) -> bool:
-        """Say whether this is the token that was given."""
-        return self._token is not None and _same(given, self._token)
+    def is_token(self, value: str) -> bool:
+        """Say whether this is the token."""
+        return self._token is not None and _same(value, self._token)
 
     def opens(self, cookie: str | None) -> bool:
-        """Say whether a browser's cookie is the one."""
+        """Say whether a browser's cookie is the dashboard's."""
         return cookie is not None and _same(cookie, self.cookie)
 
 
 def _same(given: str, known: str) -> bool:
-    """Compare without telling by the time it takes how much of it is right."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Say under which hosts the dashboard answers: on loopback its names, else the one that was given.
+    """Hold where the dashboard listens, and decide which Host headers it answers.
 
-    Where it listens everywhere, any address in figures is one too: it can't be another's name for this
-    machine, which is what a page of somebody else's would need.
+    It answers to the names of loopback and to the host it was given. If it listens on every interface, it
+    answers to any IP address, too: DNS rebinding needs a name.
     """
 
     host: str
@@ -105,20 +107,20 @@ class Door:
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody but this machine gets there."""
+        """Whether only this machine can reach it."""
         return _bracketed(self.host) in LOOPBACK
 
     @property
     def url(self) -> str:
-        """Where a browser of this machine finds it."""
+        """The address for a browser on this machine."""
         host = "127.0.0.1" if self.host in EVERYWHERE else _bracketed(self.host)
         return f"http://{host}:{self.port}/"
 
     def admits(self, host: str) -> bool:
-        """Say whether a Host header, port included, is one of this door."""
+        """Say whether to answer a request with this Host header, port included."""
         found = _HOST.fullmatch(host.lower())
         if found is None:
-            # A browser leaves out the port that a scheme has anyway.
+            # Browsers leave out the default port of a scheme.
             return self.port == 80 and self.admits(f"{host}:80")  # noqa: PLR2004 (HTTP's)
         if int(found["port"]) != self.port:
             return False
@@ -141,17 +143,17 @@ def _is_address(name: str) -> bool:
 
 
 class RefusedError(HTTPException):
-    """Say with which status a request is turned away, and why."""
+    """Refuse a request, with a status and a reason."""
 
 
 class Guard:
-    """Wrap an app so that nobody but the holder of a key reaches it, and no page of another site through him.
+    """Reject requests without a token, and cross-site requests, before they reach an app.
 
-    A request must name a host of the door, exactly. `?token=` is exchanged for a cookie that no script sees
-    and no other site sends; programs send `Authorization: Bearer`. Changes are JSON, come from a page of
-    this origin (or with a bearer token), and no body is over 1 MiB, however it is sent. Each answer carries
-    headers by which a browser runs and loads nothing but the app's own; the nonce for it is in
-    `scope["state"]["nonce"]`.
+    A request must name a host of the door exactly. `?token=` is exchanged for a cookie that scripts can't
+    read and other sites can't send; programs send `Authorization: Bearer`. A change must be JSON and come
+    from a page of this origin, or with a bearer token. No body may be larger than 1 MiB, however it is sent.
+    Headers on every answer keep the browser from running or loading anything but the app's own; the nonce
+    for its script and style is in `scope["state"]["nonce"]`.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, door: Door) -> None:
@@ -179,13 +181,13 @@ class Guard:
             await answer(scope, receive, answering)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Say whether the app may answer; raises `RefusedError`, and answers itself to who brings a token."""
+        """Say whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
         headers, method = Headers(scope=scope), scope["method"]
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._door.admits(hosts[0]):
-            raise RefusedError(421, f"This is {self._door.url}, and answers under no other name.")
+            raise RefusedError(421, f"Unknown host: this dashboard answers at {self._door.url} only.")
         if method not in READING | CHANGING:
-            raise RefusedError(405, f"{method[:20]!r} is not done here: GET, HEAD and POST are.")
+            raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)
         if method == "GET" and (token := _token_in(scope)) is not None:
             await self._exchange(token, scope, receive, send)
@@ -195,18 +197,18 @@ class Guard:
             cookie_parser(headers.get("cookie", "")).get(self._cookie)
         ):
             raise RefusedError(
-                401, "Open the address that `redraft ui` printed: its token lets this browser in, once."
+                401, "Open the address that `redraft ui` printed: it lets one browser in, once."
             )
         if bearer is not None and not self._keys.is_token(bearer):
-            raise RefusedError(401, "The bearer token is not that of this dashboard.")
+            raise RefusedError(401, "The bearer token is wrong.")
         if method in CHANGING:
             self._check_change(headers, is_program=bearer is not None)
         if _length(headers) > LARGEST_BODY:
-            raise RefusedError(413, f"A body of more than {LARGEST_BODY:,} bytes is not read.")
+            raise RefusedError(413, f"The body is larger than {LARGEST_BODY:,} bytes.")
         return True
 
     def _check_origin(self, headers: Headers, method: str) -> None:
-        """Refuse what a page of another site sent."""
+        """Refuse cross-site requests; a link from another site may lead here."""
         origins = headers.getlist("origin")
         if len(origins) > 1 or any(not self._is_ours(origin) for origin in origins):
             raise RefusedError(403, "The request comes from a page of another site.")
@@ -221,18 +223,19 @@ class Guard:
 
     def _check_change(self, headers: Headers, *, is_program: bool) -> None:
         if not is_program and "origin" not in headers:
-            raise RefusedError(403, "A change must say from which page it comes (the header Origin).")
+            raise RefusedError(403, "A change needs the header Origin.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedError(415, "A change is sent as application/json.")
+            raise RefusedError(415, "The content type of a change must be application/json.")
 
     async def _exchange(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Give a browser a cookie for its token, and lead it to the same page without the token."""
+        """Exchange a token for the cookie, and redirect to the same page without the token."""
         if not self._keys.redeem(token):
             raise RefusedError(
-                401, "This address was used already, or is not of this dashboard: start `redraft ui` anew."
+                401,
+                "This address has been used, or belongs to another dashboard: restart `redraft ui`.",
             )
         query = [pair for pair in _query(scope) if pair[0] != TOKEN]
-        # From the path alone: "//host" would lead elsewhere.
+        # A path such as "//host" would lead to another site.
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(f"{path}{'?' * bool(query)}{urlencode(query)}", 303)
         answer.set_cookie(self._cookie, self._keys.cookie, httponly=True, samesite="strict", path="/")
@@ -240,7 +243,7 @@ class Guard:
 
 
 class _Answering:
-    """Send an answer with the headers that each one has."""
+    """Send an answer with the security headers added."""
 
     def __init__(self, send: Send, nonce: str) -> None:
         self._send, self._nonce = send, nonce
@@ -257,7 +260,7 @@ class _Answering:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return what receives a body up to the largest, and refuses the rest, whatever its header said."""
+    """Limit the size of a body as it arrives, whatever its header says."""
     size = 0
 
     async def bounded() -> Message:
@@ -265,7 +268,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > LARGEST_BODY:
-            raise RefusedError(413, f"A body of more than {LARGEST_BODY:,} bytes is not read.")
+            raise RefusedError(413, f"The body is larger than {LARGEST_BODY:,} bytes.")
         return message
 
     return bounded
@@ -274,7 +277,7 @@ def _bounded(receive: Receive) -> Receive:
 def _length(headers: Headers) -> int:
     given = headers.get("content-length", "0")
     if not (given.isascii() and given.isdigit()):
-        raise RefusedError(400, "The header Content-Length is no number.")
+        raise RefusedError(400, "The header Content-Length is not a number.")
     return int(given[:20])
 
 

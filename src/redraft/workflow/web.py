@@ -1,4 +1,4 @@
-"""Workflow: the nodes of one workflow in their order, what each came to, and the runs of its loops."""
+"""The dashboard's page of a workflow: its nodes in their order, their outcomes, and the runs of its loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redraft.workflow.history import (
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """Hold one visit of a node; `value` is what it gave, as text."""
+    """Hold one visit of a node; `value` is its output as text."""
 
     run: NodeRun
     outcome: NodeOutcome
@@ -34,7 +34,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowView:
-    """Hold a workflow and its nodes; `given` and `state` are the values it began with and ended with."""
+    """Hold what the page of a workflow shows: `given` are its inputs, `state` its values at the end."""
 
     row: WorkflowRow
     given: str
@@ -43,14 +43,14 @@ class WorkflowView:
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
-    """Read a workflow with its nodes; of its loops' runs no more than a row of each says."""
+    """Read a workflow with its nodes, and of their runs what a table row says."""
     history = await Workflows(request.project.store).history(await _kept(request))
     nodes = tuple(replace(node, runs=tuple(map(_without_texts, node.runs))) for node in history.nodes)
     return await request.project.redacted(replace(history, nodes=nodes), full=request.full, spared=(Process,))
 
 
 def _without_texts(run: RunRecord) -> RunRecord:
-    """Return a run without what its versions say: to search megabytes for secrets would take long."""
+    """Return a run without the texts of its versions: searching megabytes for secrets would take long."""
     versions = tuple(replace(version, output="", conversation=None) for version in run.versions)
     return replace(run, versions=versions, draft=None)
 
@@ -62,11 +62,12 @@ async def _kept(request: PageRequest) -> KeptWorkflow:
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     if kept is None:
-        raise NotFoundError(f"There is no workflow {run_id!r} here; the page of runs lists those there are.")
+        raise NotFoundError(f"There is no workflow {run_id!r} here; the page of runs lists all.")
     return kept
 
 
-def _view(history: WorkflowHistory) -> WorkflowView:
+def workflow_page(history: WorkflowHistory) -> WorkflowView:
+    """Work out what the page of a workflow shows."""
     record = history.kept.record
     nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
     return WorkflowView(history.row, _text(record.given), nodes, _text(record.state))
@@ -77,19 +78,19 @@ def _text(value: Any) -> str:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return what tells one state of a workflow from another: its last node, and how far its loops are."""
+    """Return a text that changes as nodes end and loops go on; empty once the workflow has ended."""
     kept, project = await _kept(request), request.project
     run_id = kept.record.run_id
     if kept.state not in AT_WORK:
         return ""
     loops = await run_index(project.store).find(prefixes=(f"{run_id}.",))
     at_work = [row.run_id for row in reversed(loops) if state_of(row) in AT_WORK]
-    told = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
-    return "; ".join([*told, f"{len(loops)} loops"])
+    progress = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
+    return "; ".join([*progress, f"{len(loops)} loops"])
 
 
 SLICE = Slice(
-    (
+    pages=(
         Page(
             "/workflows/{run_id}",
             "workflow/templates/workflow.html",
@@ -97,7 +98,7 @@ SLICE = Slice(
             WorkflowHistory.document,
             section="/runs",
             fingerprint=_fingerprint,
-            present=_view,
+            present=workflow_page,
         ),
     )
 )
