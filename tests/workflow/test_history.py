@@ -85,6 +85,17 @@ def test_one_that_failed_goes_on_after_its_last_finished_node():
     assert done == ["one", "two", "two"]
 
 
+def test_a_run_is_resumed_by_its_id_with_the_state_it_began_with():
+    store = MemoryStore()
+    with pytest.raises(RuntimeError):
+        kept(store, ["two"])[0].run_sync({"x": 1}, run_id="w-1")
+    made, done, _ = kept(store)
+    result = asyncio.run(made.resume("w-"))
+    assert (result.run_id, result.state["x"], done) == ("w-1", 1, ["two"])
+    with pytest.raises(ConfigError, match="no workflow 'v'"):
+        asyncio.run(made.resume("v"))
+
+
 def test_the_loops_of_a_workflow_are_runs():
     store = MemoryStore()
     result = kept(store)[0].run_sync()

@@ -1,4 +1,4 @@
-"""Workflow: an agent with self-correction, written down as a YAML file."""
+"""Workflow: a YAML file, checked and run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft._sync import run_sync
-from redraft.errors import WorkflowError
+from redraft.errors import ConfigError, WorkflowError
 from redraft.loop.events import emitter
 from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, kept_step
 from redraft.types import Task
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.check import check
-from redraft.workflow.history import WorkflowRecord
+from redraft.workflow.history import WorkflowRecord, Workflows
 from redraft.workflow.requirements import Requirements, check_code, check_models, check_values
 from redraft.workflow.run import Running, WorkflowFinished
 from redraft.workflow.scope import Bench, Scope, copy_of, plain_data
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Workflow:
-    """Hold a workflow, checked; it may run many times at once.
+    """A workflow that was read and checked; it may run many times at once.
 
     Made by `from_file` or `from_text`. `actions` are functions of your own, called as `fn(state=...,
-    **params)`; `models` says what names of models in the file stand for: other names, or models. `keep` says
-    where its runs are kept: in the project's store, in one that is given, or with False nowhere.
+    **params)`. `models` maps names of models in the file to other names, or to models. `keep` says where its
+    runs are kept: True in the project's store, a store in that one, False nowhere.
 
-    Raises `WorkflowError`, with file, line, node and key, for everything that can be known to be wrong before
-    anything is spent.
+    Raises `WorkflowError`, with file, line, node and key, for every mistake that shows before anything is
+    spent.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class Workflow:
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
     ) -> WorkflowResult:
-        """Carry out the workflow; return its state at the end, and what it cost.
+        """Run the workflow; return its state at the end, and what it cost.
 
-        `state` is what it begins with: plain JSON data, which is also in the scope `variables`. Under a
-        `run_id` the same call again goes on after the last finished node. Raises what a node raises for good,
-        unless its `on_error` says otherwise; `ReflectionFailedError` as itself.
+        `state` is what it begins with: plain JSON data, which templates also find under `variables`. With a
+        `run_id`, the same call goes on after the last finished node. Raises what a node raises, unless its
+        `on_error` says otherwise.
         """
         given = plain_data(dict(state or {}), "The state that the workflow is given")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
@@ -143,14 +143,26 @@ class Workflow:
         emit(WorkflowFinished(result.run_id, result))
         return result
 
+    async def resume(
+        self, run_id: str, *, on_event: Callable[[WorkflowEvent], None] | None = None
+    ) -> WorkflowResult:
+        """Go on with a kept run after its last finished node, with the state that it began with.
+
+        One that has finished returns its result again. `run_id` may be the beginning of one, or `last`.
+        Raises `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
+        """
+        store = None if isinstance(self._bench.keep, bool) else self._bench.keep
+        kept = await Workflows(store).get(run_id)
+        if kept is None:
+            raise ConfigError(
+                f"There is no workflow {run_id!r} here; `redraft runs` lists those that there are."
+            )
+        return await self.run(kept.record.given, run_id=kept.record.run_id, on_event=on_event)
+
     async def _run(
         self, given: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], bench: Bench
     ) -> WorkflowResult:
-        """Run the nodes; if the step has a journal, keep the workflow, or resume it.
-
-        One that has finished returns its result again. A new one that can't be kept runs all the same, with a
-        warning.
-        """
+        """Run the nodes; if the step has a journal, keep the run, or resume it."""
         running = Running(
             self.spec,
             self.source,
@@ -187,13 +199,13 @@ class Workflow:
         run_id: str | None = None,
         on_event: Callable[[WorkflowEvent], None] | None = None,
     ) -> WorkflowResult:
-        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        """Do what `run` does from synchronous code, also inside a running event loop."""
         return run_sync(self.run(state, run_id=run_id, on_event=on_event))
 
     async def stream(
         self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> AsyncIterator[WorkflowEvent]:
-        """Carry out the workflow and yield its events and its loops'; leaving early cancels it."""
+        """Run the workflow and yield its events and those of its loops; leaving early cancels it."""
         events: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
         run = asyncio.ensure_future(self.run(state, run_id=run_id, on_event=events.put_nowait))
         run.add_done_callback(lambda _: events.put_nowait(None))
@@ -216,9 +228,9 @@ async def run_action(
     models: Mapping[str, str | ChatModel] | None = None,
     keep: bool | Store = True,
 ) -> Any:
-    """Carry out one action alone, such as `reflection.loop`; return its documented value.
+    """Run one action alone, such as `reflection.loop`; return its documented value.
 
-    Raises what the action raises, and `WorkflowError`, before anything is spent, for wrong parameters.
+    Raises what the action raises, and `WorkflowError` for wrong parameters before anything is spent.
     """
     document = {"name": name, "nodes": [{"name": name, "uses": name, "with": dict(with_), "output": "value"}]}
     source = Source(json.dumps(document), name)
