@@ -10,18 +10,16 @@ from urllib.parse import unquote
 
 from redraft._codec import from_record, to_json
 from redraft.errors import ConfigError
-from redraft.notes.history import (
-    FEW,
-    FEW_REVISIONS,
-    MANY,
-    TaskNotes,
-    diff_document,
-    mean_of,
-    named_revision,
-    notes_document,
-    version_named,
-)
 from redraft.notes.note import Note, NotedTask, NoteUse
+from redraft.notes.notes import (
+    LISTED_RUNS,
+    SHOWN_REVISIONS,
+    SHOWN_RUNS,
+    TaskNotes,
+    find_revision,
+    find_version,
+    mean_of,
+)
 from redraft.notes.store import NOTE_USE, NoteStore
 from redraft.stats import Effect
 from redraft.web.charts import Sample, Series, Sparkline, series, sparkline
@@ -79,7 +77,7 @@ async def tasks(request: PageRequest) -> TasksView:
         raise NotFoundError(str(error)) from error
     noted_tasks = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
     rows = tuple(
-        TaskRow(TaskNotes(noted, uses=uses.latest(noted.identity, FEW)), uses.count(noted.identity))
+        TaskRow(TaskNotes(noted, uses=uses.latest(noted.identity, LISTED_RUNS)), uses.count(noted.identity))
         for noted in noted_tasks
     )
     older = found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else ""
@@ -125,7 +123,7 @@ async def task(request: PageRequest) -> TaskView:
     store = NoteStore(project.store)
     noted = await _noted(store, request.path["identity"])
     await uses.feed.read()
-    notes = await store.revisions(noted.identity, latest=FEW_REVISIONS)
+    notes = await store.revisions(noted.identity, latest=SHOWN_REVISIONS)
     if noted.in_force is not None and notes and noted.in_force < notes[0].version:
         current = await store.revision(noted.identity, noted.in_force)
         notes = notes if current is None else [current, *notes]
@@ -155,10 +153,10 @@ async def _compared(
         return None, None
     try:
         name = request.query.get("b") or str(noted.in_force or noted.run_count)
-        newer = await named_revision(store, noted, name)
+        newer = await find_revision(store, noted, name)
         base = newer.based_on or newer.version - 1
         name = request.query.get("a") or (str(base) if base else "")
-        return (await named_revision(store, noted, name) if name else None), newer
+        return (await find_revision(store, noted, name) if name else None), newer
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
 
@@ -166,8 +164,8 @@ async def _compared(
 def _task_document(view: TaskView) -> dict[str, Any]:
     change = None
     if view.older is not None and view.newer is not None:
-        change = diff_document(view.task, view.older, view.newer)
-    return {**notes_document(view.task), "change": change, "is_complete": view.is_complete}
+        change = view.task.diff_document(view.older, view.newer)
+    return {**view.task.document(), "change": change, "is_complete": view.is_complete}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ def samples_of(uses: Sequence[NoteUse]) -> list[Sample]:
 async def _roll_back(form: Form) -> str:
     store = NoteStore(form.project.store)
     noted = await _noted(store, form.path["identity"])
-    version = version_named(noted, form.text("version"))
+    version = find_version(noted, form.text("version"))
     await store.rollback(noted.identity, version)
     return f"Version {version} is in force, until a run with it leads to the next version."
 
@@ -287,9 +285,9 @@ class _TaskUses:
 
     def add(self, use: NoteUse) -> None:
         self.count += 1
-        _insert(self.latest, use, MANY)
+        _insert(self.latest, use, SHOWN_RUNS)
         if use.arm == "none":
-            _insert(self.bare, use, FEW)
+            _insert(self.bare, use, LISTED_RUNS)
 
 
 def _insert(uses: list[NoteUse], use: NoteUse, most: int) -> None:
@@ -316,7 +314,7 @@ class RunsOfTasks:
         found = self._tasks.get(identity) or _TaskUses()
         return found.count
 
-    def latest(self, identity: str, most: int = MANY) -> tuple[NoteUse, ...]:
+    def latest(self, identity: str, most: int = SHOWN_RUNS) -> tuple[NoteUse, ...]:
         """Return a task's latest runs, the earliest first, after the latest before any note."""
         found = self._tasks.get(identity) or _TaskUses()
         uses = found.latest[-most:]

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.notes.history import TaskNotes, named_revision, task_notes, the_one, version_named
 from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
+from redraft.notes.notes import TaskNotes, find_revision, find_task, find_version, read_notes
 from redraft.notes.store import InMemoryReflectionStore
 from redraft.notes.task import TaskIdentity
 from redraft.types import Task
@@ -28,18 +28,18 @@ def notes(in_force=4, used=(), **fields):
     ("wanted", "version"), [("2", 2), ("v3", 3), ("first", 1), ("last", 4), ("now", 2), ("02", 2)]
 )
 def test_a_version_is_meant_by_its_number_and_by_what_it_is(wanted, version):
-    assert version_named(notes(in_force=2).noted, wanted) == version
+    assert find_version(notes(in_force=2).noted, wanted) == version
 
 
 @pytest.mark.parametrize("wanted", ["0", "5", "v", "", "-1", "²", "latest"])
 def test_a_version_that_there_is_not(wanted):
     with pytest.raises(ConfigError, match="there are versions 1 to 4, first, last and now"):
-        version_named(notes().noted, wanted)
+        find_version(notes().noted, wanted)
 
 
 def test_now_where_none_is_in_force():
     with pytest.raises(ConfigError, match="No note on this task is in force"):
-        version_named(notes(in_force=None).noted, "now")
+        find_version(notes(in_force=None).noted, "now")
     assert notes(in_force=None).in_force is None
 
 
@@ -89,15 +89,15 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
             said = TaskReflection.of_first_run(f"Say {number}.", "")
             await store.append(task, said, run_id=f"r{number}", based_on=before)
         noted = await store.rollback(identity, 3)
-        few = await task_notes(store, noted, runs=5, revisions=4)
+        few = await read_notes(store, noted, runs=5, revisions=4)
         assert [note.version for note in few.revisions] == [3, 27, 28, 29, 30]
         assert few.in_force.version == 3
         assert [use.run_id for use in few.uses] == ["r1", *(f"r{number}" for number in range(26, 31))]
         assert (few.before, few.trend[:2]) == (0.2, [0.2, 0.8])
-        assert (await task_notes(store, noted, runs=30, revisions=0)).revisions == ()
-        everything = await task_notes(store, noted)
+        assert (await read_notes(store, noted, runs=30, revisions=0)).revisions == ()
+        everything = await read_notes(store, noted)
         assert (len(everything.uses), len(everything.revisions)) == (30, 30)
-        assert (await named_revision(store, noted, "v2")).version == 2
+        assert (await find_revision(store, noted, "v2")).version == 2
 
     asyncio.run(main())
 
@@ -105,7 +105,7 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
 def test_of_many_that_fit_a_few_are_named():
     tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
     with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\.; 1111.* and 2 more\. Give more"):
-        the_one(tasks, "sum UP")
-    assert the_one(tasks, "333") is tasks[3]
+        find_task(tasks, "sum UP")
+    assert find_task(tasks, "333") is tasks[3]
     named = [*tasks, NotedTask("f" * 64, "Other.", name="sum up")]
-    assert the_one(named, "sum up") is named[-1]  # a name is exact
+    assert find_task(named, "sum up") is named[-1]  # a name is exact

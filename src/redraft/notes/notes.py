@@ -1,0 +1,353 @@
+"""Notes: read the notes on a project's tasks, see whether they help, and choose what is in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redraft._codec import to_json
+from redraft._texts import counted, shortened
+from redraft._validation import only
+from redraft.errors import ConfigError
+from redraft.notes.note import Note, NotedTask, NoteUse, note_block
+from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore, project_notes
+from redraft.redact.redactor import redactor_of_environment
+from redraft.settings import without_password
+from redraft.stats import effect_of
+from redraft.stores.location import project_place, required_project_store
+from redraft.text.characters import visible
+from redraft.text.diff import word_diff
+from redraft.types import Task, render_score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from redraft.notes.store import NoteStore
+    from redraft.stats import Effect
+
+T = TypeVar("T")
+
+LISTED_RUNS, SHOWN_RUNS = 200, 2000
+"""The latest runs of a task that are read to list it, and to show it."""
+SHOWN_REVISIONS = 20
+MIN_SCORES = 2
+"""Scores with and without the note that an effect needs."""
+LATEST_SCORES = 5
+"""Scores that say how a task does now."""
+NAME_LENGTH = 40
+"""Characters of a task that an error names."""
+URL_SCHEMES = ("postgresql://", "postgres://")
+
+
+class Notes:
+    """The notes on tasks: list them, read one task's, and choose what is in force. An async context manager.
+
+    `database` is a SQLite file or a PostgreSQL URL; without it, the project's own. `task` in all methods is a
+    task's name, a part of its description, or how its identity begins. What is read has its secrets
+    withheld. Raises `ConfigError` if there is no such database, and if the settings keep nothing; methods
+    raise `ConfigError` for a task or version that does not exist, and `StoreError` if the store can't be
+    read.
+    """
+
+    def __init__(self, database: str | None = None) -> None:
+        self._store = _opened(database)
+        self._redactor = redactor_of_environment()
+        self.location = _location(database)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close files and connections; the next call opens them again."""
+        await self._store.aclose()
+
+    async def list(self) -> list[TaskNotes]:
+        """Return all tasks with notes, the latest change first, with their latest 200 runs."""
+        tasks = await self._store.tasks()
+        return self._shown(
+            [await read_notes(self._store, task, runs=LISTED_RUNS, revisions=0) for task in tasks]
+        )
+
+    async def get(self, task: str) -> TaskNotes:
+        """Return the notes on a task, with its latest 20 revisions and 2,000 runs."""
+        noted = await self._find(task)
+        return self._shown(await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS))
+
+    async def read_all(self, task: str | None = None) -> list[TaskNotes]:
+        """Return every revision and every run of a task, or of all tasks."""
+        tasks = await self._store.tasks() if task is None else [await self._find(task)]
+        return self._shown([await read_notes(self._store, noted) for noted in tasks])
+
+    async def compare(
+        self, task: str, older: str = "first", newer: str = "last"
+    ) -> tuple[TaskNotes, Note, Note]:
+        """Return the notes on a task, and two versions of them: `2` or `v2`, `first`, `last`, `now`."""
+        noted = await self._find(task)
+        notes = [await find_revision(self._store, noted, version) for version in (older, newer)]
+        read = await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=0)
+        return self._shown((read, notes[0], notes[1]))
+
+    async def roll_back(self, task: str, version: str) -> TaskNotes:
+        """Put an older version in force, until a run with it has taught the next one."""
+        noted = await self._find(task)
+        return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
+
+    async def switch(self, task: str, *, off: bool, why: str = "") -> TaskNotes:
+        """Stop giving a task its notes, or start again; while they are off, runs still add revisions."""
+        noted = await self._find(task)
+        return await self._changed(await self._store.switch(noted.identity, off=off, why=why))
+
+    async def _find(self, task: str) -> NotedTask:
+        try:
+            return find_task(await self._store.tasks(), task)
+        except ConfigError as error:  # it quotes descriptions
+            raise ConfigError(visible(self._shown(str(error)))) from error
+
+    async def _changed(self, noted: NotedTask) -> TaskNotes:
+        return self._shown(await read_notes(self._store, noted, runs=LISTED_RUNS, revisions=0))
+
+    def _shown(self, value: T) -> T:
+        return self._redactor.redact_object(value)
+
+
+def _opened(database: str | None) -> NoteStore:
+    if database is None:
+        required_project_store("notes")
+        return project_notes()
+    if database.startswith(URL_SCHEMES):
+        return PostgresReflectionStore(database)
+    if not Path(database).is_file():
+        raise ConfigError(
+            f"There is no database {database!r}; give a file, or a URL that begins with {URL_SCHEMES[0]}."
+        )
+    return SqliteReflectionStore(database)
+
+
+def _location(database: str | None) -> str:
+    """Return where the notes are, without a password."""
+    if database is None:
+        return str(project_place())
+    return without_password(database) if database.startswith(URL_SCHEMES) else database
+
+
+@dataclass(frozen=True)  # without slots, for the cached property
+class TaskNotes:
+    """The notes on a task: what is in force, the revisions (oldest first), and its runs (earliest first).
+
+    There may be only the latest of them, with the revision in force and the runs before any note.
+    """
+
+    noted: NotedTask
+    revisions: tuple[Note, ...] = ()
+    uses: tuple[NoteUse, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The task's name, else its description, on one line."""
+        return self.noted.name or " ".join(self.noted.description.split())
+
+    @property
+    def state(self) -> str:
+        """`on`, `off`, or `rolled back` to an older version."""
+        if self.noted.off:
+            return "off"
+        return "rolled back" if self.noted.why_off else "on"
+
+    @property
+    def in_force(self) -> Note | None:
+        """The revision in force."""
+        return next((note for note in self.revisions if note.version == self.noted.in_force), None)
+
+    def block(self, note: Note) -> str:
+        """Return a note as it is put before the task, without the inputs of a run."""
+        return note_block(note.reflection, Task(self.noted.description, self.noted.expected_output), {})
+
+    def scores(self, version: int | None, arm: str = "note") -> list[float]:
+        """Return the scores of the runs that had a version in an arm (None, "none": before any note)."""
+        return self._scores.get((version, arm), [])
+
+    def mean_score(self, note: Note) -> float | None:
+        """Return the mean score of the runs with a note; None if there is none."""
+        return mean_of(self.scores(note.version))
+
+    @cached_property
+    def _scores(self) -> dict[tuple[int | None, str], list[float]]:
+        scores: dict[tuple[int | None, str], list[float]] = {}
+        for use in self.uses:
+            if use.score is not None:
+                scores.setdefault((use.version, use.arm), []).append(use.score)
+        return scores
+
+    @property
+    def before(self) -> float | None:
+        """The mean score of the runs without a note, apart from those of a trial."""
+        return mean_of(self.scores(None, "none"))
+
+    @property
+    def now(self) -> float | None:
+        """The mean score of the latest 5 runs with the note in force, or one that led to it."""
+        noted = self.noted
+        scores = [
+            use.score
+            for use in self.uses
+            if use.arm == "note" and use.version is not None and use.score is not None
+            if use.version == noted.in_force or use.version >= noted.since
+        ]
+        return None if noted.in_force is None else mean_of(scores[-LATEST_SCORES:])
+
+    @property
+    def trend(self) -> list[float | None]:
+        """The mean score before any note, then with each version that was used."""
+        used = {use.version for use in self.uses if use.version is not None and use.arm == "note"}
+        return [self.before, *(mean_of(self.scores(version)) for version in sorted(used))]
+
+    @property
+    def effect(self) -> Effect | None:
+        """How runs with the present notes differ from the control runs of a trial; None without enough."""
+        with_notes = [
+            use.score
+            for use in self.uses
+            if use.arm == "note" and use.version is not None and use.version >= self.noted.since
+            if use.score is not None
+        ]
+        control = [use.score for use in self.uses if use.arm == "control" and use.score is not None]
+        if min(len(with_notes), len(control)) < MIN_SCORES:
+            return None
+        return _effect(tuple(with_notes), tuple(control))
+
+    def row(self) -> dict[str, Any]:
+        """Return the state of the notes as JSON, for a list."""
+        return {
+            **to_json(self.noted),
+            "state": self.state,
+            "score_before": self.before,
+            "score_now": self.now,
+            "trend": self.trend,
+            "effect": self.effect,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return the notes as JSON, with the revisions and runs that were read."""
+        return {
+            **self.row(),
+            "block": None if self.in_force is None else self.block(self.in_force),
+            "revisions": [{**to_json(note), "score": self.mean_score(note)} for note in self.revisions],
+            "uses": self.uses,
+        }
+
+    def diff_document(self, older: Note, newer: Note) -> dict[str, Any]:
+        """Return the difference between two revisions as JSON."""
+        words = word_diff(self.block(older), self.block(newer))
+        return {
+            "identity": self.noted.identity,
+            "from": {"version": older.version, "score": self.mean_score(older)},
+            "to": {"version": newer.version, "score": self.mean_score(newer)},
+            "words": [{"op": op, "text": text} for op, text in words],
+        }
+
+    def markdown(self) -> str:
+        """Return the notes as Markdown: each revision as it is put before the task, the newest first."""
+        noted = self.noted
+        force = "none is in force" if noted.in_force is None else f"version {noted.in_force} is in force"
+        why = f" ({noted.why_off})" if noted.why_off else ""
+        parts = [
+            f"# Notes: {self.title}",
+            f"`{noted.identity}`: {noted.run_count} revisions, {force}{why}.",
+        ]
+        for note in reversed(self.revisions):
+            scored = len(self.scores(note.version))
+            mean = render_score(self.mean_score(note)).strip()
+            runs = f"{counted(scored, 'scored run')}, mean {mean}" if scored else "no scored run"
+            parts.append(f"## Version {note.version} ({note.reflection.reflected_at:%Y-%m-%d %H:%M}, {runs})")
+            parts.append("\n".join(f"> {line}".rstrip() for line in self.block(note).splitlines()))
+        return "\n\n".join(parts) + "\n"
+
+
+@lru_cache(maxsize=64)  # a tenth of a second for 2,000 runs, and asked for again on each look
+def _effect(with_notes: tuple[float, ...], control: tuple[float, ...]) -> Effect:
+    return effect_of(with_notes, control)
+
+
+def mean_of(scores: list[float]) -> float | None:
+    """Return the mean; None if there is no score."""
+    return fmean(scores) if scores else None
+
+
+async def read_notes(
+    store: NoteStore, noted: NotedTask, *, runs: int | None = None, revisions: int | None = None
+) -> TaskNotes:
+    """Read the notes on a task: everything, or its latest `runs` and `revisions` (0: none)."""
+    identity = noted.identity
+    uses = await store.uses(identity, latest=runs)
+    if runs is not None and len(uses) == runs:  # the runs before any note may be older than these
+        seen = {use.run_id for use in uses}
+        bare = await store.uses(identity, latest=runs, arm="none")
+        uses = [*(use for use in bare if use.run_id not in seen), *uses]
+    notes = [] if revisions == 0 else await store.revisions(identity, latest=revisions)
+    if notes and noted.in_force is not None and noted.in_force < notes[0].version:
+        current = await store.revision(identity, noted.in_force)
+        notes = notes if current is None else [current, *notes]
+    return TaskNotes(noted, tuple(notes), tuple(uses))
+
+
+async def find_revision(store: NoteStore, noted: NotedTask, wanted: str) -> Note:
+    """Read a revision by its name; raises `ConfigError` for one that does not exist."""
+    note = await store.revision(noted.identity, find_version(noted, wanted))
+    if note is None:
+        raise ConfigError(f"The version {wanted!r} of the notes on this task is not there any more.")
+    return note
+
+
+def find_version(noted: NotedTask, wanted: str) -> int:
+    """Return the number of a version: `2` or `v2`, `first`, `last`, `now` (in force).
+
+    Raises `ConfigError` for one that does not exist.
+    """
+    if wanted == "now" and noted.in_force is None:
+        raise ConfigError("No note on this task is in force.")
+    names = {"first": 1, "last": noted.run_count, "now": noted.in_force}
+    number = wanted.removeprefix("v")
+    version = names.get(wanted, int(number) if number.isdecimal() else None)
+    if version is None or not 1 <= version <= noted.run_count:
+        raise ConfigError(
+            f"There is no version {wanted!r} of the notes on this task; there are versions 1 to "
+            f"{noted.run_count}, first, last and now."
+        )
+    return version
+
+
+def find_task(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
+    """Return a task by its name, its identity or how that begins, or a part of its description.
+
+    Raises `ConfigError` if none fits, or several, naming these.
+    """
+    tasks, part = list(tasks), wanted.casefold()
+    if not wanted:
+        matches = []
+    else:
+        exact = [task for task in tasks if wanted in (task.identity, task.name)]
+        matches = exact or [
+            task
+            for task in tasks
+            if task.identity.startswith(wanted)
+            or part in task.name.casefold()
+            or part in task.description.casefold()
+        ]
+    task = only(matches, wanted, "tasks", _described)
+    if task is None:
+        raise ConfigError(f"There are no notes on a task {wanted!r}; `redraft notes` lists the tasks with notes.")
+    return task
+
+
+def _described(task: NotedTask) -> str:
+    return f"{task.identity[:8]} {shortened(task.name or task.description, NAME_LENGTH)}"
