@@ -45,7 +45,9 @@ Database = Annotated[
     typer.Option("--database", metavar="PATH_OR_URL", help="Use this database, not the project's."),
 ]
 
-notes = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+notes = typer.Typer(
+    rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 
 @notes.callback(invoke_without_command=True)
