@@ -104,7 +104,7 @@ def test_what_is_read_is_bounded_and_holds_what_counts():
 
 def test_of_many_that_fit_a_few_are_named():
     tasks = [NotedTask(f"{number}" * 64, f"Sum up page {number}, " + "word " * 20) for number in range(7)]
-    with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\.; 1111.* and 2 more\. Give more"):
+    with pytest.raises(ConfigError, match=r"00000000 Sum up page 0, .*\.\.\., 1111.* and 1 more\. Give more"):
         find_task(tasks, "sum UP")
     assert find_task(tasks, "333") is tasks[3]
     named = [*tasks, NotedTask("f" * 64, "Other.", name="sum up")]

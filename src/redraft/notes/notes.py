@@ -345,7 +345,9 @@ def find_task(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
         ]
     task = only(matches, wanted, "tasks", _described)
     if task is None:
-        raise ConfigError(f"There are no notes on a task {wanted!r}; `redraft notes` lists the tasks with notes.")
+        raise ConfigError(
+            f"There are no notes on a task {wanted!r}; `redraft notes` lists the tasks with notes."
+        )
     return task
 
 
