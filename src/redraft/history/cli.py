@@ -209,6 +209,7 @@ def export(
 
 
 def resume(
+    context: typer.Context,
     run: options.Run,
     force: Annotated[
         bool, typer.Option("--force", help="Also where it is not known whether its process still works.")
@@ -229,7 +230,7 @@ def resume(
         from redraft.workflow.cli import kept_workflow
 
         if (workflow := kept_workflow(run)) is not None:
-            raise typer.Exit(resume_kept_workflow(workflow, as_json=as_json, force=force))
+            raise typer.Exit(resume_kept_workflow(workflow, context, as_json=as_json, force=force))
         record = read_record(run)
         if record.status == "finished":
             result = record.result()
@@ -238,7 +239,7 @@ def resume(
             raise typer.Exit(code_of(result))
         check_idle(record, force=force)
         if record.origin.surface == "command":
-            raise typer.Exit(resume_command(record, as_json=as_json))
+            raise typer.Exit(resume_command(record, context, as_json=as_json))
         call = resuming_call(record)
         if as_json:
             emit_json({"run_id": record.run_id, "call": call})
@@ -278,22 +279,20 @@ def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
         )
 
 
-def resume_command(record: RunRecord, *, as_json: bool) -> int:
+def resume_command(record: RunRecord, context: typer.Context, *, as_json: bool) -> int:
     """Carry out the command that began a run, in its folder, and return its exit code."""
     origin, store = record.origin, project_store()
     if store is None:
         raise AssertionError("the record was read from a store")
     token = resumed.set(Resumed(record, store))
     try:
-        return command_again(origin.arguments, origin.folder, as_json=as_json)
+        return command_again(context, origin.arguments, origin.folder, as_json=as_json)
     finally:
         resumed.reset(token)
 
 
-def command_again(arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
+def command_again(context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
     """Carry out a command again, in the folder of the first time, and return its exit code."""
-    from redraft.main import app
-
     try:
         os.chdir(folder)
     except OSError as error:
@@ -301,7 +300,8 @@ def command_again(arguments: Sequence[str], folder: str, *, as_json: bool) -> in
             f"The run began in {folder!r}, which can't be gone to: {error.strerror}."
         ) from error
     json = ["--json"] if as_json and "--json" not in arguments else []
-    return int(app([*arguments, *json], standalone_mode=False) or 0)
+    redraft = context.find_root().command
+    return int(redraft.main([*arguments, *json], standalone_mode=False) or 0)
 
 
 def resuming_call(record: RunRecord) -> str:
@@ -408,7 +408,9 @@ def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:
     return asyncio.run(reading())
 
 
-def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool, force: bool = False) -> int:
+def resume_kept_workflow(
+    kept: KeptWorkflow, context: typer.Context, *, as_json: bool, force: bool = False
+) -> int:
     """Go on with a kept workflow, or give its result again; return the exit code.
 
     Raises `ConfigError` for one that another process is at work on, and where its folder can't be gone to.
@@ -426,7 +428,7 @@ def resume_kept_workflow(kept: KeptWorkflow, *, as_json: bool, force: bool = Fal
             check_gone(began.process, record.run_id, force=force)
         token = taken_up.set(kept)
         try:
-            return command_again(began.arguments, began.folder, as_json=as_json)
+            return command_again(context, began.arguments, began.folder, as_json=as_json)
         finally:
             taken_up.reset(token)
     call = _call(record)
