@@ -216,7 +216,7 @@ def test_a_defect_is_told_as_one(monkeypatch):
 
     store = MemoryStore()
     put(store, described("it"))
-    monkeypatch.setattr("redraft.history.pages.run.Runs", broken)
+    monkeypatch.setattr("redraft.history.run_page.Runs", broken)
     answer = pages(store).get("/runs/it")
     assert (answer.status_code, "ValueError: surprise" in answer.text) == (500, True)
 

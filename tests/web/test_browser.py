@@ -198,7 +198,7 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
 
 
 def test_a_page_that_was_exported_needs_no_server(browser, project, tmp_path):
-    from redraft.history.export import run_page
+    from redraft.history.run_page import run_page
     from redraft.loop.runs import KeptRun
 
     file = tmp_path / "run.html"

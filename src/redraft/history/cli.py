@@ -185,7 +185,7 @@ def export(
     """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
         from redraft.errors import ConfigError
-        from redraft.history.export import run_page
+        from redraft.history.run_page import run_page
         from redraft.loop.cli import check_output, write_output
         from redraft.terminal.console import CalmConsole, emit, emit_json
 

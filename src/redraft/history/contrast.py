@@ -1,16 +1,340 @@
-"""Contrast: by how much runs differ from those of a baseline in one measure, and how sure that is."""
+"""Contrast: groups of runs, or single ones, against a baseline, and whether chance alone could do that."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
+from operator import attrgetter
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from redraft.history.spend import task_words
+from redraft.loop.record import task_digest
+from redraft.loop.runs import GROUPINGS, NEWEST_OF_GROUP, WITHOUT, RunGroup, Runs
 from redraft.stats import FEWEST, Effect, effect_of
+from redraft.web.page import NotFoundError, Page, PageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from redraft.stores.run_index import RunRow
+    from redraft.web.project import Project
+
+MOST = 12
+"""Groups that are shown; more than these can't be told apart."""
+CHOICES = 20
+"""Agents and tasks that the form offers."""
+NEITHER = (None, None)
+"""The scores of the first and the best version by a criterion that a run was not judged by."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """Say what is compared: groups by what, of which agent and task, of which keys, against which.
+
+    `like` is a run whose task is meant.
+    """
+
+    by: str
+    name: str
+    task: str
+    of: tuple[str, ...]
+    baseline: str
+    against: str
+    like: str
+
+    @classmethod
+    async def of_query(cls, request: PageRequest) -> GroupFilter:
+        """Return what the query says; raises `NotFoundError` for a run that is not kept."""
+        query = request.query
+        keys = tuple(key.strip() for key in query.get("of", "").split(",") if key.strip())
+        like = query.get("like", "")
+        return cls(
+            query.get("by", "agent"),
+            query.get("name", "").strip(),
+            await _task_of(request, like) if like else query.get("task", ""),
+            keys,
+            query.get("baseline", ""),
+            query.get("with", ""),
+            like,
+        )
+
+    def admits(self, group: RunGroup) -> bool:
+        """Say whether a group is one of those that are wanted."""
+        return not self.of or any(self.is_named(group, of) for of in self.of)
+
+    def is_named(self, group: RunGroup, of: str) -> bool:
+        """Say whether a group is meant by a name; of a run's id the beginning is enough."""
+        return group.key == of or (self.by == "run" and group.key.startswith(of))
+
+
+async def _task_of(request: PageRequest, run_id: str) -> str:
+    row = await Runs(request.project.store).row(run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id!r} here, of whose task others could be.")
+    return row.task
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """Hold a group as the table has it; `best` compares its best versions with those of the baseline.
+
+    `label` is its key as it may be shown, `ref` what an address calls it.
+    """
+
+    group: RunGroup
+    label: str
+    ref: str
+    first: Sample
+    best: Sample
+    satisfactory: Sample
+    versions: Sample
+    cost: Sample
+    contrast: Contrast | None
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Compare one group with the baseline in each measure, the scores over all criteria first."""
+
+    baseline: str
+    group: str
+    first: tuple[Contrast, ...]
+    best: tuple[Contrast, ...]
+    effort: tuple[Contrast, ...]
+    common_tasks: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
+
+    wanted: GroupFilter
+    rows: tuple[GroupRow, ...]
+    others: int
+    baseline: GroupRow | None
+    against: GroupRow | None
+    detail: Detail | None
+    names: tuple[str, ...]
+    tasks: tuple[tuple[str, str], ...]
+    bys: tuple[str, ...] = GROUPINGS
+    latest: int = NEWEST_OF_GROUP
+    fewest: int = FEWEST
+
+    @property
+    def spans(self) -> Intervals:
+        """The scale of the groups' intervals."""
+        return intervals(row.contrast for row in self.rows)
+
+    @property
+    def scores(self) -> Intervals:
+        """The scale of the intervals of one group."""
+        return intervals([] if self.detail is None else (*self.detail.first, *self.detail.best))
+
+
+async def compare(request: PageRequest) -> CompareView:
+    """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
+    wanted, project, runs = await GroupFilter.of_query(request), request.project, Runs(request.project.store)
+    found = await runs.groups(wanted.by, name=wanted.name, task=wanted.task, of=wanted.of)
+    groups = [group for group in found if wanted.admits(group)]
+    baseline, against = _pair(groups, wanted)
+    chosen = _fitting(groups, (baseline, against))
+    await asyncio.gather(*map(runs.newest, chosen))
+    labels = await _labels(project, wanted.by, chosen)
+    # In threads: to draw resamples takes tens of milliseconds.
+    rows = await asyncio.to_thread(_rows, chosen, labels, baseline)
+    by_group = {id(row.group): row for row in rows}
+    detail = None
+    if baseline is not None and against is not None:
+        names = _criteria(baseline, against)
+        words = dict(zip(names, await project.redacted(names), strict=True))
+        detail = await asyncio.to_thread(_detail, by_group[id(baseline)], by_group[id(against)], words)
+    agents = [name for name, _ in await runs.commonest("agent", CHOICES) if name]
+    return CompareView(
+        wanted,
+        rows,
+        len(groups) - len(chosen),
+        by_group.get(id(baseline)),
+        by_group.get(id(against)),
+        detail,
+        tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *await project.redacted(agents)])),
+        await _tasks(runs, project, wanted.task),
+    )
+
+
+def _pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGroup | None, RunGroup | None]:
+    """Return the baseline and the group to look at beside it: those asked for, else what is natural."""
+    if not groups:
+        return None, None
+    baseline = _named(groups, wanted.baseline) if wanted.baseline else _usual(groups, wanted)
+    others = [group for group in groups if group is not baseline]
+    against = _named(groups, wanted.against) if wanted.against else baseline
+    if against is baseline:
+        against = others[0] if others else None
+    return baseline, against
+
+
+def _usual(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
+    """Return what the others are best compared with: what was named first, what was before, the largest."""
+    if wanted.of:
+        return next(group for of in wanted.of for group in groups if wanted.is_named(group, of))
+    if wanted.by == "run" and any(group.key == wanted.like for group in groups):
+        return _named(groups, wanted.like)
+    if wanted.by == "advice":
+        return next((group for group in groups if group.key == WITHOUT), groups[0])
+    # The groups of days and single runs come the newest first: that one is what is compared.
+    earlier = groups[1:MOST] if wanted.by in ("day", "run") else groups
+    return max(earlier or groups, key=attrgetter("runs"))
+
+
+def _named(groups: Sequence[RunGroup], ref: str) -> RunGroup:
+    for group in groups:
+        if ref in (group.key, task_digest(group.key)):
+            return group
+    raise NotFoundError(f"There are no runs of {ref!r} here to compare.")
+
+
+def _fitting(groups: Sequence[RunGroup], always: tuple[RunGroup | None, RunGroup | None]) -> list[RunGroup]:
+    """Return the groups that have room, those among them that must be there."""
+    chosen = list(groups[:MOST])
+    return chosen + [
+        group for group in always if group is not None and all(group is not one for one in chosen)
+    ]
+
+
+async def _labels(project: Project, by: str, groups: Sequence[RunGroup]) -> list[str]:
+    if by != "task":
+        return await project.redacted([group.key for group in groups])
+    words = await task_words(project, [group.latest for group in groups])
+    return [words.get(group.latest, group.key) for group in groups]
+
+
+def _rows(
+    groups: Sequence[RunGroup], labels: Sequence[str], baseline: RunGroup | None
+) -> tuple[GroupRow, ...]:
+    usual = Sample.of(row.best_score for row in baseline.newest) if baseline else None
+    return tuple(
+        _row(group, label, None if group is baseline else usual)
+        for group, label in zip(groups, labels, strict=True)
+    )
+
+
+def _row(group: RunGroup, label: str, usual: Sample | None) -> GroupRow:
+    rows = group.newest
+    best = Sample.of(row.best_score for row in rows)
+    return GroupRow(
+        group,
+        label,
+        group.key if label == group.key else task_digest(group.key),
+        Sample.of(row.first_score for row in rows),
+        best,
+        Sample.of(row.satisfactory for row in rows if row.best_score is not None),
+        Sample.of(row.versions for row in rows if row.versions),
+        Sample.of(row.cost_usd for row in rows),
+        None if usual is None else Contrast.of("overall", "score", usual, best),
+    )
+
+
+def _criteria(*groups: RunGroup) -> list[str]:
+    """Return the criteria by which any of these were judged, in the order of their own."""
+    names = (name for group in groups for row in group.newest for name in row.criteria)
+    return list(dict.fromkeys(names))
+
+
+def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) -> Detail:
+    theirs, ours = baseline.group.newest, against.group.newest
+
+    def contrast(name: str, unit: Unit, measure: Callable[[RunRow], float | None]) -> Contrast:
+        return Contrast.of(name, unit, Sample.of(map(measure, theirs)), Sample.of(map(measure, ours)))
+
+    def scored(name: str, *, first: bool) -> Contrast:
+        return contrast(
+            criteria[name], "score", lambda row: row.criteria.get(name, NEITHER)[0 if first else 1]
+        )
+
+    return Detail(
+        baseline.label,
+        against.label,
+        (
+            contrast("all criteria", "score", attrgetter("first_score")),
+            *(scored(name, first=True) for name in criteria),
+        ),
+        (
+            contrast("all criteria", "score", attrgetter("best_score")),
+            *(scored(name, first=False) for name in criteria),
+        ),
+        (
+            contrast("versions", "versions", lambda row: row.versions or None),
+            contrast("cost", "usd", attrgetter("cost_usd")),
+            contrast("time", "seconds", attrgetter("seconds")),
+        ),
+        len(baseline.group.tasks & against.group.tasks),
+        len(baseline.group.tasks | against.group.tasks),
+    )
+
+
+async def _tasks(runs: Runs, project: Project, task: str) -> tuple[tuple[str, str], ...]:
+    """Return the task that was chosen, and those with the most runs, with their words."""
+    latest: dict[str, str] = {}
+    if task and (newest := await runs.rows(task=task, inner=True, limit=1)):
+        latest[task] = newest[0].run_id
+    often = [(key, totals) for key, totals in await runs.commonest("task", CHOICES) if totals.runs > 1]
+    latest |= {key: totals.latest for key, totals in often if key not in latest}
+    words = await task_words(project, latest.values())
+    return tuple((key, words.get(run_id, key)) for key, run_id in latest.items())
+
+
+def _document(view: CompareView) -> dict[str, Any]:
+    detail = view.detail
+    return {
+        "by": view.wanted.by,
+        "baseline": None if view.baseline is None else view.baseline.label,
+        "groups": [_told(row) for row in view.rows],
+        "others": view.others,
+        "detail": None
+        if detail is None
+        else {
+            "baseline": detail.baseline,
+            "group": detail.group,
+            "common_tasks": detail.common_tasks,
+            "tasks": detail.tasks,
+            "first_version": [_contrast(one) for one in detail.first],
+            "best_version": [_contrast(one) for one in detail.best],
+            "effort": [_contrast(one) for one in detail.effort],
+        },
+    }
+
+
+def _told(row: GroupRow) -> dict[str, Any]:
+    return {
+        "name": row.label,
+        "runs": row.group.runs,
+        "compared": len(row.group.newest),
+        "judged": row.best.count,
+        "first_score": row.first.mean,
+        "best_score": row.best.mean,
+        "satisfactory": row.satisfactory.mean,
+        "versions": row.versions.mean,
+        "cost_usd": row.cost.mean,
+        "cost_known": row.cost.count,
+        "against_baseline": None if row.contrast is None else _contrast(row.contrast),
+    }
+
+
+def _contrast(one: Contrast) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "unit": one.unit,
+        "baseline": {"mean": one.baseline.mean, "runs": one.baseline.count},
+        "group": {"mean": one.group.mean, "runs": one.group.count},
+        "difference": one.difference,
+        "interval": None if one.effect is None else [one.effect.low, one.effect.high],
+        "verdict": one.verdict,
+    }
+
 
 REMEMBERED = 4_000
 """Effects that are remembered: they take milliseconds each, and the same scores always have the same."""
@@ -85,3 +409,53 @@ def _snapped(value: float) -> float:
 
 
 _effect = lru_cache(REMEMBERED)(effect_of)
+
+
+WIDTH, HEIGHT, EDGE = 180.0, 18.0, 6.0
+STEPS = 20
+"""The scale ends at a whole number of these parts of 1, so that it is round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Place a difference, and its interval where there is one."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Hold a scale from `-extent` to `extent`, for differences of scores or shares."""
+
+    extent: float
+    width: float = WIDTH
+    height: float = HEIGHT
+    zero: float = WIDTH / 2
+    middle: float = HEIGHT / 2
+
+    def span(self, contrast: Contrast | None) -> Span | None:
+        """Place a contrast on the scale; None where there is no difference to place."""
+        if contrast is None or contrast.difference is None:
+            return None
+        effect = contrast.effect
+        if effect is None:
+            return Span(self._x(contrast.difference), None, None)
+        return Span(self._x(effect.mean), self._x(effect.low), self._x(effect.high))
+
+    def _x(self, value: float) -> float:
+        return self.zero + (WIDTH / 2 - EDGE) * max(-1.0, min(1.0, value / self.extent))
+
+
+def intervals(contrasts: Iterable[Contrast | None]) -> Intervals:
+    """Return a scale on which all these intervals find room."""
+    most = 0.0
+    for one in contrasts:
+        if one is not None and one.difference is not None:
+            ends = (one.difference,) if one.effect is None else (one.effect.low, one.effect.high)
+            most = max(most, *map(abs, ends))
+    return Intervals(max(1, ceil(most * STEPS - 1e-9)) / STEPS)
+
+
+PAGE = Page("/compare", "history/templates/compare.html", compare, _document)

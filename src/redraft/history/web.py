@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from redraft.history.pages import compare, diff, run, runs, spend
+from redraft.history import changes, contrast, overview, run_page, spend
 from redraft.web.page import Slice
 
-SLICE = Slice((runs.PAGE, run.PAGE, diff.PAGE, compare.PAGE, spend.PAGE), texts=(run.OUTPUT,))
+SLICE = Slice(
+    (overview.PAGE, run_page.PAGE, changes.PAGE, contrast.PAGE, spend.PAGE), texts=(run_page.OUTPUT,)
+)

@@ -1,23 +1,102 @@
-"""RunView: all that a run's page shows, worked out before the template has it."""
+"""Run page: all that is known of one run, on the dashboard or in one file of HTML."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
+from markupsafe import Markup
+
+from redraft._codec import from_record
 from redraft._texts import as_text
-from redraft.history.comparison import Comparison, comparison
-from redraft.history.excerpt import whole_versions
-from redraft.loop.record import RunRecord
-from redraft.loop.runs import AfterBest, Exchange, KeptRun, Stretch, Why, after_best, exchange, timeline, why
+from redraft.errors import ConfigError
+from redraft.history.changes import Comparison, comparison, saying_only
+from redraft.history.spend import OF_A_NOTE
+from redraft.loop.keeper import NOTED
+from redraft.loop.progress import Progress
+from redraft.loop.record import Process, RunRecord
+from redraft.loop.runs import (
+    AT_WORK,
+    AfterBest,
+    Exchange,
+    KeptRun,
+    Runs,
+    Stretch,
+    Why,
+    after_best,
+    exchange,
+    run_document,
+    state_of,
+    timeline,
+    why,
+)
+from redraft.notes.learning import Learned
+from redraft.redact.data import redact_object
+from redraft.types import NOTHING_USED
 from redraft.web.charts import HeatRow, ScoreCurve, Scored, heat_row, score_curve
-from redraft.web.rendering import is_cut
+from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
+from redraft.web.rendering import clipped, is_cut, policy_hash, render, static_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from redraft.loop.runs import KeptStep
     from redraft.types import ReflectionVersion
+
+
+async def run(request: PageRequest) -> KeptRun:
+    """Read a run with its steps; for a page, no more of many versions than it shows."""
+    kept = await _kept(request)
+    if not request.full:
+        kept = await asyncio.to_thread(excerpt, kept)
+    return await request.project.redacted(kept, full=request.full, spared=(Process,))
+
+
+async def _kept(request: PageRequest) -> KeptRun:
+    try:
+        kept = await Runs(request.project.store).kept(request.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    return await _with_reflections(request, kept)
+
+
+async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
+    """Return a run with what was spent on learning from it, which came after what its record counts."""
+    said = (exchange(one) for step in timeline(kept) if step.step.name == "observe" for one in step.inner)
+    roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
+    noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
+    if noted is not None:
+        roles["note"] = from_record(Learned, noted.data["value"]).usage
+    spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
+    if not spent:
+        return kept
+    return replace(kept, record=replace(kept.record, usage_by_role={**kept.record.usage_by_role, **spent}))
+
+
+async def _output(request: PageRequest) -> str:
+    kept = await _kept(request)
+    try:
+        version: ReflectionVersion = kept.version(request.path["version"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    return as_text(version.output)
+
+
+async def _fingerprint(request: PageRequest) -> str:
+    """Return what tells one state of a run from another."""
+    run_id = request.path["run_id"]
+    row = await Runs(request.project.store).row(run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id!r} here.")
+    return await request.project.shared(Progress.of).how_far(run_id) if state_of(row) in AT_WORK else ""
+
+
+def _document(run: KeptRun) -> dict[str, Any]:
+    process = run.record.process
+    return run_document(run) | {"process": {"pid": process.pid, "started": process.started}}
+
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
 """Where what a note says of one version begins."""
@@ -208,3 +287,63 @@ def _bars(stretches: list[Stretch]) -> list[Bar]:
         )
         for one in stretches
     ]
+
+
+def run_page(run: KeptRun) -> str:
+    """Return the page of a run: all of it in one file, without scripts, with all that is its own inert.
+
+    Its content security policy lets a browser apply the one style sheet inside it and load nothing at all.
+    """
+    style = static_text("redraft.css")
+    policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
+    return render(
+        "history/templates/run.html",
+        page=run_view(redact_object(run, clipped, (Process,))),
+        site=None,
+        style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
+        policy=policy,
+    )
+
+
+MOST = 20
+"""Versions that a page shows whole. Of 200, their outputs and prompts are megabytes, which nobody reads, and
+to compare each with the one before takes as long as the run."""
+SAID = ("output", "conversation")
+"""What a step's result holds of what was said."""
+
+
+def whole_versions(record: RunRecord) -> frozenset[int]:
+    """Return the numbers of the versions to show whole: the first, the best, the newest."""
+    numbers = [version.iteration for version in record.versions]
+    if len(numbers) <= MOST:
+        return frozenset(numbers)
+    best = {record.best} if record.best is not None else set[int]()
+    return frozenset({numbers[0], *best, *numbers[len(best) + 1 - MOST :]})
+
+
+def excerpt(run: KeptRun) -> KeptRun:
+    """Return a run without what was said in and about the versions that are not shown whole."""
+    record = run.record
+    whole = whole_versions(record)
+    if len(whole) == len(record.versions):
+        return run
+    steps: list[KeptStep] = []
+    for stretch in timeline(run):
+        if stretch.version is None or stretch.version in whole or stretch.version > len(record.versions):
+            steps += [*stretch.inner, stretch.step]
+        else:
+            steps.append(replace(stretch.step, result=_unsaid(stretch.step.result)))
+    return replace(run, record=saying_only(record, whole), steps=tuple(steps))
+
+
+def _unsaid(result: Any) -> Any:
+    """Return the result of a step without what was said: what it used is still counted."""
+    if not isinstance(result, dict):
+        return result
+    return {name: "" if name in SAID else value for name, value in cast("dict[str, Any]", result).items()}
+
+
+PAGE = Page(
+    "/runs/{run_id}", "history/templates/run.html", run, _document, fingerprint=_fingerprint, present=run_view
+)
+OUTPUT = PlainText("/runs/{run_id}/versions/{version}.txt", _output)

@@ -3,9 +3,7 @@ from dataclasses import replace
 import pytest
 
 from redraft import Task, TokenUsage
-from redraft.history.contrast import Contrast, Sample
-from redraft.history.intervals import intervals
-from redraft.history.pages.compare import MOST
+from redraft.history.contrast import MOST, Contrast, Sample, intervals
 from redraft.loop.record import Origin, task_digest
 from redraft.loop.runs import GROUPINGS
 from redraft.stores.memory import MemoryStore

@@ -1,4 +1,4 @@
-"""Runs: the kept runs and workflows, the newest first, a page at a time."""
+"""Overview: the kept runs and workflows, the newest first, a page at a time."""
 
 from __future__ import annotations
 

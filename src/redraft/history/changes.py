@@ -1,0 +1,236 @@
+"""Changes: what differs between two versions of a run, and which points of the critique that deals with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from redraft._texts import as_text
+from redraft.errors import ConfigError
+from redraft.loop.record import Process, RunRecord
+from redraft.loop.runs import KeptRun, Runs
+from redraft.loop.version_diff import Critique, addressed, diff_document, field_text, version_diff
+from redraft.text.diff import ABSENT, Line, hunks, similarity, word_diff
+from redraft.types import ReflectionVersion
+from redraft.web.page import NotFoundError, Page, PageRequest
+from redraft.web.rendering import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from redraft.text.diff import Op, Piece
+
+VIEWS = ("inline", "side")
+
+
+@dataclass(frozen=True, slots=True)
+class DiffView:
+    """Hold what differs from version `older` to version `newer`, with lines in `sides` where wanted so."""
+
+    record: RunRecord
+    older: ReflectionVersion
+    newer: ReflectionVersion
+    change: Comparison
+    view: str
+    sides: tuple[list[Pair] | int, ...] = ()
+
+    @property
+    def others(self) -> list[tuple[str, ReflectionVersion, ReflectionVersion]]:
+        """Comparisons one may want next: of each version with the one that it was made from."""
+        made = (
+            (self.record.version(one.base) or self.record.version(one.iteration - 1), one)
+            for one in self.record.versions
+        )
+        return [(f"{base.iteration} to {one.iteration}", base, one) for base, one in made if base is not None]
+
+
+async def diff(request: PageRequest) -> DiffView:
+    """Compare version `a` (default: first) with `b` (default: best), in one text or side by side."""
+    view = request.query.get("view", VIEWS[0])
+    if view not in VIEWS:
+        raise ConfigError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+    try:
+        record = await Runs(request.project.store).get(request.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    kept = KeptRun(record)
+    try:
+        older = kept.version(request.query.get("a") or "first").iteration
+        newer = kept.version(request.query.get("b") or "best").iteration
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    record = await request.project.redacted(
+        saying_only(record, {older, newer}), full=request.full, spared=(Process,)
+    )
+    return await asyncio.to_thread(_compared, record, older, newer, view)
+
+
+def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
+    """Compare two versions: in a thread, since long texts take a while."""
+    before, after = KeptRun(record).version(str(older)), KeptRun(record).version(str(newer))
+    change = comparison(before, after)
+    rows: tuple[list[Pair] | int, ...] = ()
+    if view == "side" and change.hunks:
+        rows = tuple(folded(pairs(word_diff(as_text(before.output), as_text(after.output))), CONTEXT))
+    return DiffView(record, before, after, change, view, rows)
+
+
+def _document(view: DiffView) -> dict[str, Any]:
+    return {"run_id": view.record.run_id, **diff_document(version_diff(view.older, view.newer))}
+
+
+CONTEXT = 2
+ALIKE = 0.4
+"""The similarity below which two texts stand side by side: their words would only be mixed up."""
+LARGEST = 200_000
+"""Characters of both texts together beyond which they are not compared word by word in a page."""
+SHORT = 20_000
+"""Characters of both texts together up to which it is remembered how they differ."""
+REMEMBERED = 500
+"""Pairs of texts that are remembered: the page of a run at work compares the same ones again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Hold a field that differs; `old` and `new` are None where it is not there."""
+
+    path: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Hold what differs between two versions: `fields`, `hunks` of lines, or both texts `whole`."""
+
+    older: ReflectionVersion
+    newer: ReflectionVersion
+    critique: Critique
+    is_same: bool
+    fields: tuple[Field, ...] = ()
+    hunks: tuple[list[Line] | int, ...] = ()
+    whole: tuple[str, str] | None = None
+
+
+def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison:
+    """Compare two versions."""
+    before, after = as_text(older.output), as_text(newer.output)
+    if len(before) + len(after) > LARGEST:
+        return Comparison(
+            older,
+            newer,
+            addressed(older.evaluation, newer.evaluation),
+            before == after,
+            whole=(clipped(before), clipped(after)),
+        )
+    diff = version_diff(older, newer, _words)
+    if diff.fields is not None:
+        fields = tuple(
+            Field(
+                change.path or "(the whole)",
+                None if change.old is ABSENT else clipped(field_text(change.old)),
+                None if change.new is ABSENT else clipped(field_text(change.new)),
+            )
+            for change in diff.fields
+        )
+        return Comparison(older, newer, diff.critique, diff.is_same, fields=fields)
+    if _similarity(before, after) < ALIKE:
+        whole = (clipped(before), clipped(after))
+        return Comparison(older, newer, diff.critique, diff.is_same, whole=whole)
+    return Comparison(older, newer, diff.critique, diff.is_same, hunks=tuple(hunks(diff.words, CONTEXT)))
+
+
+_kept_words = lru_cache(REMEMBERED)(word_diff)
+_kept_similarity = lru_cache(REMEMBERED)(similarity)
+
+
+def _words(before: str, after: str) -> list[tuple[Op, str]]:
+    return (_kept_words if _is_short(before, after) else word_diff)(before, after)
+
+
+def _similarity(before: str, after: str) -> float:
+    return (_kept_similarity if _is_short(before, after) else similarity)(before, after)
+
+
+def _is_short(before: str, after: str) -> bool:
+    return len(before) + len(after) <= SHORT
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Hold a line of the older text and that of the newer one beside it, with their numbers.
+
+    A line that only one side has leaves the other None.
+    """
+
+    old: Line | None
+    new: Line | None
+    old_number: int | None
+    new_number: int | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything in it does."""
+        sides = (self.old, self.new)
+        return None in sides or any(op != "=" for side in sides for op, _ in side or ())
+
+
+def pairs(pieces: Sequence[Piece]) -> list[Pair]:
+    """Return the pieces of a word diff as pairs of lines: a line break that both texts have ends a pair."""
+    found: list[Pair] = []
+    old: list[Line] = [[]]
+    new: list[Line] = [[]]
+    numbers = [0, 0]
+
+    def end(lines: int = 0) -> None:
+        """Pair what there is but for the last lines of each side, so many."""
+        for left, right in zip_longest(old[: len(old) - lines], new[: len(new) - lines]):
+            numbers[0] += left is not None
+            numbers[1] += right is not None
+            places = (None if left is None else numbers[0], None if right is None else numbers[1])
+            found.append(Pair(left, right, *places))
+        old[:], new[:] = (old[-1:], new[-1:]) if lines else ([[]], [[]])
+
+    for op, text in pieces:
+        for at, line in enumerate(text.split("\n")):
+            if at and op == "=":
+                end()
+            elif at:
+                (old if op == "-" else new).append([])
+            if line and op == "=":
+                end(lines=1)  # a line that both have a part of stands beside itself
+            if line and op != "+":
+                old[-1].append((op, line))
+            if line and op != "-":
+                new[-1].append((op, line))
+    end()
+    return found
+
+
+def folded(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
+    """Return the pairs that differ with `context` ones around them, and between how many are left out."""
+    changed = [at for at, pair in enumerate(rows) if pair.differs]
+    near = {at + off for at in changed for off in range(-context, context + 1)}
+    shown: list[list[Pair] | int] = []
+    for is_near, group in groupby(range(len(rows)), key=near.__contains__):
+        part = [rows[at] for at in group]
+        shown.append(part if is_near else len(part))
+    return shown
+
+
+def saying_only(record: RunRecord, whole: Collection[int]) -> RunRecord:
+    """Return a run of which only the versions with these numbers say anything.
+
+    What is not shown needs not be looked through for secrets, which of megabytes takes long.
+    """
+    versions = tuple(
+        one if one.iteration in whole else replace(one, output="", conversation=None)
+        for one in record.versions
+    )
+    return replace(record, versions=versions, draft=None)
+
+
+PAGE = Page("/runs/{run_id}/diff", "history/templates/diff.html", diff, _document)

@@ -1,0 +1,379 @@
+"""Spend: where the money went: by role, model, agent, task and day, and what bought nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime, timedelta
+from heapq import nlargest
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from redraft._codec import from_record
+from redraft.cycles.agents import PAGE as CYCLES_A_PAGE
+from redraft.cycles.agents import Agents
+from redraft.cycles.records import UNFINISHED
+from redraft.cycles.web import KEPT_OPEN, AgentList
+from redraft.errors import ConfigError
+from redraft.loop.keeper import NOTED
+from redraft.loop.record import RUN
+from redraft.loop.runs import Runs
+from redraft.notes.learning import Learned
+from redraft.stores.base import listed
+from redraft.stores.run_index import Totals, run_index
+from redraft.web.charts import Period, PeriodBars, period_bars
+from redraft.web.feed import Feed
+from redraft.web.page import Page, PageRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from redraft.cycles.agents import AgentHandle
+    from redraft.cycles.records import CycleRecord
+    from redraft.stores.base import Record, Store
+    from redraft.types import TokenUsage
+    from redraft.web.project import Project
+
+K = TypeVar("K")
+
+PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
+FIRST_PERIOD = "30"
+MOST = 20
+"""Rows of one table; the rest are added up in the last one."""
+MOST_DAYS = 92
+"""Days that are shown one by one; of more, the months."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold what one of a kind used; `name` is as it may be shown, `key` what the runs call it."""
+
+    key: str
+    name: str
+    used: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Hold the rows of a table, what costs most first; `rest` adds up `others` that it has no room for."""
+
+    rows: tuple[Row, ...]
+    others: int = 0
+    rest: Tally | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendView:
+    """Hold what the runs of a period used; `at_work` and `interrupted` are runs that are not counted yet."""
+
+    period: str
+    inner: bool
+    whole: Tally
+    roles: Rows
+    models: Rows
+    names: Rows
+    tasks: Rows
+    days: tuple[Row, ...]
+    is_by_month: bool
+    inner_runs: int
+    at_work: int
+    interrupted: int
+    kept: bool
+    """Whether there is any run, of any time."""
+    is_whole: bool
+    """Whether all cycles and notes were looked through."""
+    periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
+
+    @property
+    def bars(self) -> PeriodBars:
+        """The days as a drawing: of dollars, or of tokens where no cost is known."""
+        days = list(reversed(self.days))
+        if any(row.used.cost_usd > 0 for row in days):
+            periods = [
+                Period(row.key, row.used.cost_usd, row.used.later_usd, row.used.unknown > 0) for row in days
+            ]
+            return period_bars(periods, "dollars")
+        return period_bars(
+            [Period(row.key, row.used.total_tokens, row.used.later_tokens) for row in days], "tokens"
+        )
+
+
+async def spend(request: PageRequest) -> SpendView:
+    """Add up what was spent in a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
+    period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
+    if period not in PERIODS:
+        raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
+    since = None if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
+    runs, beside = Runs(request.project.store), request.project.shared(Beside.of)
+    spend = await runs.spend(since, inner=inner)
+    days, tasks = _tallies(spend.days), _tallies(spend.tasks)
+    roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
+    await beside.read()
+    for spent, used in beside.spent.items():
+        if since is None or spent.day >= since:
+            days.setdefault(spent.day, Tally()).add(used)
+            for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
+                tallies.setdefault(key, Tally()).add(used)
+            if spent.task:
+                tasks.setdefault(spent.task, Tally()).add(used)
+    whole = Tally()
+    for used in days.values():
+        whole.add(used)
+    by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
+    return SpendView(
+        period,
+        inner,
+        whole,
+        await _named(request, roles),
+        await _named(request, models),
+        await _named(request, agents),
+        await _tasks(request, tasks),
+        _days(days, by_month=by_month),
+        by_month,
+        spend.inner_runs,
+        spend.at_work,
+        spend.interrupted,
+        bool(whole.runs or await runs.rows(inner=True, limit=1)),
+        beside.is_whole,
+    )
+
+
+def _tallies(sums: Mapping[K, Totals]) -> dict[K, Tally]:
+    return {key: Tally.of_runs(totals) for key, totals in sums.items()}
+
+
+def _dearest(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
+    """Return those that cost most (or, where no cost is known, used most), and the others added up."""
+    first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
+    if len(tallies) == len(first):
+        return first, 0, None
+    rest, shown = Tally(), {key for key, _ in first}
+    for key, used in tallies.items():
+        if key not in shown:
+            rest.add(used)
+    return first, len(tallies) - len(first), rest
+
+
+async def _named(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+    first, others, rest = _dearest(tallies)
+    names = await request.project.redacted([key for key, _ in first])
+    rows = tuple(Row(key, name, used) for (key, used), name in zip(first, names, strict=True))
+    return Rows(rows, others, rest)
+
+
+async def _tasks(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+    first, others, rest = _dearest(tallies)
+    words = await task_words(request.project, [used.latest for _, used in first])
+    rows = tuple(Row(key, words.get(used.latest) or key, used) for key, used in first)
+    return Rows(rows, others, rest)
+
+
+def _days(by_day: Mapping[date, Tally], *, by_month: bool) -> tuple[Row, ...]:
+    found: dict[str, Tally] = {}
+    for day, used in by_day.items():
+        found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", Tally()).add(used)
+    return tuple(Row(key, key, found[key]) for key in sorted(found, reverse=True))
+
+
+def _document(view: SpendView) -> dict[str, Any]:
+    unit = "months" if view.is_by_month else "days"
+    tables = {"roles": view.roles, "models": view.models, "agents": view.names, "tasks": view.tasks}
+    return {
+        "period": view.period,
+        "inner": view.inner,
+        "total": _told(view.whole),
+        **{name: _table(rows) for name, rows in tables.items()},
+        unit: [{"name": row.name, **_told(row.used)} for row in view.days],
+        "at_work": view.at_work,
+        "interrupted": view.interrupted,
+    }
+
+
+def _table(rows: Rows) -> dict[str, Any]:
+    told = [{"name": row.name, **_told(row.used)} for row in rows.rows]
+    others = None if rows.rest is None else {"count": rows.others, **_told(rows.rest)}
+    return {"rows": told, "others": others}
+
+
+def _told(used: Tally) -> dict[str, Any]:
+    """Tell a tally; `cost_usd` is at least that where `unknown` runs cost more."""
+    return {field.name: getattr(used, field.name) for field in fields(used) if field.name != "latest"}
+
+
+PATIENCE = 0.1
+"""Seconds that one question waits for what was not read yet."""
+OF_A_NOTE = "/reflection"
+"""How the key of what a note came to ends, behind the id of its run."""
+AT_ONCE = 500
+"""Runs of notes that are looked up at once."""
+CYCLE, NOTE = "cycle", "note"
+"""What is spent on, where runs have the role of a request."""
+
+
+@dataclass(slots=True)
+class Tally(Totals):
+    """Sums over runs, and over what is no run: `beside` counts cycles of agents and notes after runs."""
+
+    beside: int = 0
+
+    @classmethod
+    def of_runs(cls, totals: Totals) -> Self:
+        """Return the sums of runs."""
+        tally = cls()
+        Totals.add(tally, totals)
+        return tally
+
+    @classmethod
+    def of_one(cls, used: TokenUsage) -> Self:
+        """Return what one cycle or note used."""
+        return cls(
+            requests=used.requests,
+            failed_requests=used.failed_requests,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost_usd=used.cost_usd or 0.0,
+            unknown=int(used.cost_usd is None),
+            beside=1,
+        )
+
+    def add(self, other: Totals) -> None:
+        """Add the sums of others."""
+        Totals.add(self, other)
+        self.beside += other.beside if isinstance(other, Tally) else 0
+
+
+class Spent(NamedTuple):
+    """Say what something was spent on: by cycles there is no `task`."""
+
+    day: date
+    role: str
+    agent: str = ""
+    model: str = ""
+    task: str = ""
+
+
+@dataclass(slots=True)
+class _Read:
+    """Remember how far the cycles of an agent were read: those back to `oldest`, or all of them."""
+
+    oldest: int | None = None
+    is_whole: bool = False
+    latest: tuple[int, str] | None = None
+    counted: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
+
+
+class Beside:
+    """Add up what cycles and notes spent, and read only what is new; `spent` has the sums."""
+
+    def __init__(self, store: Store, agents: AgentList) -> None:
+        self.spent: dict[Spent, Tally] = {}
+        self._index = run_index(store)
+        self._agents = agents
+        self._notes = Feed(store, NOTED, self._note)
+        self._unsorted: list[tuple[str, date, TokenUsage]] = []
+        self._cycles: dict[str, _Read] = {}
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    def of(cls, project: Project) -> Beside:
+        """Return one for a project."""
+        return cls(project.store, project.shared(AgentList.of))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that is kept was counted."""
+        return self._notes.is_complete and all(read.is_whole for read in self._cycles.values())
+
+    async def read(self, patience: float = PATIENCE) -> None:
+        """Count what is new, and what was there before for no more than `patience` seconds.
+
+        Raises `StoreError` where it can't be read.
+        """
+        await self._notes.read(patience / 2)
+        await self._sort_notes()
+        async with self._lock:
+            agents = await self._agents.all()
+            until = monotonic() + patience
+            for at, agent in enumerate(agents):
+                read = self._cycles.setdefault(agent.name, _Read())
+                latest = None if agent.last is None else (agent.last.number, agent.last.status)
+                if latest is None:
+                    read.is_whole = True
+                elif latest != read.latest or not read.is_whole:
+                    view = await Agents().get(agent.name)
+                    await self._read_cycles(agent.name, view, read, until)
+                    read.latest = latest
+                    if at >= KEPT_OPEN:
+                        await view.aclose()
+
+    async def _read_cycles(self, name: str, view: AgentHandle, read: _Read, until: float) -> None:
+        """Count the cycles that are new, then older ones while there is time."""
+        page = await view.cycles()
+        while self._add(name, page, read) and read.oldest is not None:
+            page = await view.cycles(before=page[-1].number)
+        if read.oldest is None and page:
+            read.oldest = page[-1].number
+            read.is_whole = len(page) < CYCLES_A_PAGE
+        while not read.is_whole and monotonic() < until:
+            page = await _before(view, read.oldest)
+            self._add(name, page, read)
+            read.oldest = page[-1].number if page else read.oldest
+            read.is_whole = len(page) < CYCLES_A_PAGE
+
+    def _add(self, name: str, cycles: list[CycleRecord], read: _Read) -> bool:
+        """Count those that are new and have ended; say if none was known, so that more may be new."""
+        new = [one for one in cycles if (one.number, one.started_at) not in read.counted]
+        for one in new:
+            if one.status not in UNFINISHED:  # its usage is not written down before it ends
+                read.counted.add((one.number, one.started_at))
+                self._count_one(Spent(one.started_at.astimezone(UTC).date(), CYCLE, name), one.usage)
+        return bool(cycles) and len(new) == len(cycles)
+
+    def _note(self, record: Record) -> None:
+        if not record.key.endswith(OF_A_NOTE):
+            return
+        used = from_record(Learned, record.data["value"]).usage
+        if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
+            day = (record.created_at or datetime.now(UTC)).date()
+            self._unsorted.append((record.key.removesuffix(OF_A_NOTE), day, used))
+
+    async def _sort_notes(self) -> None:
+        """Count notes for the agent, model and task of the run that each came from."""
+        while self._unsorted:
+            notes, self._unsorted = self._unsorted[:AT_ONCE], self._unsorted[AT_ONCE:]
+            rows = await self._index.find({"run_id": tuple(run_id for run_id, _, _ in notes)})
+            known = {row.run_id: (row.agent, row.model, row.task) for row in rows}
+            for run_id, day, used in notes:
+                self._count_one(Spent(day, NOTE, *known.get(run_id, ())), used)
+
+    def _count_one(self, on: Spent, used: TokenUsage) -> None:
+        self.spent.setdefault(on, Tally()).add(Tally.of_one(used))
+
+
+async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
+    """Return the cycles before one; none where that is gone, for then all before it are, too."""
+    try:
+        return await view.cycles(before=number) if number is not None else []
+    except ConfigError:
+        return []
+
+
+LONGEST = 200
+
+
+async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:
+    """Return the beginning of what each of these runs was asked, as it may be shown, by the run.
+
+    A secret is withheld before anything is cut off, since half of one is not known any more.
+    """
+    found: dict[str, str] = {}
+    for run_id in run_ids:
+        record = await listed(project.store, RUN, run_id)
+        if record is not None:
+            damaged = "(a damaged record)"
+            found[run_id] = damaged if record.damage else record.data["task"]["description"]
+    shown = await project.redacted(list(found.values()))
+    return {run_id: words[:LONGEST] for run_id, words in zip(found, shown, strict=True)}
+
+
+PAGE = Page("/spend", "history/templates/spend.html", spend, _document)
