@@ -1,4 +1,4 @@
-"""Reflections in the middle of a run."""
+"""Reflections in the middle of a run: what triggers them, and how the next draft hears of them."""
 
 from __future__ import annotations
 
@@ -27,80 +27,19 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel, ModelRole, RunContext, Step
     from redraft.types import Draft, Output, ReflectionEvaluation, ReflectionVersion, Task
 
-MOST_SHOWN = 12_000
-"""Characters of a record that are shown, the latest ones."""
-MOST_SAID = 1_200
-"""Characters of a reflection that go into the conversation."""
-SHOWN_VERSIONS = 3
-
-ROLE = (
-    "You look over the shoulder of someone at work on a task, and say what would help most from here. "
-    "You do not do the task yourself."
-)
-WHY = {
-    "step_interval": "A few more steps have been taken; this is a regular look back.",
-    "error": "Something has just gone wrong.",
-    "tool_result": "A tool has just answered.",
-    "quality_drop": "The last version was judged clearly worse than the best one before it.",
-    "manual": "Someone who watches the work asked for this look back.",
-}
-FORM = """\
-Reply with at most six short sentences, addressed to the one at work, in this order:
-1. What was tried so far, and what came of it.
-2. What the results say that was overlooked or misread, if anything.
-3. What to do differently from here, or to go on with.
-Say nothing that the record does not support, and give no answer to the task."""
-
-LEAD = "A look back at the work so far (advice for the same task, no new one):"
-
-
-def reflection_turns(task: Task, trigger: str, shown: str) -> tuple[Message, ...]:
-    """Return the turns that ask for a look back; what is `shown` is fenced as data."""
-    asked = f"The task:\n{task.description}"
-    record = fenced(_tail(shown), "record of the work")
-    return (
-        Message("system", ROLE),
-        Message("user", f"{asked}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
-    )
-
-
-def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
-    """Render the last versions with what was said about them, for a look back between two of them."""
-    return "\n\n".join(
-        f"Version {version.iteration}, score {scored(version)}:\n"
-        f"{as_text(version.output)}\n\n{render_critique(version.evaluation)}".rstrip()
-        for version in versions
-    )
-
-
-def note(text: str) -> str:
-    """Render a reflection as it goes into a conversation."""
-    return f"{LEAD}\n{text}"
-
-
-def shortened(text: str) -> str:
-    """Return what a model said, cut at the last word that still has room."""
-    text = text.strip()
-    if len(text) <= MOST_SAID:
-        return text
-    return f"{text[:MOST_SAID].rsplit(maxsplit=1)[0]} ..."
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else f"(what came before is left out) ...{text[-MOST_SHOWN:]}"
-
-
 Trigger: TypeAlias = Literal["completion", "step_interval", "error", "tool_result", "quality_drop", "manual"]
 TRIGGERS: tuple[str, ...] = get_args(Trigger)
 
 INTERVAL = 5
-"""After how many steps of the model `step_interval` fires, where nothing else is said."""
+"""Model steps between two reflections of `step_interval`, by default."""
 DROP = 0.1
-"""How far below the best score `quality_drop` fires, where nothing else is said."""
+"""How far below the best score `quality_drop` fires, by default."""
 MOST_REFLECTIONS = 3
 
-NO_STEPS = "takes no steps that a reflection could come between: give the Agent tools, or wrap one"
-NO_HANDLE = "gives no handle to call `reflect_now()` on: that is what `Agent.stream` gives"
+NO_STEPS = (
+    "takes no steps between which it could reflect: give the Agent tools, or wrap an agent that has some"
+)
+NO_HANDLE = "returns no handle with `reflect_now()`: use `Agent.stream`"
 CAN_NOT_FIRE = {
     "a text agent": {"step_interval": NO_STEPS, "error": NO_STEPS, "tool_result": NO_STEPS},
     "a plain function": {
@@ -114,7 +53,7 @@ CAN_NOT_FIRE = {
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Say what sets off a reflection in the middle of a run; that on completion is always on.
+    """What triggers a reflection in the middle of a run; completion always does.
 
     `step_interval` counts steps of the model. `tool_result` names tools, none of them meaning all, and is
     None where it is off. `quality_drop` is how far a score falls below the best. At most `most` reflections
@@ -129,7 +68,7 @@ class Triggers:
     most: int = MOST_REFLECTIONS
 
     def names(self) -> tuple[str, ...]:
-        """Return the triggers that are on, beside completion."""
+        """Return the triggers that are on, besides completion."""
         on = {
             "step_interval": self.step_interval is not None,
             "error": self.error,
@@ -140,7 +79,7 @@ class Triggers:
         return tuple(name for name, is_on in on.items() if is_on)
 
     def check_door(self, door: str) -> None:
-        """Refuse a trigger that can never fire on a front door, a key of `CAN_NOT_FIRE`."""
+        """Reject triggers that can never fire for what runs, a key of `CAN_NOT_FIRE`."""
         for name in self.names():
             if name in CAN_NOT_FIRE[door]:
                 raise ConfigError(
@@ -148,7 +87,7 @@ class Triggers:
                 )
 
     def fired(self, step: int, *, failed: bool, tools: frozenset[str]) -> str | None:
-        """Name the trigger that fires after `step` steps of the model, if one does.
+        """Return the trigger that fires after `step` model steps, if one does.
 
         `failed` says whether something went wrong since the step before, `tools` which of them answered.
         """
@@ -165,7 +104,7 @@ NO_TRIGGERS = Triggers()
 
 
 def triggers_of(listed: Any, interval: Any, on_error: Any, on_tools: Any, drop: Any, most: Any) -> Triggers:
-    """Make `Triggers` of a pattern's options.
+    """Read a pattern's options.
 
     A trigger is on where it is listed or where its own option is given; one that is listed without its option
     takes the default. Raises `ConfigError` by the option's name for what is no trigger, out of its range, or
@@ -210,7 +149,7 @@ def _check(listed: Sequence[Any], interval: Any, on_error: Any, on_tools: Any, d
 
 
 class LiveRun:
-    """Tell the verbs of one run how it stands: what is left of its budget, who listens, when to reflect.
+    """The state of one run for its verbs: what is left of its budget, who listens, when to reflect.
 
     Made before the run begins, since a person may hold it (`reflect_now`); the run joins it when it does.
     """
@@ -229,27 +168,27 @@ class LiveRun:
         self._asked = False
 
     def begin(self, run_id: str, tally: Tally, emit: Listener, notes: dict[str, str]) -> None:
-        """Join the run; `notes` are what its diagnostics will say."""
+        """Join the run; `notes` become its diagnostics."""
         self.run_id, self._tally, self._emit, self._notes = run_id, tally, emit, notes
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
-        """The looks back until now, in their order."""
+        """The reflections so far, in their order."""
         return tuple(self._made.values())
 
     def spent(self, role: ModelRole, used: TokenUsage) -> ConvergenceReason | None:
-        """Name the budget that is spent with what a step under way has used, if one is."""
+        """Return the budget that is spent, counting what the step under way has used, if one is."""
         if reason := self._tally.spent(used):
             return reason
         left = self._tally.revision_tokens_left() if role == "revision" else None
         return ConvergenceReason.TOKEN_BUDGET if left is not None and used.total_tokens >= left else None
 
     def pay(self, role: ModelRole, used: TokenUsage) -> None:
-        """Count what a step used that comes to no end."""
+        """Count what was used by a step that did not finish."""
         self._tally.add(role, used)
 
     def step(self, on_failure: Callable[[str, Exception, float | None], float | None] | None = None) -> Step:
-        """Return the step for an effect inside the step under way, watched by who listens.
+        """Return the step for an effect within the step under way, observed by the listener.
 
         With `on_failure` it is tried again, as `redraft._steps.retried` does.
         """
@@ -261,7 +200,7 @@ class LiveRun:
     def wait_before(
         self, name: str, error: Exception, wait: float | None, used: TokenUsage = NOTHING_USED
     ) -> float | None:
-        """Return the seconds to wait before another try, or None where the budget does not allow it."""
+        """Return the seconds to wait before a retry, or None if the budget does not allow it."""
         if wait is None or not self._tally.allows_waiting(wait, used):
             return None
         logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
@@ -269,7 +208,7 @@ class LiveRun:
         return wait
 
     def ask(self) -> bool:
-        """Ask for a reflection; return whether there will be one at the next opportunity.
+        """Request a reflection; return whether there will be one at the next opportunity.
 
         Raises `ConfigError` where the pattern does not have the trigger `manual`.
         """
@@ -281,7 +220,7 @@ class LiveRun:
         return True
 
     async def asked(self, step: int) -> bool:
-        """Say, once, whether someone asked for a reflection: a step, since what a person said must last."""
+        """Return, once, whether a reflection was requested; a step, since a resumed run must know it."""
         return self.triggers.manual and await inner_step.get()(f"asked {step}", bool, self._take_asked)
 
     async def _take_asked(self) -> bool:
@@ -289,7 +228,7 @@ class LiveRun:
         return asked
 
     def before(self, iteration: int) -> Reflection | None:
-        """Return the look back that came before a version, if there was one: its step may be tried again."""
+        """Return the reflection before a version, if there was one: its step may be retried."""
         made = (one for one in self._made.values() if one.iteration == iteration and one.step == 0)
         return next(made, None)
 
@@ -297,7 +236,7 @@ class LiveRun:
         return len(self._made) < self.triggers.most
 
     async def reflect(self, trigger: str, step: int, run: RunContext, shown: str) -> Reflection | None:
-        """Ask the reflecting model for a short message on how it goes; None where there is no room for one.
+        """Ask the reflecting model for a short message on the work so far; None if no more may be made.
 
         `shown` is what there is to look back on. A failure of the model is logged and noted, never raised.
         """
@@ -348,7 +287,7 @@ class LiveRun:
         return replace(blank, text=shortened(reply.text), usage=used)
 
     def keep(self, reflections: Iterable[Reflection]) -> None:
-        """Keep reflections with what they cost; those that are kept already are left alone.
+        """Add reflections and their cost, unless they are known already.
 
         A resumed run has some of them from its record: they count, too.
         """
@@ -361,33 +300,35 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class ReflectingGenerator:
-    """Draft; a fresh start after a look back, where one is due, which joins the critique."""
+    """A generator that, before a fresh start, reflects if that is due; the reflection joins the critique."""
 
     generate: Generator
     live: LiveRun
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return what the generator makes of the prompt, and of the critique with the look back."""
+        """Return the draft of the generator, which sees the critique with the reflection."""
         reflection = await _reflection(self.live, run)
-        return _keeping(reflection, await self.generate(prompt, _told(run, reflection)))
+        return _with_reflection(reflection, await self.generate(prompt, _advised(run, reflection)))
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectingReviser:
-    """Revise, after a look back where one is due, which joins the critique."""
+    """A reviser that reflects first if that is due; the reflection joins the critique."""
 
     revise: Reviser
     live: LiveRun
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return what the reviser makes of the output and the critique with the look back."""
+        """Return the draft of the reviser, which sees the critique with the reflection."""
         reflection = await _reflection(self.live, run)
-        run = _told(run, reflection)
-        return _keeping(reflection, await self.revise(output, run.attempt.evaluation or evaluation, run))
+        run = _advised(run, reflection)
+        return _with_reflection(
+            reflection, await self.revise(output, run.attempt.evaluation or evaluation, run)
+        )
 
 
 async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
-    """Look back on the versions until now if someone asked for it, or the last one fell behind."""
+    """Reflect on the versions so far if a person asked for it, or if the last one scored much worse."""
     versions = run.versions
     if not versions:
         return None
@@ -401,14 +342,14 @@ async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
 
 
 def _fell_behind(live: LiveRun, versions: Sequence[ReflectionVersion]) -> bool:
-    """Say whether the last version scored below the best before it by the threshold or more."""
+    """Return whether the last version scored below the best before it by the threshold or more."""
     threshold, gain = live.triggers.quality_drop, versions[-1].gain
     # Scores are decimal fractions: 0.8 - 0.7 must not fall short of 0.1 by the last bit.
     return threshold is not None and gain is not None and -gain >= threshold - 1e-9
 
 
-def _told(run: RunContext, reflection: Reflection | None) -> RunContext:
-    """Put a look back among the suggestions, which every generator and reviser is told."""
+def _advised(run: RunContext, reflection: Reflection | None) -> RunContext:
+    """Add a reflection to the suggestions, which every generator and reviser sees."""
     evaluation = run.attempt.evaluation
     if reflection is None or not reflection.text or evaluation is None:
         return run
@@ -416,9 +357,72 @@ def _told(run: RunContext, reflection: Reflection | None) -> RunContext:
     return replace(run, attempt=replace(run.attempt, evaluation=advised))
 
 
-def _keeping(reflection: Reflection | None, draft: Draft) -> Draft:
-    """Keep a look back with the draft that followed it: so it is there when the run is resumed."""
+def _with_reflection(reflection: Reflection | None, draft: Draft) -> Draft:
+    """Keep a reflection with the draft that followed it, so that a resumed run has it."""
     if reflection is None:
         return draft
     made = draft.conversation or Conversation()
     return replace(draft, conversation=replace(made, reflections=(reflection, *made.reflections)))
+
+
+MOST_SHOWN = 12_000
+"""Characters of a record that the model sees: the last ones."""
+MOST_SAID = 1_200
+"""Characters of a reflection that go into the conversation."""
+SHOWN_VERSIONS = 3
+
+ROLE = (
+    "You look over the shoulder of someone at work on a task, and say what would help most from here. "
+    "You do not do the task yourself."
+)
+WHY = {
+    "step_interval": "A few more steps have been taken; this is a regular look back.",
+    "error": "Something has just gone wrong.",
+    "tool_result": "A tool has just answered.",
+    "quality_drop": "The last version was judged clearly worse than the best one before it.",
+    "manual": "Someone who watches the work asked for this look back.",
+}
+FORM = """\
+Reply with at most six short sentences, addressed to the one at work, in this order:
+1. What was tried so far, and what came of it.
+2. What the results say that was overlooked or misread, if anything.
+3. What to do differently from here, or to go on with.
+Say nothing that the record does not support, and give no answer to the task."""
+
+LEAD = "A look back at the work so far (advice for the same task, no new one):"
+
+
+def reflection_turns(task: Task, trigger: str, shown: str) -> tuple[Message, ...]:
+    """Return the turns that ask for a reflection; `shown` is fenced as data."""
+    asked = f"The task:\n{task.description}"
+    record = fenced(_tail(shown), "record of the work")
+    return (
+        Message("system", ROLE),
+        Message("user", f"{asked}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
+    )
+
+
+def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
+    """Render the last versions with their critique, for a reflection between two versions."""
+    return "\n\n".join(
+        f"Version {version.iteration}, score {scored(version)}:\n"
+        f"{as_text(version.output)}\n\n{render_critique(version.evaluation)}".rstrip()
+        for version in versions
+    )
+
+
+def note(text: str) -> str:
+    """Return a reflection as it goes into a conversation."""
+    return f"{LEAD}\n{text}"
+
+
+def shortened(text: str) -> str:
+    """Return a reply, cut after the last word that fits."""
+    text = text.strip()
+    if len(text) <= MOST_SAID:
+        return text
+    return f"{text[:MOST_SAID].rsplit(maxsplit=1)[0]} ..."
+
+
+def _tail(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"(what came before is left out) ...{text[-MOST_SHOWN:]}"
