@@ -297,9 +297,7 @@ def findings_text(found: Findings) -> RenderableType:
         Text(f"redraft {found.redraft}, Python {found.python}, {found.platform}"),
         *_section("Extras", _rows(extras)),
         *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
-        *_section(
-            "Jail for code that is not ours", _rows((jail.name, jail.works, jail.why) for jail in found.jail)
-        ),
+        *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
         *_section("Where runs are kept", _rows(kept or [("nowhere", False, "the setting `home` is empty")])),
         *_section("Settings", settings_rows(found.settings)),
         *_section("Keys that are set", _rows(keys)),

@@ -173,7 +173,7 @@ class LessonFileError(StoreError):
 
 
 class SandboxError(RedraftError):
-    """Say why code that is not ours was stopped or refused."""
+    """Say why untrusted code was stopped or refused."""
 
 
 class SandboxTimeoutError(SandboxError):

@@ -477,7 +477,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Ask for one run of code that is not ours: `source` in `language` (`python`, `lua`, `prolog`).
+    """Ask for one run of untrusted code: `source` in `language` (`python`, `lua`, `prolog`).
 
     `names` is JSON data, which the code sees as its variables (in Prolog as facts). `sandbox` matters to
     Python only: `inline` is a subset of the language in a warm interpreter, `process` all of it in a jailed

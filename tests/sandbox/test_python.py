@@ -5,7 +5,7 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
+import time
 from pathlib import Path
 
 import pytest
@@ -321,10 +321,9 @@ def test_what_a_script_took_is_given_back_though_none_follows(fresh_worker):
 
 @linux_only
 @pytest.mark.parametrize("which", [0, 1], ids=["worker", "monty"])
-def test_a_process_that_something_else_has_killed_costs_one_script_at_most(which, fresh_worker):
+def test_a_process_that_something_else_has_killed_is_replaced(which, fresh_worker):
     os.kill(processes()[which], signal.SIGKILL)
-    with suppress(SandboxError):  # the script that meets it
-        assert alive("python")
+    time.sleep(0.2)
     assert alive("python")
 
 
@@ -332,7 +331,6 @@ def test_a_script_that_ends_monty_costs_the_next_one_nothing(fresh_worker):
     before = processes()
     ended, _ = attempt("python", "'x'.join(['y' * 10**6] * 10**4)", SandboxMemoryError)
     assert isinstance(ended, SandboxMemoryError)
-    assert scripts._pool("python")._idle == []
     assert alive("python")
     assert not set(before) & set(processes())
 

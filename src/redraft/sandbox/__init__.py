@@ -1,1 +1,1 @@
-"""Running code that is not ours."""
+"""Untrusted code: commands in a jail, and scripts in the sandbox of their language."""

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Answer: TypeAlias = dict[str, Any]
-    """`value` (JSON text) and `printed`, or `kind`, `message` and `line`. See `success` and `failure`."""
+    """`value` (JSON text) and `printed`, see `success`; or `kind`, `message` and `line`, see `failure`.
+
+    Or `unrun`: why the interpreter can run no more scripts, this one included.
+    """
 
 HEAD = struct.Struct("<I")
 """What precedes each message between host and interpreter: its length in bytes."""

@@ -67,17 +67,22 @@ class Pool:
         Raises `LateError`, `GarbledError`, `DeadError`, and `SandboxError` if no worker starts.
         """
         async with self._slot():
-            worker = self._idle_worker() or await self._start()
-            try:
-                answer = await worker.ask(order, seconds)
-            except BaseException:  # a worker left in the middle is of no use
+            while True:
+                idle = self._idle_worker()
+                worker = idle or await self._start()
+                try:
+                    answer = await worker.ask(order, seconds)
+                except BaseException:  # a worker left in the middle is of no use
+                    worker.end()
+                    raise
+                if "unrun" not in answer:
+                    self._idle.append(worker)
+                    return answer
                 worker.end()
-                raise
-            if answer.get("spent"):
-                worker.end()
-            else:
-                self._idle.append(worker)
-            return answer
+                if idle is None:
+                    raise SandboxError(
+                        f"The worker for {self._language} scripts does not work: {answer['unrun']}."
+                    )
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()

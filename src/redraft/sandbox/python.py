@@ -14,7 +14,6 @@ import sys
 import traceback
 from itertools import accumulate
 from keyword import iskeyword
-from textwrap import indent
 
 from redraft.sandbox.answers import MOST_MESSAGE, failure, out_of_memory, success, timed_out, too_much_output
 
@@ -34,15 +33,17 @@ if TYPE_CHECKING:
 _MODULES = ("json", "re")
 _RECURSION = 500
 _MOST_LOOKUPS = 1_000_000
-_ADDRESS_SPACE = 1 << 30
-"""What this process may take to read a value from monty, which has a limit of its own."""
+_ADDRESS_SPACE = 2 << 30
+"""What this process may take to read a result from monty, which has a limit of its own."""
+
+_DESCRIPTORS = 1 << 16
 
 
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
     """Start monty behind the jail's walls, shut this process in as well, and return what answers orders.
 
     This process stands between monty and the host, so that what monty sends, which a hole in it could forge,
-    is decoded in here. Once shut in, it cannot start another monty: an answer that is `spent` is its last.
+    is decoded in here. Once shut in, it cannot start another monty: when that has died, no order is run.
     """
     from pydantic_monty import Monty  # noqa: PLC0415
 
@@ -82,7 +83,7 @@ def become_monty() -> NoReturn:
     from redraft.sandbox.interpreter import shut_in  # noqa: PLC0415
 
     _, _, program, parent = sys.argv
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, _DESCRIPTORS)
     shut_in(int(parent), becomes=program)
     os.execve(program, [program, "subprocess"], {})  # noqa: S606 (no shell is what we want)
 
@@ -105,6 +106,10 @@ class _Printed:
 def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
     from pydantic_monty import MontyError  # noqa: PLC0415
 
+    try:
+        _try_out(pool)
+    except (MontyError, RuntimeError):
+        return {"unrun": "monty has died"}
     limits = order["limits"]
     printed = _Printed(limits["output_chars"])
     bounds: ResourceLimits = {
@@ -118,16 +123,11 @@ def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
         with session:
             return _inline_answer(session, order, printed)
     except MontyError as error:
-        answer = too_much_output(limits) if printed.too_much else _failure(error, limits)
-    try:
-        _try_out(pool)
-    except (MontyError, RuntimeError):  # it died, or the pool cannot start another behind the walls
-        answer["spent"] = True
-    return answer
+        return too_much_output(limits) if printed.too_much else _failure(error, limits)
 
 
 def _try_out(pool: Monty) -> None:
-    """Raise `MontyError` or `RuntimeError` if monty does not run."""
+    """Raise `MontyError` if monty does not run, and `RuntimeError` if the pool can't start it."""
     with pool.checkout() as session:
         session.feed_run("None")
 
@@ -162,9 +162,22 @@ def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Print
 
 
 _VALUE = "__value__"
-_WRITE = "\nimport json\njson.dumps(__value__, ensure_ascii=False, allow_nan=False)"
-_WRITE_ASSIGNED = "try:\n    __value__ = result\nexcept NameError:\n    pass" + _WRITE
-_WRITE_RETURNED = f"if __value__ is None:\n{indent(_WRITE_ASSIGNED[: -len(_WRITE)], '    ')}{_WRITE}"
+_WRITE_ASSIGNED = f"""
+try:
+    {_VALUE} = result
+except NameError:
+    pass
+import json
+json.dumps({_VALUE}, ensure_ascii=False, allow_nan=False)
+"""
+_WRITE_RETURNED = f"""
+try:
+    {_VALUE} = result if {_VALUE} is None else {_VALUE}
+except NameError:
+    pass
+import json
+json.dumps({_VALUE}, ensure_ascii=False, allow_nan=False)
+"""
 
 
 def _captured(source: str) -> tuple[str, bool]:
@@ -181,22 +194,18 @@ def _captured(source: str) -> tuple[str, bool]:
     values: list[ast.stmt] = [node for node in returned if node.value]
     if not returned:
         values = [node for node in tree.body[-1:] if isinstance(node, ast.Expr)]
-    lines = source.encode().splitlines(keepends=True)
-    starts = [0, *accumulate(map(len, lines))]
     code = source.encode()
+    starts = [0, *accumulate(map(len, code.splitlines(keepends=True)))]
+    assigned = f"{_VALUE} = (".encode()
     for node in sorted(values, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        value = code[start:end]
+        statement = code[start:end]
         if isinstance(node, ast.Return):
-            code = b"%s%s = (%s); return%s" % (
-                code[:start],
-                _VALUE.encode(),
-                value[len("return") :],
-                code[end:],
-            )
+            statement = assigned + statement.removeprefix(b"return") + b"); return"
         else:
-            code = b"%s%s = (%s)%s" % (code[:start], _VALUE.encode(), value, code[end:])
+            statement = assigned + statement + b")"
+        code = code[:start] + statement + code[end:]
     return code.decode(), bool(returned)
 
 
