@@ -22,7 +22,7 @@ from _model import model_given, model_options
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import Failure, Lesson
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.writer import write_content
+from redraft.lessons.writer import write_reflection
 from redraft.models.testing import ScriptedModel
 from redraft.types import Task
 
@@ -139,7 +139,7 @@ async def files_of(trials: list[Trial], model: ChatModel | None) -> tuple[int, i
     with TemporaryDirectory() as place:
         folder = LessonFolder(Path(place), "airline-agent")
         for trial in trials:
-            written = await write_content(trial.outcome, model or ScriptedModel([]))
+            written = await write_reflection(trial.outcome, model or ScriptedModel([]))
             lesson = Lesson(written.content, "airline-agent", DAY, trial.name, trial.outcome.task.description)
             content = folder.read(folder.add(lesson).id).content
             if isinstance(content, Failure):

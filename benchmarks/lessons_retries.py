@@ -23,7 +23,7 @@ from redraft import ChatRequest, Message, ReflectionPattern
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.retry import retry_with_lessons
-from redraft.lessons.writer import write_content
+from redraft.lessons.writer import write_reflection
 from redraft.protocols import ChatModel
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Filing:
 
     async def reflect_on(self, outcome: Outcome, /) -> Lesson:
         """File what the model says of an outcome."""
-        written = await write_content(outcome, self)
+        written = await write_reflection(outcome, self)
         self.plain += bool(written.problem)
         summary = " ".join(outcome.task.description.split()[:5])
         lesson = Lesson(
