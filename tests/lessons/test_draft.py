@@ -59,10 +59,10 @@ def test_headings_are_enough():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (template("procedure", "a").replace(TITLE, "It"), "mine.md.*Nothing is said under '## Strategy'"),
+        (template("procedure", "a").replace(TITLE, "It"), "mine.md.*There is nothing under '## Strategy'"),
         (filled().replace("Ask for a seat", TITLE), "The title still says"),
-        ("---\nkind: procedure\nsure: 1\n---\n# x\n", "mine.md, line 3: There is no 'sure'"),
-        ("ab\n", "mine.md, line 1: 'ab' stands before the first heading"),
+        ("---\nkind: procedure\nsure: 1\n---\n# x\n", "mine.md, line 3: Unknown key 'sure'"),
+        ("ab\n", "mine.md, line 1: 'ab' comes before the first heading"),
     ],
 )
 def test_a_draft_that_is_no_lesson_is_refused_with_the_line(text, says):

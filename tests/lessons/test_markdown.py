@@ -94,10 +94,10 @@ def test_three_fields_are_a_partial_success_and_the_file_names_what_no_title_doe
 
 WHOLE = render(lesson())
 BROKEN = [
-    ("", "No heading"),
-    ("Just text.", "line 1: 'Just text.' stands before"),
+    ("", "none of the protocol's headings"),
+    ("Just text.", "line 1: 'Just text.' comes before"),
     ("---\nkind: failure\n", "not closed"),
-    (WHOLE.replace("kind: failure", "kind: failed"), "line 2: kind: there is no 'failed'"),
+    (WHOLE.replace("kind: failure", "kind: failed"), "line 2: Unknown kind 'failed'"),
     (WHOLE.replace("status: active", "status: actve"), "'active'"),
     (WHOLE.replace("confidence: 0.7", "confidence: 70"), "number in 0..1"),
     (WHOLE.replace("confidence: 0.7", "confidnce: 0.7"), "'confidence'"),
@@ -106,11 +106,11 @@ BROKEN = [
     (WHOLE.replace("task_type: web scraping", "task_type: &a [*a]"), "front matter"),
     (WHOLE.replace("task_type: web scraping", "task_type: !!python/object:os.system x"), "front matter"),
     (WHOLE.replace("kind: failure", "- kind"), "front matter"),
-    (WHOLE.replace("## What happened?", "## What happenend?"), "stands before the first heading"),
+    (WHOLE.replace("## What happened?", "## What happenend?"), "comes before the first heading"),
     (WHOLE + "\n## What happened?\nagain", "twice"),
     (WHOLE + "\n## Strategy\nodd", "no heading 'strategy'"),
-    (WHOLE.replace(FAILURE.why, ""), "Nothing is said under '## Why did it go wrong?'"),
-    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is no day"),
+    (WHOLE.replace(FAILURE.why, ""), "There is nothing under '## Why did it go wrong?'"),
+    (WHOLE.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is not a day"),
 ]
 
 

@@ -162,12 +162,12 @@ WHOLE = render_playbook(ONE)
 BROKEN = [
     ("", "'## Steps'"),
     (WHOLE.replace("## Strategy\n", "## Strategi\n"), "'## Strategy'"),
-    (WHOLE.replace("Success", "Well"), "say Success or Failure"),
+    (WHOLE.replace("Success", "Well"), "Expected Success or Failure"),
     (WHOLE.replace("task_type:", "task_typ:"), "'task_type'"),
     (WHOLE.replace("[http_get]", "http_get"), "list of names"),
     (WHOLE.replace("task_type: web scraping", "task_type: 3"), "must be a text"),
-    (WHOLE.replace("2026-03-01 - R", "2026-02-31 - R"), "no day"),
-    ("## Steps\n-\n\n## Strategy\nx\n## Outcome\nSuccess", "No step|Nothing is said"),
+    (WHOLE.replace("2026-03-01 - R", "2026-02-31 - R"), "not a day"),
+    ("## Steps\n-\n\n## Strategy\nx\n## Outcome\nSuccess", "There is no"),
 ]
 
 

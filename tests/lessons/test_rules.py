@@ -99,7 +99,7 @@ def test_a_rule_lasts_four_weeks(tmp_path):
     rules.expire(lambda _: True)
     assert texts(rules.proposed()) == [rule("http_get")]
 
-    assert rules.make_permanent(rule("http_get")).standing == "permanent"
+    assert rules.make_permanent(rule("http_get")).status == "permanent"
     assert texts(rules.active()) == [rule("http_get")]
     clock.day += timedelta(weeks=400)
     assert texts(rules.active()) == [rule("http_get")]
@@ -167,7 +167,7 @@ def test_what_a_person_wrote_is_read_and_stays(tmp_path):
         "IF read_csv finds no header THEN name the columns by hand.",
     ]
     assert [str(one) for one in rules.broken()] == [
-        "researcher-agent/rules.md, line 15: '2026-02-31' is no day (YYYY-MM-DD).",
+        "researcher-agent/rules.md, line 15: '2026-02-31' is not a day (YYYY-MM-DD).",
         "researcher-agent/rules.md, line 16: 'remember the milk' does not have the form IF ... THEN ...",
     ]
     rules.add(rule("send_mail"))

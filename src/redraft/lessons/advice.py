@@ -1,4 +1,4 @@
-"""Lessons, rules and playbooks as advice to a model: quoted and bounded."""
+"""Lessons, rules and playbooks as advice for a prompt: fenced as data, and bounded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Lesson
 
 SEPARATOR_TOKENS = 2
-"""What stands before a piece of advice in a prompt."""
+"""Tokens of what separates two pieces of advice in a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Hold what an agent knows about a task: its nearest lessons, its rules, playbooks for such tasks."""
+    """Hold what an agent knows about a task: relevant lessons, its rules, playbooks of the task type."""
 
     lessons: Sequence[Found] = ()
     rules: Sequence[Rule] = ()
@@ -35,10 +35,10 @@ class Known:
 
 
 def advice_of(known: Known, agent: str, max_tokens: int) -> list[Advice]:
-    """Return what is known as advice of at most `max_tokens` together: lessons, rules, playbooks, best first.
+    """Return what is known as advice of at most `max_tokens` in all: lessons, rules, playbooks, best first.
 
-    What does not fit is left out, and a shorter one behind it may still fit; the reason of the last says how
-    many were left out. Each is fenced as data.
+    What does not fit is left out, while something shorter after it may still fit; the reason of the last says
+    how many were left out.
     """
     chosen: list[Advice] = []
     left, omitted = max_tokens, 0
@@ -60,9 +60,8 @@ def advice_of(known: Known, agent: str, max_tokens: int) -> list[Advice]:
 
 def _all(known: Known, agent: str, max_tokens: int) -> Iterator[Advice]:
     for found in known.lessons:
-        if not _fields(found.lesson.content):
-            continue
-        yield _advice(_said(found.lesson), "lesson", found.lesson.id, found.reason)
+        if _fields(found.lesson.content):
+            yield _advice(_said(found.lesson), "lesson", found.lesson.id, found.reason)
     if known.rules:
         yield _rules_advice(known.rules, agent, max_tokens // 2)
     for playbook in known.playbooks:
@@ -71,7 +70,7 @@ def _all(known: Known, agent: str, max_tokens: int) -> Iterator[Advice]:
 
 
 def _rules_advice(rules: Sequence[Rule], agent: str, max_tokens: int) -> Advice:
-    """Return all rules as one piece of advice; of too many, those that come last go first."""
+    """Return the rules as one piece of advice, leaving out the last ones if they are too many."""
     reason = "the rules of the agent"
     for count in range(len(rules), 0, -1):
         said = "\n".join(f"- {_indented(rule.text)}" for rule in rules[:count])
@@ -89,7 +88,7 @@ def _advice(said: str, label: str, source: str, reason: str) -> Advice:
 
 
 def _said(lesson: Lesson) -> str:
-    """Say a lesson in short: what it is about, and what its fields say but for the course of events."""
+    """Return the text of a lesson: what it is about, and its fields except the course of events."""
     head = f"From {_about(lesson.content)} of {lesson.day}: {_indented(lesson.summary)}"
     return "\n".join([head, *(f"{name}: {_indented(text)}" for name, text in _fields(lesson.content))])
 
@@ -103,7 +102,7 @@ def _about(content: Content) -> str:
 
 
 def _fields(content: Content) -> list[tuple[str, str]]:
-    """Return what helps in another run, by its label; what says nothing is left out."""
+    """Return the fields that help in another run, with their labels, leaving out empty phrases."""
     return [(label, text) for label, text in _labelled(content) if not is_empty(text)]
 
 
@@ -135,6 +134,6 @@ def _steps(playbook: Playbook) -> str:
 
 
 def _indented(text: str) -> str:
-    """Return a text whose further lines are indented, so that none of them is a heading or a rule."""
+    """Return a text with its further lines indented, so that none is read as a heading or a rule."""
     lines = [line.strip() for line in without_invisible(text).strip().splitlines()]
     return "\n  ".join(line for line in lines if line)

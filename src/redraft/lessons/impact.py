@@ -1,4 +1,4 @@
-"""Whether lessons help: runs with them beside runs without."""
+"""The impact of lessons: how runs with them score beside runs without."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 SCORED_RUN, USE, VERDICT = "lesson_run", "lesson_use", "lesson_verdict"
-"""The kinds of the records: a run with what it came to, a lesson's part in it, when its effect was judged."""
+"""Kinds of records: a run with its score, a lesson's use in a run, the last verdict on a lesson's effect."""
 LATEST_RUNS = 500
-"""How many runs a verdict looks back: what was before says little about now."""
+"""Runs that a verdict looks back on: older ones say little about now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """Hold what a run of an agent came to (`score` in 0..1, None if not judged), and the lessons it had."""
+    """Hold the score of an agent's run (0..1, None if not judged), and the lessons it was shown."""
 
     run_id: str
     agent: str
@@ -38,7 +38,7 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Hold what a lesson did in a run, or what a person says of it; `helped` is None if that is unknown."""
+    """Hold whether a lesson helped in a run, or in a person's opinion (`rated`); None if unknown."""
 
     lesson: str
     run_id: str
@@ -49,7 +49,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Count the runs that had a lesson, and how often it helped and hurt, by scores or in a person's eyes."""
+    """Count the runs that were shown a lesson, and how often it helped and hurt, by scores or ratings."""
 
     uses: int = 0
     helped: int = 0
@@ -57,10 +57,10 @@ class Counters:
 
 
 class Counting:
-    """Keep what the runs of one agent came to, and what each lesson did, in a store.
+    """Keep the scores of one agent's runs, and the uses of its lessons, in a store.
 
-    A lesson helped if the run scored above the average of the agent's other runs without it, and hurt if
-    below; runs of another task type are no measure. Nothing of it goes into the lesson's file.
+    A lesson helped if its run scored above the average of the agent's runs of the same task type without it,
+    and hurt if below. Nothing of this is written to the lesson's file.
     """
 
     def __init__(self, store: Store, agent: str) -> None:
@@ -68,10 +68,10 @@ class Counting:
         self._agent = agent
 
     async def count(self, run: ScoredRun) -> list[ScoredRun]:
-        """Write down a run in place of what was said of it before, and what its lessons did.
+        """Record a run, replacing an earlier record of it, and the uses of its lessons.
 
-        Return the latest runs of its task type, the earliest first; none for a run without lessons, of which
-        nothing is to be judged.
+        Returns the latest runs of its task type, earliest first, by which its lessons can be judged; none for
+        a run without lessons.
         """
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
         runs = await self._runs(run.task_type) if run.lessons else []
@@ -81,7 +81,7 @@ class Counting:
         return runs
 
     async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
-        """Write down what a person says of a lesson."""
+        """Record a person's rating of a lesson."""
         use = Use(lesson, "", at, helped, rated=True)
         await self._store.put(Record(USE, f"{lesson}/rated-{uuid4().hex}", to_record(use)))
 
@@ -90,17 +90,18 @@ class Counting:
         return _counted(await self._uses(f"{lesson}/"))
 
     async def all_counters(self) -> dict[str, Counters]:
-        """Return the counters of all lessons of the agent that were ever used, by their ids."""
+        """Return the counters of all lessons of the agent that were ever used, by id."""
         uses: dict[str, list[Use]] = {}
         for use in await self._uses(f"{self._agent}/"):
             uses.setdefault(use.lesson, []).append(use)
         return {lesson: _counted(its) for lesson, its in uses.items()}
 
     async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
-        """Return the effect of a lesson in these runs if that is surely below zero and was not judged before.
+        """Return the effect of a lesson in these runs if it surely hurts and was not judged by them before.
 
-        Surely: at least 10 runs with it and 10 without put a 95 % interval below zero. `last_look` says when
-        it is looked at; what a person approves after that stays until there is four times as much.
+        Surely: the 95 % interval of at least 10 runs with it and 10 without lies below zero. It is looked at
+        when `last_look` says; a lesson that a person approves after that stays until there are four times as
+        many runs.
         """
         if (seen := _seen(lesson, runs)) is None:
             return None
@@ -114,17 +115,17 @@ class Counting:
         return None
 
     async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
-        """Write down that the effect of a lesson was judged by these runs, and that what follows is done."""
+        """Record that a lesson was judged by these runs, and that the consequences were drawn."""
         if (seen := _seen(lesson, runs)) is not None:
             await self._store.put(Record(VERDICT, lesson, {"look": min(map(len, seen))}))
 
     async def score(self, run_id: str) -> float | None:
-        """Return what a run came to; None where that is not known."""
+        """Return the score of a run; None if unknown."""
         found = await self._store.get(SCORED_RUN, f"{self._agent}/{run_id}")
         return None if found is None else from_record(ScoredRun, found.data).score
 
     async def _runs(self, task_type: str) -> list[ScoredRun]:
-        """Return the latest runs of a task type, the earliest first."""
+        """Return the latest runs of a task type, earliest first."""
         where = {"agent": self._agent, "task_type": task_type}
         found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
         return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))

@@ -1,4 +1,4 @@
-"""Lesson: one thing learned, with where it comes from."""
+"""A lesson: one thing learned, in the fields of its kind, with where it comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _under(heading: str, says: str) -> Any:
 
 
 class _Written:
-    """Refuse a reflection with an empty field: it would say nothing where the protocol asks for something."""
+    """Refuse a reflection with an empty field, which the protocol asks for."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class _Written:
         for name in headings_of(type(self)):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
-                raise ConfigError(f"{type(self).__name__}.{name} must be a text that says something.")
+                raise ConfigError(f"{type(self).__name__}.{name} must be a text that is not empty.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Failure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Partial(_Written):
-    """Reflect on a task that was done in part, in three fields (3b)."""
+    """Reflect on a task that succeeded in part, in three fields (3b)."""
 
     kind: ClassVar[LessonKind] = "partial"
     what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
@@ -66,7 +66,7 @@ class Partial(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Procedure(_Written):
-    """Keep how a task was done well, in two fields (3c)."""
+    """Record how a task succeeded, in two fields (3c)."""
 
     kind: ClassVar[LessonKind] = "procedure"
     strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
@@ -75,7 +75,7 @@ class Procedure(_Written):
 
 @dataclass(frozen=True, slots=True)
 class Decision(_Written):
-    """Keep why a choice was made where there were several, in three fields (3d)."""
+    """Record why one of several options was chosen, in three fields (3d)."""
 
     kind: ClassVar[LessonKind] = "decision"
     decision: str = _under("What was the decision?", "The choice, as a fact.")
@@ -89,7 +89,7 @@ KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, 
 
 
 def is_empty(text: str) -> bool:
-    """Say whether a field says no more than that there is nothing to say, as models and people put it."""
+    """Return whether a field only says that there is nothing to say, as models and people put it."""
     return _NOTHING.fullmatch(" ".join(text.split())) is not None
 
 
@@ -102,18 +102,18 @@ Status = Literal["active", "quarantined", "retired", "superseded"]
 STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded")
 
 CONFIDENCE = 0.7
-"""How sure a lesson is of which nothing else is said."""
+"""The confidence of a lesson that states none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """Hold one lesson as its file has it.
 
-    `id` is `<agent>/<file name without .md>`, empty until it is filed; `summary` the task in a few words.
+    `id` is `<agent>/<file name without .md>`, empty until it is filed; `summary` is the task in a few words.
     `task`, `task_type`, `tools` and `error` are what it is recalled by. `confidence` is in 0..1. Only
-    `active` ones are put before a model: a `quarantined` one was drawn from text that nobody vouches for and
-    waits for a person, or for an attempt that did better with it; a `superseded` one names its successor in
-    `superseded_by`; `why` says what retired or hid it. `source` is the run that taught it. Reflexion
+    `active` lessons are shown to a model: a `quarantined` one comes from text that nobody vouches for, and
+    waits until a person approves it or an attempt does better with it; a `superseded` one names its successor
+    in `superseded_by`; `why` says why it was retired. `source` is the id of the run that taught it. Reflexion
     Protocol, sections 3 and 4.
     """
 
@@ -159,6 +159,6 @@ def overlap(words: frozenset[str], others: frozenset[str]) -> float:
 
 
 def lesson_document(lesson: Lesson) -> dict[str, Any]:
-    """Describe a lesson: its kind, its fields, and what is in front of them in its file."""
+    """Return a lesson as JSON data: its id, its kind, its fields and its front matter."""
     known = to_json(lesson)
     return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}

@@ -1,4 +1,4 @@
-"""Lessons as markdown: headings, and front matter."""
+"""Lessons as markdown: a title, headings, and front matter before them."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ if TYPE_CHECKING:
 _FENCE = "---"
 _HEADING = re.compile(r"##\s+(.*?)\s*#*\s*")
 _ESCAPED = re.compile(r"\\+##\s")
-# What YAML reads as the text that it is, without quotes.
+# Text that YAML reads as itself, without quotes.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
 _NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 
 
 def with_front(values: Mapping[str, Any], body: str) -> str:
-    """Return a body behind lines for its values; those that say nothing are left out."""
+    """Return a body after front matter with its values, leaving out the empty ones."""
     front = "".join(f"{name}: {_scalar(value)}\n" for name, value in values.items() if value not in ("", []))
     return f"{_FENCE}\n{front}{_FENCE}\n{body}"
 
 
 def section(heading: str, text: str, headings: Collection[str]) -> str:
-    """Return a heading with what is said under it, in which no line is one of the headings."""
+    """Return a heading with the text under it, none of whose lines is read as one of the headings."""
     said = without_invisible(text).strip()
     return f"## {heading}\n" + "\n".join(_escaped(line, headings) for line in said.split("\n"))
 
 
 def one_line(text: str) -> str:
-    """Return what can be seen of a text on one line."""
+    """Return a text on one line, without invisible characters."""
     return " ".join(without_invisible(text).split())
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file, whatever wrote it."""
+    """Return the lines of a file, whatever program wrote it."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
 
 
 def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) -> tuple[dict[str, Any], int]:
-    """Return what stands before the title, and the index of the line after it.
+    """Return the front matter, and the index of the line after it.
 
-    `problem` says what is wrong with a key and its value. Raises `LessonFileError` with the line.
+    `problem` returns what is wrong with a key and its value, if anything. Raises `LessonFileError` with the
+    line.
     """
     if lines[0].rstrip() != _FENCE:
         return {}, 0
@@ -71,7 +72,7 @@ def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) ->
 
 
 def wrong_tools(value: Any) -> str:
-    """Say what is wrong with a list of tools, if anything is."""
+    """Return what is wrong with a list of tools; empty if nothing."""
     if isinstance(value, list) and all(isinstance(tool, str) for tool in cast("list[Any]", value)):
         return ""
     return f"tools must be a list of names, got {value!r}."
@@ -80,7 +81,7 @@ def wrong_tools(value: Any) -> str:
 def sections_of(
     lines: list[str], start: int, file: str, headings: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the title, and the text under each of the headings (casefolded) that is there.
+    """Return the title, and the text under each of the headings (casefolded) that are there.
 
     Raises `LessonFileError` with the line.
     """
@@ -89,7 +90,7 @@ def sections_of(
     for number, line in enumerate(lines[start:], start + 1):
         heading = _heading(line, headings)
         if heading in found:
-            raise LessonFileError(f"The heading {line.strip()!r} stands there twice.", file=file, line=number)
+            raise LessonFileError(f"The heading {line.strip()!r} is there twice.", file=file, line=number)
         if heading:
             current = found[heading] = []
         elif current is not None:
@@ -98,7 +99,7 @@ def sections_of(
             title = line.strip()
         elif line.strip():
             raise LessonFileError(
-                f"{line.strip()!r} stands before the first heading of the protocol.", file=file, line=number
+                f"{line.strip()!r} comes before the first heading of the protocol.", file=file, line=number
             )
     return title, {heading: "\n".join(text).strip() for heading, text in found.items()}
 
@@ -137,10 +138,10 @@ _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headin
 
 
 def render(lesson: Lesson) -> str:
-    """Return the file of a lesson.
+    """Return the text of a lesson's file.
 
-    What its fields say stands there as it is, but for characters that can't be seen and for lines that would
-    be headings of the protocol: those begin with a backslash.
+    Fields are written as they are, except that invisible characters are left out and lines that would be
+    headings of the protocol begin with a backslash.
     """
     body = _body(lesson)
     kept = {
@@ -164,16 +165,16 @@ def _body(lesson: Lesson) -> str:
 
 
 def hash_of(body: str) -> str:
-    """Return what tells whether the words of a lesson were changed since it was written."""
+    """Return a hash that shows whether the words of a lesson were changed since it was written."""
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def parse(text: str, lesson_id: str, agent: str, written: date | None = None) -> Lesson:
-    """Read the file of a lesson.
+    """Return the lesson in the text of a file.
 
-    One that a person wrote needs the headings alone: the kind follows from them, the day from the name of the
-    file, else it is the one on which that was `written`; and it is active. Raises `LessonFileError` with the
-    line for what can't be understood.
+    A person needs to write the headings only: they tell the kind, the file name or else the day it was
+    `written` tells the day, and the lesson is active. Raises `LessonFileError` with the line for what can't
+    be understood.
     """
     lines = lines_of(text)
     front, start = front_of(lines, lesson_id, _problem)
@@ -205,16 +206,18 @@ def _day(text: str, where: str, file: str, line: int) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise LessonFileError(f"{text!r} in {where} is no day (YYYY-MM-DD).", file=file, line=line) from error
+        raise LessonFileError(
+            f"{text!r} in {where} is not a day (YYYY-MM-DD).", file=file, line=line
+        ) from error
 
 
 def _problem(key: Any, value: Any) -> str:
-    """Say what is wrong with an entry of the front matter, if anything is."""
+    """Return what is wrong with an entry of the front matter; empty if nothing."""
     if key not in _KEYS:
-        return f"There is no {key!r}; {nearest(str(key), _KEYS)}"
+        return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
     choices = {"kind": tuple(KINDS), "status": STATUSES}.get(key)
     if choices is not None and value not in choices:
-        return f"{key}: there is no {value!r}; {nearest(str(value), choices)}"
+        return f"Unknown {key} {value!r}; {nearest(str(value), choices)}"
     if key == "confidence" and (not is_number(value) or not 0 <= value <= 1):
         return f"confidence must be a number in 0..1, got {value!r}."
     if key == "tools":
@@ -227,12 +230,14 @@ def _problem(key: Any, value: Any) -> str:
 def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Content:
     form = KINDS[kind] if kind else _form_of(sections)
     if form is None:
-        raise LessonFileError("No heading of the protocol is in it, so it is no lesson.", file=file, line=1)
+        raise LessonFileError(
+            "This is not a lesson: it has none of the protocol's headings.", file=file, line=1
+        )
     texts: dict[str, Any] = {}
     for name, heading in headings_of(form).items():
         texts[name] = sections.pop(heading.casefold(), "")
         if not texts[name]:
-            raise LessonFileError(f"Nothing is said under '## {heading}'.", file=file, line=1)
+            raise LessonFileError(f"There is nothing under '## {heading}'.", file=file, line=1)
     if sections:
         odd = next(iter(sections))
         raise LessonFileError(f"A {form.kind} has no heading {odd!r}.", file=file, line=1)
@@ -240,7 +245,7 @@ def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Co
 
 
 def _form_of(sections: dict[str, str]) -> type[Content] | None:
-    """Return the kind whose headings are all there; of two, the one that has more."""
+    """Return the kind whose headings are all there; of two, the one with more headings."""
     fitting = [form for form in KINDS.values() if _needed(form) <= set(sections)]
     return max(fitting, key=lambda form: len(_needed(form)), default=None)
 

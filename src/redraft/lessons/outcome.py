@@ -30,13 +30,13 @@ CONTENT_TYPES: dict[Ended, type[Content]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tell how a task ended.
+    """Describe how a task ended.
 
-    `status`: `failed` and `partial` must be reflected on, `success` may be. `decision` is a choice worth
-    keeping, whatever came of it. `output` is what was made, `error` what went wrong in the words of the
-    program, `transcript` what was done, step by step. `trusted` says that nothing in it comes from outside
-    (web pages, tool results, users): a lesson drawn from anything else waits in quarantine. `run_id` names
-    the run. Raises `ConfigError` for a task or a status that is none. Reflexion Protocol, section 2.
+    `status`: `failed` and `partial` must be reflected on, `success` may be; `decision` is a choice worth
+    keeping, whatever came of it. `output` is the result, `error` what went wrong in the program's words,
+    `transcript` what was done, step by step. `trusted` says that nothing in it comes from outside (web pages,
+    tool results, users): lessons drawn from anything else wait in quarantine. `run_id` is that of the run.
+    Raises `ConfigError` for another task or status. Reflexion Protocol, section 2.
     """
 
     task: Task
@@ -49,7 +49,7 @@ class Outcome:
     trusted: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (whatever is given)
+        if not isinstance(self.task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
             raise ConfigError(f"The task of an Outcome must be a Task, got {self.task!r}.")
         check_choice("status", self.status, get_args(Ended))
 
@@ -65,17 +65,16 @@ class Outcome:
 
 
 PARTLY = 0.5
-"""The least score of a run that was done in part; one with less failed."""
+"""The least score of a partial success; a run below it failed."""
 _SHOWN = 600
 _ISSUES = 5
 
 
 def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | None:
-    """Return how a run ended; None where that is not known: nothing could be judged, or it was cancelled.
+    """Return how a run ended; None if unknown: it has no task, was cancelled, or nothing could be judged.
 
-    A satisfactory or accepted version is a success. Otherwise a run whose gates were passed and whose best
-    version scores at least 0.5 was done in part, and any other failed. `trusted` says that nobody but the
-    program had a say in it. A result without a task has no outcome.
+    A satisfactory or accepted version is a success. Otherwise a run whose best version passed the gates and
+    scored at least 0.5 is a partial success, and any other a failure. `trusted` is that of the `Outcome`.
     """
     if result.task is None or (status := _status(result)) is None:
         return None
@@ -94,9 +93,9 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
 
 
 def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
-    """Return how a run ended that raised before there was any output; None for what no lesson mends.
+    """Return how a run ended that raised before it had any output.
 
-    That is an error of the configuration, and what is to be done before the run can begin.
+    None for what no lesson mends: wrong configuration, and reflections due before the run may start.
     """
     if isinstance(error, ConfigError | ReflectionDueError):
         return None
@@ -113,7 +112,7 @@ def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = Fal
 
 
 def score_of(result: ReflectionResult) -> float | None:
-    """Return the score (0..1) of the version that a run returned; None if that was not fully judged."""
+    """Return the score (0..1) of the version that a run returned; None unless it was fully judged."""
     return result.history.best_version.evaluation.comparable_score
 
 
@@ -129,7 +128,7 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
 
 
 def _transcript(result: ReflectionResult) -> Iterator[str]:
-    """Tell what was done, an entry a line: the last conversation that there is, and the verdicts."""
+    """Yield what was done, a line each: the last conversation, the verdicts, and the error."""
     conversations = [one.conversation for one in result.history.versions if one.conversation is not None]
     if conversations:
         yield from _said(conversations[-1])
@@ -140,7 +139,7 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
 
 
 def _said(conversation: Conversation) -> Iterator[str]:
-    """Tell a conversation, whose messages are JSON data of the agent's framework."""
+    """Yield the steps of a conversation, whose messages are JSON data of the agent's framework."""
     for message in conversation.messages:
         for part in cast("list[dict[str, Any]]", message.get("parts", ())):
             said, tool = part.get("content"), part.get("tool_name")
@@ -153,7 +152,7 @@ def _said(conversation: Conversation) -> Iterator[str]:
                     yield f"{tool or 'the answer'} was refused: {_short(said)}"
                 case "text":
                     yield f"said: {_short(said)}"
-                case _:  # what was asked stands in the task; what a model thinks is its own
+                case _:  # the task says what was asked, and thoughts are not acts
                     continue
 
 
@@ -179,7 +178,7 @@ class _Run(NamedTuple):
 
 
 class Raised:
-    """Remember in which run an error was raised: who catches it knows the error alone.
+    """Remember which runs raised which errors, since whoever catches one has only the error.
 
     Serves many tasks and threads at once.
     """
@@ -188,16 +187,17 @@ class Raised:
         self._runs: deque[_Run] = deque(maxlen=_REMEMBERED)
 
     def add(self, outcome: Outcome) -> None:
-        """Remember how a run ended that raised."""
+        """Remember the outcome of a run that raised."""
         self._runs.append(_Run(outcome.run_id, outcome.task.description, outcome.error))
 
     def run_of(self, outcome: Outcome) -> str:
-        """Return the id of the run that ended so: the one that the outcome names, else the last; or nothing.
+        """Return the id of the run with an outcome: the one it names, else the last that fits, else "".
 
-        The run may have been told more than the task, such as what was tried before.
+        The run's task may say more than the outcome's, such as what was tried before.
         """
         if outcome.run_id or not outcome.error:
             return outcome.run_id
-        said, told = outcome.error, outcome.task.description
-        last_first = reversed(tuple(self._runs))
-        return next((one.run_id for one in last_first if one.error == said and told in one.task), "")
+        for run in reversed(tuple(self._runs)):
+            if run.error == outcome.error and outcome.task.description in run.task:
+                return run.run_id
+        return ""

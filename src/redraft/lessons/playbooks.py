@@ -1,4 +1,4 @@
-"""Playbooks: how tasks of a kind were done before."""
+"""Playbooks: the steps by which tasks were done before."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 
 Outcome = Literal["success", "failure"]
 
-_KEYS = ("task_type", "tools", "lesson", "source", "agent")
-_STEPS, _STRATEGY, _OUTCOME = "Steps", "Strategy", "Outcome"
-_HEADINGS = {heading.casefold() for heading in (_STEPS, _STRATEGY, _OUTCOME)}
-_TITLE = re.compile(r"# Playbook: (\d{4}-\d{2}-\d{2}) - (.+)")
-_STEP = re.compile(r"\s*(?:\d+[.)]|[-*])(|\s.*)")
+PLAYBOOKS = "playbooks"
+MOST_PLAYBOOKS = 100
+"""Active playbooks of an agent."""
+LIFE: dict[Outcome, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
+"""How long a playbook stays active: failures are worth remembering for longer."""
+REPLAYED = 3
+"""Playbooks that are shown before a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
-    """Hold steps to replay, or, where they ended in a failure, to know again.
+    """Hold steps to replay or, if they ended in a failure, to avoid.
 
-    `title` is the task in a few words, `strategy` the idea behind the steps. `lesson` is the one that it came
-    with, `source` the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until it is filed.
-    Raises `ConfigError` for one that says nothing. Reflexion Protocol, section 6.
+    `title` is the task in a few words, `strategy` the idea behind the steps. `lesson` is the id of the lesson
+    it came with, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until
+    it is filed. Raises `ConfigError` without steps or strategy. Reflexion Protocol, section 6.
     """
 
     title: str
@@ -60,110 +62,21 @@ class Playbook:
 
     def __post_init__(self) -> None:
         if not self.steps or not all(step.strip() for step in self.steps):
-            raise ConfigError("A playbook needs steps, each of which says something.")
+            raise ConfigError("A playbook needs steps, none of them empty.")
         if not self.strategy.strip():
-            raise ConfigError("A playbook needs a strategy that says something.")
+            raise ConfigError("A playbook needs a strategy.")
         if self.outcome not in ("success", "failure"):
-            raise ConfigError(f"A playbook's outcome is 'success' or 'failure', got {self.outcome!r}.")
-
-
-def render_playbook(playbook: Playbook) -> str:
-    """Return the file of a playbook."""
-    steps = "\n".join(f"{number}. {one_line(step)}" for number, step in enumerate(playbook.steps, 1))
-    parts = [
-        f"# Playbook: {playbook.day} - {one_line(playbook.agent)} - {one_line(playbook.title)}",
-        section(_STEPS, steps, _HEADINGS),
-        section(_STRATEGY, playbook.strategy, _HEADINGS),
-        section(_OUTCOME, playbook.outcome.capitalize(), _HEADINGS),
-    ]
-    front = {
-        "task_type": playbook.task_type,
-        "tools": list(playbook.tools),
-        "lesson": playbook.lesson,
-        "source": playbook.source,
-        "agent": playbook.agent,
-    }
-    return with_front(front, "\n\n".join(parts) + "\n")
-
-
-def parse_playbook(text: str, file: str, agent: str) -> Playbook:
-    """Read the file of a playbook: one that a person wrote needs the three headings alone.
-
-    Raises `LessonFileError` with the line for what can't be understood.
-    """
-    lines = lines_of(text)
-    front, start = front_of(lines, file, _problem)
-    title, sections = sections_of(lines, start, file, _HEADINGS)
-    for heading in (_STEPS, _STRATEGY, _OUTCOME):
-        if not sections.get(heading.casefold()):
-            raise LessonFileError(f"Nothing is said under '## {heading}'.", file=file, line=1)
-    stem = file.rpartition("/")[2]
-    found = _TITLE.fullmatch(title)
-    day = found[1] if found else stem[:10]
-    agent = front.get("agent", agent)
-    summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
-    steps = _steps(sections[_STEPS.casefold()])
-    if not steps:
-        raise LessonFileError(f"No step stands under '## {_STEPS}'.", file=file)
-    try:
-        return Playbook(
-            summary or stem[11:].replace("-", " "),
-            steps,
-            sections[_STRATEGY.casefold()],
-            _outcome(sections[_OUTCOME.casefold()], file),
-            agent,
-            date.fromisoformat(day),
-            tools=tuple(front.get("tools", ())),
-            id=file,
-            **{name: front[name] for name in ("task_type", "lesson", "source") if name in front},
-        )
-    except ValueError as error:
-        raise LessonFileError(f"{day!r} is no day (YYYY-MM-DD).", file=file, line=start + 1) from error
-
-
-def _problem(key: Any, value: Any) -> str:
-    if key not in _KEYS:
-        return f"There is no {key!r}; {nearest(str(key), _KEYS)}"
-    if key == "tools":
-        return wrong_tools(value)
-    return "" if isinstance(value, str) else f"{key} must be a text, got {value!r}; put it in quotes."
-
-
-def _steps(text: str) -> tuple[str, ...]:
-    """Return the items of a list; a line that is none belongs to the item before it."""
-    steps: list[str] = []
-    for line in text.split("\n"):
-        if found := _STEP.fullmatch(line):
-            steps.append(found[1].strip())
-        elif steps:
-            steps[-1] = f"{steps[-1]} {line.strip()}".strip()
-        elif line.strip():
-            steps.append(line.strip())
-    return tuple(filter(None, steps))
-
-
-def _outcome(text: str, file: str) -> Outcome:
-    said = text.casefold()
-    if said.startswith("success"):
-        return "success"
-    if said.startswith("fail"):
-        return "failure"
-    raise LessonFileError(f"Under '## {_OUTCOME}' stands {text[:40]!r}; say Success or Failure.", file=file)
-
-
-PLAYBOOKS = "playbooks"
-MOST_PLAYBOOKS = 100
-LIFE: dict[Outcome, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
-"""How long a playbook is replayed: what failed once is worth knowing for longer."""
-REPLAYED = 3
+            raise ConfigError(
+                f"The outcome of a playbook must be 'success' or 'failure', got {self.outcome!r}."
+            )
 
 
 class Playbooks:
     """Keep the playbooks of one agent as files in `<path>/reflections/<agent>/playbooks/`.
 
-    At most a hundred are active; those that worked for four weeks, failures for eight; then they go to the
-    archive of their year, and nothing is deleted. Every write is whole or not there; many processes may write
-    at once. `now` tells the day. Raises `StoreError` where a file can't be read or written.
+    At most a hundred are active, successes for four weeks and failures for eight; after that they move to the
+    archive of their year, and nothing is deleted. Every write is whole or not there, and many processes may
+    write at once. `now` returns the day. Raises `StoreError` where a file can't be read or written.
     """
 
     def __init__(self, path: Path, agent: str, *, now: Callable[[], date] = date.today) -> None:
@@ -174,10 +87,10 @@ class Playbooks:
         self._known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
 
     def add(self, playbook: Playbook) -> Playbook:
-        """File a playbook, its secrets withheld, and return it with its id; one that is there counts once.
+        """File a playbook without its secrets and return it with its id, or the same one if there is one.
 
-        Moves to the archive what has to make room. Raises `ConfigError` for what no lesson may say, and
-        `LessonFileError` where the folder is none.
+        Archives what has to make room. Raises `ConfigError` for what no lesson may say, and `LessonFileError`
+        if something else is in the place of the folder.
         """
         clean = _cleaned(playbook)
         if self._problem():
@@ -194,13 +107,13 @@ class Playbooks:
         return replace(clean, id=self._id(name))
 
     def active(self) -> list[Playbook]:
-        """Return the playbooks whose time is not over, the newest first."""
-        return [one for one in self._active() if not self._is_over(one)]
+        """Return the playbooks that have not expired, newest first."""
+        return [one for one in self._active() if not self._has_expired(one)]
 
     def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
-        """Return at most `k` playbooks for a type of task, the newest first.
+        """Return at most `k` playbooks for a type of task, newest first; none without a type.
 
-        One of them is a failure where there is one. There are none for a task without a type.
+        A failure is among them if there is one.
         """
         fitting = [one for one in self.active() if task_type and one.task_type == task_type]
         chosen = fitting[:k]
@@ -210,20 +123,20 @@ class Playbooks:
         return chosen
 
     def broken(self) -> list[LessonFileError]:
-        """Return what is wrong with files that are no playbooks; they are left alone."""
+        """Return an error for each file that is not a playbook; such files are left alone."""
         if self._problem():
             return [LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")]
         return [one for one in self._files() if isinstance(one, LessonFileError)]
 
     def archive(self) -> list[str]:
-        """Move those whose time is over, and the oldest beyond a hundred, to the archive; return the ids."""
+        """Archive what has expired and the oldest beyond a hundred, and return their ids."""
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
             return self._archive()
 
     def drop(self, lesson: str) -> list[str]:
-        """Move what came with a lesson to the archive, when that was retired; return the ids."""
+        """Archive what came with a lesson that was retired, and return the ids."""
         if self._problem() or not self._folder.exists():
             return []
         with locked(self._folder):
@@ -231,15 +144,15 @@ class Playbooks:
 
     def _archive(self) -> list[str]:
         there = self._active()
-        over = [one for one in there if self._is_over(one)]
-        left = [one for one in there if not self._is_over(one)]
+        over = [one for one in there if self._has_expired(one)]
+        left = [one for one in there if not self._has_expired(one)]
         return self._move([*over, *left[MOST_PLAYBOOKS:]])
 
     def _move(self, playbooks: list[Playbook]) -> list[str]:
         for one in playbooks:
             stem = one.id.rpartition("/")[2]
             goal = self._archived(stem)
-            with reporting(goal), suppress(FileNotFoundError):  # a person took it away meanwhile
+            with reporting(goal), suppress(FileNotFoundError):  # a person has just removed it
                 goal.parent.mkdir(parents=True, exist_ok=True)
                 (self._folder / f"{stem}{ENDING}").rename(goal)
         return [one.id for one in playbooks]
@@ -248,7 +161,7 @@ class Playbooks:
         return [one for one in self._files() if isinstance(one, Playbook)]
 
     def _files(self) -> list[Playbook | LessonFileError]:
-        """Read the files that changed since they were last read; return all, the newest first."""
+        """Return what is in all files, newest first, reading those that changed since the last time."""
         known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
         with reporting(self._folder):
             for entry in self._entries():
@@ -259,14 +172,14 @@ class Playbooks:
                     if old is None or old[0] != mark:
                         old = (mark, self._read(Path(entry.path)))
                     known[entry.name] = old
-                except FileNotFoundError:  # moved to the archive meanwhile
+                except FileNotFoundError:  # it was archived just now
                     continue
         self._known = known
         newest_first = sorted(known.items(), key=lambda one: (one[0][:10], one[1][0]), reverse=True)
         return [playbook for _, (_, playbook) in newest_first]
 
     def _problem(self) -> str:
-        """Say what is wrong with the folder, if anything is; one that is not there is made when needed."""
+        """Return what is wrong with the folder; empty if nothing, or if it is not there yet."""
         if self._folder.is_symlink():  # it may lead anywhere
             return "This is a link, and links are not followed."
         return "This is not a folder." if self._folder.exists() and not self._folder.is_dir() else ""
@@ -284,7 +197,7 @@ class Playbooks:
         except LessonFileError as error:
             return error
 
-    def _is_over(self, playbook: Playbook) -> bool:
+    def _has_expired(self, playbook: Playbook) -> bool:
         now = self._now()
         today = now.date() if isinstance(now, datetime) else now
         return today >= playbook.day + LIFE[playbook.outcome]
@@ -314,3 +227,94 @@ def _cleaned(playbook: Playbook) -> Playbook:
 
 def _is_same(one: Playbook, other: Playbook) -> bool:
     return (one.task_type, one.outcome, one.steps) == (other.task_type, other.outcome, other.steps)
+
+
+_KEYS = ("task_type", "tools", "lesson", "source", "agent")
+_STEPS, _STRATEGY, _OUTCOME = "Steps", "Strategy", "Outcome"
+_HEADINGS = {heading.casefold() for heading in (_STEPS, _STRATEGY, _OUTCOME)}
+_TITLE = re.compile(r"# Playbook: (\d{4}-\d{2}-\d{2}) - (.+)")
+_STEP = re.compile(r"\s*(?:\d+[.)]|[-*])(|\s.*)")
+
+
+def render_playbook(playbook: Playbook) -> str:
+    """Return the text of a playbook's file."""
+    steps = "\n".join(f"{number}. {one_line(step)}" for number, step in enumerate(playbook.steps, 1))
+    parts = [
+        f"# Playbook: {playbook.day} - {one_line(playbook.agent)} - {one_line(playbook.title)}",
+        section(_STEPS, steps, _HEADINGS),
+        section(_STRATEGY, playbook.strategy, _HEADINGS),
+        section(_OUTCOME, playbook.outcome.capitalize(), _HEADINGS),
+    ]
+    front = {
+        "task_type": playbook.task_type,
+        "tools": list(playbook.tools),
+        "lesson": playbook.lesson,
+        "source": playbook.source,
+        "agent": playbook.agent,
+    }
+    return with_front(front, "\n\n".join(parts) + "\n")
+
+
+def parse_playbook(text: str, file: str, agent: str) -> Playbook:
+    """Return the playbook in the text of a file; a person needs to write the three headings only.
+
+    Raises `LessonFileError` with the line for what can't be understood.
+    """
+    lines = lines_of(text)
+    front, start = front_of(lines, file, _problem)
+    title, sections = sections_of(lines, start, file, _HEADINGS)
+    for heading in (_STEPS, _STRATEGY, _OUTCOME):
+        if not sections.get(heading.casefold()):
+            raise LessonFileError(f"There is nothing under '## {heading}'.", file=file, line=1)
+    stem = file.rpartition("/")[2]
+    found = _TITLE.fullmatch(title)
+    day = found[1] if found else stem[:10]
+    agent = front.get("agent", agent)
+    summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
+    steps = _steps(sections[_STEPS.casefold()])
+    if not steps:
+        raise LessonFileError(f"There is no step under '## {_STEPS}'.", file=file)
+    try:
+        return Playbook(
+            summary or stem[11:].replace("-", " "),
+            steps,
+            sections[_STRATEGY.casefold()],
+            _outcome(sections[_OUTCOME.casefold()], file),
+            agent,
+            date.fromisoformat(day),
+            tools=tuple(front.get("tools", ())),
+            id=file,
+            **{name: front[name] for name in ("task_type", "lesson", "source") if name in front},
+        )
+    except ValueError as error:
+        raise LessonFileError(f"{day!r} is not a day (YYYY-MM-DD).", file=file, line=start + 1) from error
+
+
+def _problem(key: Any, value: Any) -> str:
+    if key not in _KEYS:
+        return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
+    if key == "tools":
+        return wrong_tools(value)
+    return "" if isinstance(value, str) else f"{key} must be a text, got {value!r}; put it in quotes."
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    """Return the items of a list, joining lines that go on with the item before them."""
+    steps: list[str] = []
+    for line in text.split("\n"):
+        if found := _STEP.fullmatch(line):
+            steps.append(found[1].strip())
+        elif steps:
+            steps[-1] = f"{steps[-1]} {line.strip()}".strip()
+        elif line.strip():
+            steps.append(line.strip())
+    return tuple(filter(None, steps))
+
+
+def _outcome(text: str, file: str) -> Outcome:
+    said = text.casefold()
+    if said.startswith("success"):
+        return "success"
+    if said.startswith("fail"):
+        return "failure"
+    raise LessonFileError(f"Expected Success or Failure under '## {_OUTCOME}', got {text[:40]!r}.", file=file)
