@@ -134,11 +134,11 @@ def test_a_source_that_failed_is_told_once(heater, required):
     [
         (["status", "nobody"], "There is no agent 'nobody' here; none has run here yet."),
         (["run", "missing.yaml"], "'missing.yaml' cannot be read: No such file or directory."),
-        (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is no Python file"),
+        (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is not a Python file"),
         (["run", "agent.yaml", "--functions", "wrong.py"], "'wrong.py' can't be loaded: NameError"),
         (["run", "agent.yaml", "--functions", "empty.py"], "'look'"),
-        (["feedback", "heater"], "Give one of --approve, --reject and --modify."),
-        (["feedback", "heater", "--approve", "--reject"], "Give one of --approve, --reject and --modify."),
+        (["feedback", "heater"], "Expected one of --approve, --reject and --modify."),
+        (["feedback", "heater", "--approve", "--reject"], "Expected one of --approve, --reject and --modify."),
         (["feedback", "heater", "--modify", "3"], "--modify takes a JSON object"),
         (["feedback", "heater", "--modify", "{"], "--modify takes a JSON object"),
     ],
@@ -215,7 +215,7 @@ def test_check_names_the_models_that_answer(heater, monkeypatch):
         (AGENT.replace("function: look", "function: lok"), "agent.yaml, line 6, stage 'sense', substage"),
         (AGENT.replace(PLAN, ANALYZE), "use --model NAME"),
         ("name: w\nnodes:\n  - {name: n, run: return 1}\n",
-         "agent.yaml, line 2, nodes: this is a workflow; redraft run agent.yaml runs it"),
+         "agent.yaml, line 2, nodes: this is a workflow; run it with: redraft run agent.yaml"),
     ],
 )  # fmt: skip
 def test_check_says_what_is_wrong(heater, text, says):

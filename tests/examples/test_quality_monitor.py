@@ -11,7 +11,7 @@ import pytest
 
 from redraft import ScriptedModel
 from redraft.cycles import CycleAgent, CycleWaiting
-from redraft.cycles.cli import functions_for
+from redraft.cycles.cli import load_functions
 from support.commands import document, redraft
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "quality_monitor"
@@ -72,7 +72,7 @@ def test_what_an_operator_says_changes_the_next_decision(folder, line):
 
     agent = CycleAgent.from_file(
         "agent.yaml",
-        functions=functions_for("agent.yaml", None),
+        functions=load_functions("agent.yaml", None),
         models={"local:qwen2.5-coder-0.5b": ScriptedModel(answer)},
         storage="project",
         on_event=hear,

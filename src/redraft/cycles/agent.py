@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager, suppress
@@ -49,14 +50,16 @@ from redraft.cycles.spec import (
     ManualTrigger,
     MessageTrigger,
     Trigger,
+    functions_in,
     memory_keys,
     parse_agent_file,
     read_agent_file,
+    substages,
 )
 from redraft.cycles.storage import locate
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
 from redraft.loop.events import emitter, nobody
-from redraft.models.names import meant, model_of
+from redraft.models.names import meant, model_of, resolved
 from redraft.redact.log import logger
 from redraft.settings import load_settings
 from redraft.types import maker
@@ -162,6 +165,22 @@ class CycleAgent:
     def memory(self) -> Memory:
         """The memory after the last cycle; empty before the first cycle of this process."""
         return Memory() if self._sessions.latest is None else self._sessions.latest.memory
+
+    def requirements(self) -> dict[str, Any]:
+        """Return what a cycle would use, as plain data: models, functions, environment variables."""
+        settings = load_settings()
+        parts = [part for _, part, _ in substages(self.spec)]
+        aliases = {**settings.models, **self.spec.models}
+        named = [part.model for part in parts if getattr(part, "prompt", None) is not None]
+        models = {resolved(str(name or self.spec.model or settings.model), aliases) for name in named}
+        return {
+            "name": self.name,
+            "substages": len(parts),
+            "triggers": [trigger.type for trigger in self.spec.triggers],
+            "models": sorted(models),
+            "functions": sorted(set(functions_in(parts))),
+            "env": {name: name in os.environ for name in self.spec.env},
+        }
 
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
         """Run one cycle, or resume the one that was killed; return how it went.

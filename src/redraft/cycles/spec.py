@@ -595,6 +595,19 @@ def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+def functions_in(part: object) -> Iterator[str]:
+    """Yield the names of the program's functions in a part of the file."""
+    if isinstance(part, list):
+        for one in cast("list[object]", part):
+            yield from functions_in(one)
+    elif isinstance(part, BaseModel):
+        for name, value in part:
+            if name == "function" and value is not None:
+                yield value
+            else:
+                yield from functions_in(value)
+
+
 ANY = "*"
 """Matches every name."""
 
