@@ -1,16 +1,14 @@
 import copy
 import json
 import pickle
-from copy import deepcopy
-from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from redraft import Advice, Attempt, Issue, ReflectionEvaluation, RunContext, TokenUsage, reflect_sync
+from redraft import Advice, Issue, ReflectionEvaluation, TokenUsage, reflect_sync
 from redraft import Task as Task_task
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft.types import NOTHING_USED, Task, failures, maker, prompt_of, render_usage, render_usd
+from redraft.types import NOTHING_USED, failures, prompt_of, render_usage, render_usd
 
 PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
 
@@ -85,22 +83,6 @@ def test_kept_records_leave_out_what_is_not_known():
 def test_what_is_no_issue_is_not_read_as_one(data):
     with pytest.raises(ValidationError):
         from_json(Issue, data)
-
-
-@pytest.mark.parametrize("made_of", [(Task, "do"), (RunContext, Task("do"), "id"), (Attempt, 2)])
-def test_what_is_made_is_what_the_class_makes(made_of):
-    kind, *values = made_of
-    made, usual = maker(kind)(*values), kind(*values)
-    assert made == usual
-    assert type(made) is kind
-    assert repr(made) == repr(usual)
-    assert replace(made) == deepcopy(made) == pickle.loads(pickle.dumps(made)) == usual  # noqa: S301 (made here)
-
-
-def test_what_is_made_is_frozen():
-    task = maker(Task)("do")
-    with pytest.raises(FrozenInstanceError):
-        task.description = "do not"
 
 
 def test_a_summary_tells_the_run():

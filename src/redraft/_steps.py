@@ -68,7 +68,7 @@ def observed(
 ) -> Step:
     """Tell `emit` when each step starts, finishes or fails, and how many seconds of `clock` it took."""
 
-    @wraps(step)
+    @wraps(step, (), ())
     async def observe(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
@@ -169,15 +169,13 @@ def retried(
     says so in its message.
     """
 
-    @wraps(step)
+    @wraps(step, (), ())
     async def try_again(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         attempts, limited, waited = 0, 0, 0.0
         while True:
             try:
-                if step is direct:  # nothing stands in between, so nothing has to be passed through
-                    return await fn(*args, **kwargs)
                 return await step(name, returns, fn, *args, **kwargs)
             except Exception as error:
                 is_limit = retry.waits_out(error)
@@ -189,10 +187,8 @@ def retried(
                         raise _explained(error, retry.beyond_limit(error, waited)) from error.__cause__
                     raise
                 waited += wait if is_limit else 0.0
-            if step is direct:
-                await asyncio.sleep(wait)
-            else:  # a wait that is over is not waited for again when the run is resumed
-                await step("wait", NoneType, asyncio.sleep, wait)
+            # A step, so that a wait that is over is not waited for again when the run is resumed.
+            await step("wait", NoneType, asyncio.sleep, wait)
 
     return try_again
 

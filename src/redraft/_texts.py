@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import is_dataclass
-from os import register_at_fork
-from random import Random
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -81,16 +79,6 @@ BYTES_PER_TOKEN = 3.6  # the mean of o200k and the Qwen tokenizers on English pr
 def estimate_tokens(text: str) -> int:
     """Estimate how many tokens a text takes, erring on the high side for scripts beyond ASCII."""
     return 0 if not text else max(1, round(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN))
-
-
-# Of its own, so that no seed of a user's makes two programs give the same ids; nor does a fork.
-_random = Random()  # noqa: S311 (an id is no secret)
-register_at_fork(after_in_child=_random.seed)
-
-
-def passing_id() -> str:
-    """Return 16 hexadecimal digits that no other run of this process or another has."""
-    return f"{_random.getrandbits(64):016x}"
 
 
 FEWEST, MOST = 2, 6

@@ -62,7 +62,6 @@ from redraft.loop.events import emitter, nobody
 from redraft.models.names import meant, model_of, resolved
 from redraft.redact.log import logger
 from redraft.settings import load_settings
-from redraft.types import maker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Mapping
@@ -444,8 +443,6 @@ SUBSTAGES: dict[str, Substage] = {
 }
 """The functions of substages, by type. `capture-metrics` has none: it counts when all else has ended."""
 
-_substage_finished = maker(SubstageFinished)
-
 
 @dataclass(slots=True)
 class Stages:
@@ -509,7 +506,7 @@ class Stages:
         self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
     ) -> None:
         agent, number = self.cycle.spec.name, self.cycle.number
-        self.emit(_substage_finished(agent, number, stage, name, milliseconds, error, skipped))
+        self.emit(SubstageFinished(agent, number, stage, name, milliseconds, error, skipped))
 
 
 def _with_functions(substages: Sequence[Any]) -> list[tuple[str, Substage, Any]]:

@@ -210,7 +210,7 @@ def bounded(step: Step, tally: Tally) -> Step:
     carried out again when the run is resumed. Raises `UnfinishedError` with the reason.
     """
 
-    @wraps(step)
+    @wraps(step, (), ())
     async def bound(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:

@@ -278,16 +278,16 @@ class Run:
 
     async def _stop(self, version: ReflectionVersion) -> Stop | None:
         """Ask the callback, the rules, the budgets and the maximum; CONTINUE overrides only the rules."""
-        options, decision, stop = self.options, ReflectionDecision.AUTO, None
+        options, overruled = self.options, False
         if options.callbacks is not None:
             decision = await self._decision(version)
-        if decision is ReflectionDecision.ACCEPT:
-            version.accepted = True
-            return after(ConvergenceReason.USER_ACCEPTED, "A callback accepted", version)
-        if decision is ReflectionDecision.STOP:
-            return after(ConvergenceReason.USER_STOPPED, "A callback said stop after", version)
-        if decision is ReflectionDecision.AUTO:
-            stop = stop_of(options.until(self.versions), self.versions)
+            if decision is ReflectionDecision.ACCEPT:
+                version.accepted = True
+                return after(ConvergenceReason.USER_ACCEPTED, "A callback accepted", version)
+            if decision is ReflectionDecision.STOP:
+                return after(ConvergenceReason.USER_STOPPED, "A callback said stop after", version)
+            overruled = decision is ReflectionDecision.CONTINUE
+        stop = None if overruled else stop_of(options.until(self.versions), self.versions)
         if stop and stop.reason is ConvergenceReason.QUALITY_MET:
             return stop
         # A spent budget goes before what may be its consequence: that nothing could be judged any more.

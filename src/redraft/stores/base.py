@@ -28,7 +28,6 @@ from pydantic_core import from_json, to_json
 
 from redraft._validation import check_count
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
-from redraft.types import maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -212,7 +211,6 @@ class FencedStore(Store, Protocol):
 LONGEST_NAME = 1000
 """Bytes of a kind, a key or a space: what every database can index."""
 
-_record = maker(Record)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = frozenset({str, int, bool, type(None)})
 # That data hold themselves shows in that they have no end.
@@ -257,9 +255,7 @@ class Row(NamedTuple):
                 f"The record {self.kind!r} {self.key!r} is damaged: {what}. Restore it from a backup, or "
                 f"remove it with `store.delete({self.kind!r}, {self.key!r})`."
             )
-        return _record(
-            self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated
-        )
+        return Record(self.kind, self.key, data, self.schema_version, vector, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
         if not is_whole(self.checksum, *self[:3], self.schema_version, self.vector):
