@@ -15,7 +15,7 @@ START = datetime(2026, 11, 22, tzinfo=UTC)
 
 def test_the_reason_of_a_rollback_has_its_figures():
     assert why_of(Rollback(7, None, -0.123, -0.2, -0.04, 40, 10)) == (
-        "version 7 was rolled back by itself: runs with it scored 0.12 lower than runs without notes "
+        "version 7 was rolled back automatically: runs with it scored 0.12 lower than runs without notes "
         "(95 % interval -0.20 to -0.04, 40 and 10 runs)"
     )
     assert "than runs with version 6" in why_of(Rollback(7, 6, -0.1, -0.2, -0.04, 40, 10))

@@ -23,11 +23,11 @@ Arm = Literal["note", "control", "none"]
 
 @dataclass(frozen=True, slots=True)
 class TaskReflection:
-    """Hold what an analysis of a task's runs came to: better instructions, and what was noticed.
+    """What the runs of a task taught: better instructions, and what was noticed.
 
-    `refined_description` and `refined_expected_output` are improved versions of the task's own, which stay as
-    they are. `run_count` (from 1) is how many runs have informed it. Raises `ConfigError` for a part that is
-    None or no text, and for a count below 1.
+    `refined_description` and `refined_expected_output` are improved versions of the task's own, which never
+    change. `run_count` (from 1) is how many runs have contributed. Raises `ConfigError` for a part that is
+    not a text, and for a count below 1.
     """
 
     refined_description: str
@@ -58,7 +58,7 @@ class TaskReflection:
         observations: Sequence[str] = (),
         suggestions: Sequence[str] = (),
     ) -> TaskReflection:
-        """Make the reflection on a task's first run, as of now."""
+        """Return the reflection on a task's first run, made now."""
         return cls(refined_description, refined_expected_output, tuple(observations), tuple(suggestions))
 
     @classmethod
@@ -71,7 +71,7 @@ class TaskReflection:
         *,
         prior: TaskReflection,
     ) -> TaskReflection:
-        """Make the reflection that follows `prior`, as of now: one more run has informed it."""
+        """Return the reflection that follows `prior`, made now, with one more run."""
         return cls(
             refined_description,
             refined_expected_output,
@@ -88,10 +88,10 @@ def _check_text(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Hold one revision of a task's note.
+    """One revision of the note on a task.
 
-    `version` counts the revisions from 1. `run_id` is the run that it came from, `based_on` the version that
-    was in force then (None: there was none). `tokens` is what it costs in a prompt.
+    `version` counts revisions from 1. `run_id` is the run that it came from, `based_on` the version that was
+    in force then (None: none was). `tokens` is its size in a prompt.
     """
 
     version: int
@@ -103,11 +103,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class NoteUse:
-    """Say what a run of a task was given and how well it did.
+    """Which note a run of a task was given, and how well it did.
 
-    `version` is the note that was put before it, None where it went without. `arm` is `note`, `control` (a
-    trial took it, or gave the previous one) or `none` (there was no note, or it was off). `score` is the
-    first version's (0..1), None where nothing judged it.
+    `version` is the note put before the task (None: no note). `arm` is `note`, `control` (a trial withheld
+    the note, or gave the previous one) or `none` (there was no note, or notes were off). `score` (0..1) is
+    that of the run's first version, None if nothing judged it.
     """
 
     run_id: str
@@ -119,11 +119,11 @@ class NoteUse:
 
 @dataclass(frozen=True, slots=True)
 class NotedTask:
-    """Tell how the notes on a task stand: the definition, how many revisions, and which is in force.
+    """The state of the notes on a task: its definition, the number of revisions, and which is in force.
 
-    `in_force` is None where no note is given: there is none yet, it is switched `off`, or it was rolled back
-    to nothing. `since` is the version with which the present line of notes began: what was rolled back does
-    not count for or against what came after. `why_off` says who or what took the note away.
+    `in_force` is None if no note is given: there is none yet, notes are `off`, or were rolled back to none.
+    `since` is the version with which the present line of notes began: scores from before a rollback do not
+    count. `why_off` says who or what took the last note out of force.
     """
 
     identity: str
@@ -139,10 +139,10 @@ class NotedTask:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Say why a note was taken out of force by itself: runs with it did worse than runs without.
+    """A note was taken out of force automatically: runs with it did worse than runs without.
 
-    `version` was in force, `to` is what took its place (None: no note). `effect` is the mean difference of
-    the scores, `low` and `high` its 95 % interval, over `with_runs` and `without_runs`.
+    `version` was in force, `to` took its place (None: no note). `effect` is the mean difference of the
+    scores, `low` and `high` its 95 % interval, over `with_runs` and `without_runs`.
     """
 
     version: int
@@ -156,11 +156,10 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class TaskReflectedEvent:
-    """Tell of a reflection that was stored.
+    """A reflection was stored.
 
-    `is_first_reflection` is the store's word: of two runs at once only one is the first. `version` is the
-    revision that was stored. `rollback` says that the note in force was found to hurt, and what took its
-    place.
+    `is_first_reflection` is decided by the store, so that only one of two simultaneous runs is the first.
+    `version` is the revision that was stored. `rollback` is set if the note in force was found to hurt.
     """
 
     task_description: str
@@ -185,24 +184,24 @@ The following refinements were identified by analyzing previous runs of this tas
 Apply them to improve your approach while still fulfilling the original requirements below."""
 _END = "---"
 
-# What begins or ends a part of a text: a heading, a line of nothing but rules (which also makes a heading of
-# the line above), a fence, and the HTML that does the same. Any white space may stand before it.
+# What begins or ends a part of a Markdown text, after any white space: a heading, a rule (which also makes
+# the line above a heading), a fence, or HTML to the same effect.
 _SIGNS = r"\-=*_\u2010-\u2015\u2500-\u257f"
 _STRUCTURE = re.compile(
     rf"^(?! {{4}})[^\S\n]*+(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
     re.MULTILINE,
 )
-# Behind the dash of a list, more dashes are a rule however far away they stand.
+# After the dash of a list item, more dashes are a rule, however far away.
 _LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
 _INDENT = "    "
 
 
 def note_block(reflection: TaskReflection, task: Task, inputs: Mapping[str, Any]) -> str:
-    """Render a note as it stands before `task`, from its heading to the closing `---`.
+    """Return a note as it is put before `task`, from its heading to the closing `---`.
 
-    `task` is the definition as it was written; placeholders in the refined texts are filled from `inputs`.
-    What would end the block or begin a part of its own (a heading, a rule, a fence) is indented by four
-    spaces, in the values of inputs, too. Specification: What gets injected next run.
+    `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. Text that
+    would end the block or begin a part of its own (a heading, a rule, a fence) is indented by four spaces,
+    also in the values of inputs. Specification: What gets injected next run.
     """
     texts = (
         ("Refined Instructions", reflection.refined_description, task.description),
@@ -219,7 +218,7 @@ def note_block(reflection: TaskReflection, task: Task, inputs: Mapping[str, Any]
 
 
 def tokens_of(block: str) -> int:
-    """Estimate what a block costs in a prompt."""
+    """Return the estimated tokens of a block."""
     return estimate_tokens(block)
 
 
@@ -229,31 +228,31 @@ def _listed(items: Iterable[str]) -> str:
 
 
 def _contained(text: str) -> str:
-    """Return a text that can't leave its place: nothing unseen in it, and no structure at a line's start."""
+    """Return a text that can't break out of its block: nothing invisible, no structure at a line's start."""
     return _STRUCTURE.sub(_INDENT, plain(text).strip()).rstrip()
 
 
-# Text that can't hide anything.
+# Texts without anything invisible.
 
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-# Controls; what turns the direction of writing; what has no width; the tags and selectors that spell whole
-# sentences nobody sees. U+FE0E and U+FE0F stay: emoji are made with them.
+# Controls, changes of writing direction, characters without width, and tags and selectors, which can spell
+# invisible sentences. U+FE0E and U+FE0F stay, because emoji need them.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
     r"\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Persian, the scripts of India and emoji need joiners, between two signs of their own; nothing else does.
+# Persian, Indian scripts and emoji need joiners between two of their own characters; nothing else does.
 _STRAY_JOINERS = re.compile(
     r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
 )
 
 
 def plain(text: str) -> str:
-    """Return a text without what can't be seen; every line ends in a line feed; takes linear time.
+    """Return a text without invisible characters, its lines ended by line feeds, in linear time.
 
-    Half a surrogate pair, which no encoding has, becomes U+FFFD. Tabs stay.
+    A lone surrogate becomes U+FFFD. Tabs stay.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -267,7 +266,7 @@ _BRACED = re.compile(r"(?<!\{)(\{++)([^\W\d]\w*+)(\}++)")
 
 
 def placeholders_of(text: str) -> tuple[str, ...]:
-    """Return the names of the placeholders of a text, each once, in the order in which they stand there."""
+    """Return the names of the placeholders in a text, each once, in order."""
     names: dict[str, None] = {}
 
     def note(name: str) -> str:
@@ -281,9 +280,9 @@ def placeholders_of(text: str) -> tuple[str, ...]:
 def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
     """Return a text with its placeholders filled from the inputs of a run.
 
-    `{name}` is one where the name is an identifier; `{{name}}` stands for a literal `{name}`, as in
-    `str.format`. All other braces (JSON, code) stay as they are, and so do those in a value. A value that is
-    no text goes in as JSON. Raises `ConfigError` for an input that is missing; `title` names the task there.
+    `{name}` is a placeholder if the name is an identifier; `{{name}}` means a literal `{name}`, as in
+    `str.format`. All other braces (JSON, code) stay as they are, and so do those in values. A value that is
+    not a text is inserted as JSON. Raises `ConfigError` for a missing input; `title` names the task in it.
     """
 
     def value_of(name: str) -> str:
@@ -291,7 +290,7 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
             raise ConfigError(
                 f"The task {title or text[:60]!r} has the placeholder {{{name}}}, and no input of this name: "
                 f'{nearest(name, inputs)} Give it as run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} '
-                f"in the task where the braces are meant as they stand."
+                f"in the task if you mean the braces literally."
             )
         return as_text(inputs[name])
 
@@ -299,7 +298,7 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
 
 
 def fill_known(text: str, inputs: Mapping[str, Any]) -> str:
-    """Do what `fill` does in a text that a model wrote: a placeholder without an input stays as it is."""
+    """Like `fill`, for a text that a model wrote: a placeholder without an input stays as it is."""
     return _filled(text, lambda name: as_text(inputs[name]) if name in inputs else f"{{{name}}}")
 
 
@@ -308,7 +307,7 @@ def _filled(text: str, value_of: Callable[[str], str]) -> str:
         opening, name, closing = found.groups()
         if not name.isidentifier():
             return found[0]
-        # Each two braces stand for one; one that is left over makes a placeholder.
+        # Two braces stand for a literal one; a single one left over makes a placeholder.
         both = min(len(opening), len(closing))
         inner = value_of(name) if both % 2 else name
         kept = both // 2

@@ -38,28 +38,28 @@ CURRENT = "note"
 
 
 class ReflectionStore(Protocol):
-    """Keep the latest reflection on each task, by `TaskIdentity`. Both methods may be async or not.
+    """Keeps the latest reflection on each task, by `TaskIdentity`. Both methods may be sync or async.
 
-    The ones that come with Redraft keep every revision, too. With one of your own, the runs of one process
-    take turns; what other processes write at the same moment is for the store to guard.
+    Redraft's own stores also keep every revision. With a store of yours, the runs of one process take turns;
+    guarding against other processes is up to the store.
     """
 
     def store(self, task_identity: str, reflection: TaskReflection, /) -> Awaitable[None] | None:
-        """Keep a reflection in place of the one before."""
+        """Store a reflection in place of the previous one."""
         ...
 
     def retrieve(self, task_identity: str, /) -> Awaitable[TaskReflection | None] | TaskReflection | None:
-        """Return the latest reflection on a task, None where there is none."""
+        """Return the latest reflection on a task; None if there is none."""
         ...
 
 
 class NoteStore:
-    """Keep the notes on tasks in a `Store`: a `ReflectionStore`, and the `Notebook` of an ensemble.
+    """A `ReflectionStore` that keeps the notes on tasks in a `Store`.
 
-    Every revision stays, with the run that it came from and what the runs with it scored. It is safe under as
-    many tasks, threads and processes at once as its store is: two runs of a task at once give two revisions.
-    Texts are kept as they come, so who writes them withholds the secrets. All methods raise `StoreError`
-    where the store can't be read or written.
+    Every revision stays, with the run that it came from and the scores of the runs with it. It is safe for as
+    many tasks, threads and processes at once as its store is: two simultaneous runs of a task make two
+    revisions. Texts are stored as given, so the writer withholds secrets. All methods raise `StoreError` if
+    the store can't be read or written.
     """
 
     keeps_revisions = True
@@ -76,33 +76,33 @@ class NoteStore:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of files and connections; the next use opens anew."""
+        """Close files and connections; the next call opens them again."""
         await self._store.aclose()
 
     async def store(self, task_identity: str, reflection: TaskReflection, /) -> None:
-        """Keep a reflection as the next revision and put it in force, with the run count that it has."""
+        """Store a reflection as the next revision, with its own run count, and put it in force."""
         note = await self._written(task_identity, partial(_note, reflection), "")
 
         def changed(noted: NotedTask) -> NotedTask:
-            # Whoever stores by hand means what comes after the note in force, whatever that is.
+            # Stored by hand, it follows whatever note is in force.
             return with_revision(noted, replace(note, based_on=noted.in_force))
 
         await self._change(task_identity, changed, NotedTask(task_identity, ""), note)
 
     async def retrieve(self, task_identity: str, /) -> TaskReflection | None:
-        """Return what is put before a task now: the reflection of its `current` note."""
+        """Return the reflection of the note in force."""
         note = await self.current(task_identity)
         return None if note is None else note.reflection
 
     async def current(self, identity: str, /) -> Note | None:
-        """Return the note in force: the newest, or what a trial or a rollback chose; None while off."""
+        """Return the note in force: the newest, or the one a trial or a rollback chose; None while off."""
         record = await self._store.get(NOTED_TASK, _key(identity))
         if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
             return None
         return from_record(Note, record.data[CURRENT])
 
     async def revision(self, identity: str, version: int, /) -> Note | None:
-        """Return one revision, in force or not; None where there is none."""
+        """Return one revision, in force or not; None if it does not exist."""
         record = await self._store.get(NOTE, _note_key(identity, version))
         return None if record is None else from_record(Note, record.data)
 
@@ -110,7 +110,7 @@ class NoteStore:
         """Return the revisions, the first one first; `latest` (from 1) bounds how many."""
         noted = None if latest is None else await self._stored_standing(identity)
         before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
-        # By their numbers: to sort those of a task with 100,000 by their times takes a store long.
+        # By number: sorting 100,000 revisions by time would take a store long.
         after = await listed(self._store, NOTE, _note_key(identity, before)) if before else None
         records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", after=after)
         notes = [from_record(Note, record.data) for record in intact(records)]
@@ -128,18 +128,17 @@ class NoteStore:
         name: str = "",
         trial: Trial | None = None,
     ) -> tuple[Note, bool]:
-        """Keep what an accepted run taught as the next revision; return it, and whether it is the first.
+        """Store what an accepted run taught as the next revision; return it, and whether it is the first.
 
-        `task` is the definition as it was written, for its description is what the notes are kept under; a
-        `name` is for people. The revision's number is its run count. `based_on` is the version that was in
-        force when the run began, for a control run, too. The revision comes into force unless `trial` holds
-        the present one (write down the run with `used` before: it counts), notes are off, or what it is
-        based on was rolled back meanwhile. Once more for the same `run_id`, of a run that was resumed, gives
-        what is there.
+        `task` is the definition as written, since notes are kept under its description; `name` is for people.
+        The revision's number is its run count. `based_on` is the version that was in force when the run
+        began, also for a control run. The revision comes into force unless `trial` keeps the present one
+        (call `used` first: the run counts), notes are off, or the version it is based on was rolled back
+        since. A second call for the same `run_id`, as by a resumed run, returns the revision that is there.
         """
         identity = TaskIdentity.of(task)
         counted = partial(_note, reflection, task=task, run_id=run_id, based_on=based_on)
-        async with fair_lock(identity):  # else each run of this process would try the numbers of all others
+        async with fair_lock(identity):  # or each run of this process would try the numbers of all others
             note = await self._written(identity, counted, run_id)
             free = None if trial is None else await self._replaceable(identity, trial)
 
@@ -152,17 +151,17 @@ class NoteStore:
         return note, note.version == 1
 
     async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Write down what a run was given and how well it did, in place of what was said of it before."""
+        """Record what a run was given and how well it did, in place of an earlier record."""
         await self._store.put(Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use)))
 
     async def uses(
         self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
     ) -> list[NoteUse]:
-        """Return what the runs of a task were given, the earliest first; `latest` bounds how many.
+        """Return what the runs of a task were given, the earliest first.
 
-        With an `arm`, only those of that arm.
+        `latest` bounds their number; with an `arm`, only runs of that arm count.
         """
-        # A record leaves out what is the default, and a field that is absent is asked for as None.
+        # A record leaves out defaults, and None finds records without the field.
         where = None if arm is None else {"arm": None if arm == "none" else arm}
         records = await self._store.find(
             NOTE_USE, prefix=f"{_key(identity)}/", where=where, newest_first=True, limit=latest
@@ -170,24 +169,24 @@ class NoteStore:
         return sorted((from_record(NoteUse, one.data) for one in intact(records)), key=attrgetter("at"))
 
     async def noted(self, identity: str, /) -> NotedTask | None:
-        """Tell how the notes on a task stand; None where there are none."""
+        """Return the state of the notes on a task; None if there are none."""
         noted = await self._stored_standing(identity)
         return None if noted is None else _shown(noted)
 
     async def tasks(self) -> list[NotedTask]:
-        """Return all tasks that have notes, those with the latest change first.
+        """Return all tasks with notes, the latest change first.
 
-        One whose record is damaged has that as its name, and what to do as its description.
+        For a damaged record, the name says so, and the description says what to do.
         """
         records = await self._store.find(NOTED_TASK)
         records.sort(key=attrgetter("updated_at"), reverse=True)
         return [_listed(record) for record in records]
 
     async def page(self, most: int, /, *, before: str = "") -> list[NotedTask]:
-        """Return at most so many of the tasks that have notes, the one that was noted last first.
+        """Return at most `most` tasks with notes, the newest first.
 
-        `before` is the identity of the last one of the page before. Raises `ConfigError` where there are no
-        notes on that.
+        `before` is the identity of the last task on the previous page. Raises `ConfigError` if there are no
+        notes on that one.
         """
         last = await listed(self._store, NOTED_TASK, _key(before)) if before else None
         if before and last is None:
@@ -196,11 +195,10 @@ class NoteStore:
         return [_listed(record) for record in records]
 
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
-        """Put an older version in force, or none, as a person does; tell how the notes stand then.
+        """Put an older version in force, or none (None); return the new state.
 
-        It stays in force until the next accepted run has a note that is based on it; none stays until a
-        person switches notes on again. Nothing is deleted. Raises `ConfigError` for a version that there is
-        not.
+        A version stays in force until the next accepted run adds a note based on it; none stays until notes
+        are switched on again. Nothing is deleted. Raises `ConfigError` for a version that does not exist.
         """
 
         def changed(noted: NotedTask) -> NotedTask:
@@ -210,15 +208,14 @@ class NoteStore:
         return _shown(await self._change(identity, changed))
 
     async def switch(self, identity: str, /, *, off: bool, why: str = "") -> NotedTask:
-        """Switch the notes on a task off, or on again as they were; tell how they stand then.
+        """Switch the notes on a task off, or on again as they were; return the new state.
 
-        While they are off, revisions are kept and none is in force. Raises `ConfigError` where there are
-        none.
+        While they are off, revisions are added, but none is in force. Raises `ConfigError` if there are none.
         """
         return _shown(await self._change(identity, partial(switched, off=off, why=why)))
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
-        """Roll the note in force back if the trial shows that it hurts; return that to one caller only.
+        """Roll the note in force back if the trial shows that it hurts; only one caller gets the rollback.
 
         The control takes over: no note at all, as if notes were switched off, or the previous one.
         """
@@ -253,10 +250,10 @@ class NoteStore:
         return None if note is None else note.based_on
 
     async def _written(self, identity: str, numbered: Callable[[int], Note], run_id: str) -> Note:
-        """Write a note under the first number that is free, unless its run has one already.
+        """Write a note under the first free number, unless its run has one already.
 
-        All numbers up to the count are looked through at once, those above one by one: so a run that two
-        processes go on with at once has one note, too.
+        Numbers up to the count are searched at once, those above one by one, so that a run resumed by two
+        processes at once makes only one note.
         """
         standing = await self._stored_standing(identity)
         version = 0 if standing is None else standing.run_count
@@ -285,9 +282,9 @@ class NoteStore:
         new: NotedTask | None = None,
         written: Note | None = None,
     ) -> NotedTask:
-        """Change how the notes on a task stand, however many others do; a `new` one begins where none is.
+        """Change the state of the notes on a task, safely among concurrent changes; `new` starts one.
 
-        `written` is the note for which it is changed, if any: it need not be read again.
+        `written` is the note just written, if any, so that it need not be read again.
         """
         key = _key(identity)
         while True:
@@ -313,16 +310,16 @@ class NoteStore:
         return await self.revision(identity, version)
 
 
-# How the notes on a task stand after a change.
+# How a change moves the state of the notes.
 
 
 def with_revision(noted: NotedTask, note: Note, *, held: bool = False) -> NotedTask:
-    """Count a new revision, and put it in force unless something speaks against it.
+    """Count a new revision, and put it in force if nothing prevents that.
 
-    `held` says that a trial keeps the present one. What is based on a note that was rolled back meanwhile is
-    kept and no more.
+    `held` says that a trial keeps the present note. A revision based on a note that was rolled back since is
+    stored, but does not come into force.
     """
-    if note.version <= noted.run_count:  # counted already, or a newer one was faster
+    if note.version <= noted.run_count:  # counted already, or overtaken by a newer one
         return noted
     counted = replace(noted, run_count=note.version)
     if held or noted.off or not _is_in_line(noted, note):
@@ -337,7 +334,7 @@ def _is_in_line(noted: NotedTask, note: Note) -> bool:
 
 
 def rolled_back(noted: NotedTask, version: int | None, why: str = "") -> NotedTask:
-    """Put an older version in force, or none: a new line of notes begins."""
+    """Put an older version, or none, in force: a new line of notes begins."""
     why = why or f"rolled back from version {noted.in_force}"
     since = noted.run_count + 1
     return replace(noted, in_force=version, off=version is None, why_off=why, since=since)
@@ -351,7 +348,7 @@ def switched(noted: NotedTask, *, off: bool, why: str = "") -> NotedTask:
 
 
 def checked_version(noted: NotedTask, version: int) -> int:
-    """Return a version that there is; raises `ConfigError` for any other."""
+    """Return `version`; raises `ConfigError` if it does not exist."""
     if not 1 <= version <= noted.run_count:
         there = "version 1" if noted.run_count == 1 else f"versions 1 to {noted.run_count}"
         raise ConfigError(f"There is no version {version} of the notes on this task; there is {there}.")
@@ -359,7 +356,7 @@ def checked_version(noted: NotedTask, version: int) -> int:
 
 
 def _key(identity: str) -> str:
-    # An identity of a program's own may hold the slash that sets versions apart.
+    # A program's own identity may contain the slash that separates versions.
     return quote(identity, safe="", errors="surrogatepass")
 
 
@@ -380,7 +377,7 @@ def _note(
 
 
 def note_tokens(reflection: TaskReflection, task: Task | None = None) -> int:
-    """Estimate what a note costs in a prompt, before any input is filled in."""
+    """Return the estimated tokens of a note, before inputs are filled in."""
     return tokens_of(note_block(reflection, task or Task(""), {}))
 
 
@@ -393,21 +390,21 @@ def _listed(record: Record) -> NotedTask:
 
 
 def _shown(noted: NotedTask) -> NotedTask:
-    # What was in force is remembered while notes are off, and is not in force.
+    # While notes are off, the record remembers what was in force.
     return replace(noted, in_force=None) if noted.off else noted
 
 
 class InMemoryReflectionStore(NoteStore):
-    """Keep notes for as long as this object lives: for tests, and to try things out."""
+    """Keeps notes for as long as this object lives: for tests, and to try things out."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
 
 
 class SqliteReflectionStore(NoteStore):
-    """Keep notes in a SQLite database; the file at `path` and its folder are made by the first write.
+    """Keeps notes in a SQLite database; the first write creates the file at `path` and its folder.
 
-    The database of a project, `.redraft/redraft.db`, may be the one.
+    It may be the database of a project, `.redraft/redraft.db`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -417,11 +414,11 @@ class SqliteReflectionStore(NoteStore):
 
 
 class PostgresReflectionStore(NoteStore):
-    """Keep notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+    """Keeps notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
 
-    Projects in one database each see their own notes; those of one name are one project. The name is
-    `project`, else what the settings say: REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError`
-    for what is no such URL, and `MissingExtraError` where `redraft[postgres]` is not installed.
+    Each project in a database sees only its own notes; projects of the same name are one. The name is
+    `project`, else REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError` for an invalid URL,
+    and `MissingExtraError` if `redraft[postgres]` is not installed.
     """
 
     def __init__(self, dsn: str, project: str | None = None) -> None:
@@ -431,9 +428,9 @@ class PostgresReflectionStore(NoteStore):
 
 
 def project_notes() -> NoteStore:
-    """Return the notes of the project that this process works in, in the database of its runs.
+    """Return the notes of this process's project, in the database of its runs.
 
-    Where the settings keep nothing they are new ones, which live as long as this object.
+    If the settings keep nothing, they are new, and live as long as this object.
     """
     store = project_store()
     return InMemoryReflectionStore() if store is None else NoteStore(store)
@@ -444,9 +441,9 @@ Notebook: TypeAlias = "NoteStore | LatestNoteStore"
 
 
 def notebook_of(store: ReflectionStore) -> Notebook:
-    """Return the notebook that a store is, or make one of its two methods.
+    """Return a store as an ensemble uses it.
 
-    Raises `ConfigError` for a class, and for what has no `store` and `retrieve`.
+    Raises `ConfigError` for a class, and for an object without `store` and `retrieve`.
     """
     if isinstance(store, type):
         raise ConfigError(
@@ -456,11 +453,11 @@ def notebook_of(store: ReflectionStore) -> Notebook:
 
 
 class LatestNoteStore:
-    """Keep the latest note on each task in a store of a program's own: a `Notebook` without revisions.
+    """Keeps the latest note on each task in a program's own store, without revisions.
 
-    The runs of a process take turns at a task, whichever event loops and threads they are in; what other
-    processes write at the same moment is for the store to guard. Methods that are not async run in threads.
-    What the store raises comes through.
+    The runs of this process take turns at a task, in whatever event loops and threads they are; guarding
+    against other processes is up to the store. Methods that are not async run in threads. What the store
+    raises comes through.
     """
 
     keeps_revisions = False
@@ -470,7 +467,7 @@ class LatestNoteStore:
         self._retrieve = awaited(_method(store, "retrieve"))
 
     async def current(self, identity: str, /) -> Note | None:
-        """Return the note that is kept; its version is the count of runs that have informed it."""
+        """Return the stored note; its version is its run count."""
         found = await self._retrieve(identity)
         if found is None:
             return None
@@ -479,12 +476,12 @@ class LatestNoteStore:
         return Note(found.run_count, found, tokens=note_tokens(found))
 
     async def revision(self, identity: str, version: int, /) -> Note | None:
-        """Return the note that is kept if it is this one."""
+        """Return the stored note if it is this version."""
         note = await self.current(identity)
         return note if note is not None and note.version == version else None
 
     async def revisions(self, identity: str, /) -> list[Note]:
-        """Return the note that is kept."""
+        """Return the stored note."""
         note = await self.current(identity)
         return [] if note is None else [note]
 
@@ -496,10 +493,10 @@ class LatestNoteStore:
         *,
         run_id: str = "",
         based_on: int | None = None,
-        name: str = "",  # noqa: ARG002 (there is no place for it)
+        name: str = "",  # noqa: ARG002 (there is no place for a name)
         trial: Trial | None = None,
     ) -> tuple[Note, bool]:
-        """Keep a note in place of the one before; return it, and whether there was none."""
+        """Store a note in place of the previous one; return it, and whether it is the first."""
         if trial is not None:
             _refuse("A trial")
         identity = TaskIdentity.of(task)
@@ -511,25 +508,25 @@ class LatestNoteStore:
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
 
     async def used(self, identity: str, use: NoteUse, /) -> None:
-        """Write nothing down: there is no place for it."""
+        """Record nothing: there is no place for it."""
 
     async def uses(self, identity: str, /, *, latest: int | None = None) -> list[NoteUse]:  # noqa: ARG002 (none are kept)
-        """Return nothing: no uses are kept."""
+        """Return an empty list: uses are not recorded."""
         return []
 
     async def noted(self, identity: str, /) -> NotedTask | None:
-        """Tell what is known: how many runs have informed the note."""
+        """Return what is known: the run count."""
         note = await self.current(identity)
         if note is None:
             return None
         return NotedTask(identity, "", run_count=note.version, in_force=note.version)
 
     async def rollback(self, identity: str, version: int | None, /) -> NotedTask:  # noqa: ARG002 (a notebook's)
-        """Raise `ConfigError`: nothing older is kept."""
+        """Raise `ConfigError`: no older versions are kept."""
         _refuse("A rollback")
 
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (a notebook's)
-        """Raise `ConfigError`: how the runs did is not kept."""
+        """Raise `ConfigError`: scores are not kept."""
         _refuse("A trial")
 
 
@@ -555,10 +552,10 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class InjectedNote:
-    """Hold what a run is given: the note as it stands in the prompt, or why there is none.
+    """The note that a run is given, as it stands in the prompt, or why there is none.
 
-    `in_force` is the version that the task's notes stand at, `version` the one that was given, which a trial
-    may make another or none. `unread` says that the notes could not be read, which was warned of.
+    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
+    `unread` says that the notes could not be read, which was logged.
     """
 
     arm: Arm = "none"
@@ -570,7 +567,7 @@ class InjectedNote:
     unread: bool = False
 
     def advice(self) -> tuple[Advice, ...]:
-        """Return the note as advice on this very task, for drafts and revisions alike, if there is one."""
+        """Return the note, if any, as advice for drafts and revisions."""
         if not self.text:
             return ()
         source = "note" if self.version is None else f"note v{self.version}"
@@ -583,9 +580,9 @@ NO_NOTE = InjectedNote()
 async def note_for_run(
     task: EnsembleTask, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
 ) -> InjectedNote:
-    """Choose what a run is given: the note in force, or what a trial puts in its place.
+    """Choose the note for a run: the one in force, or what a trial puts in its place.
 
-    Where the notes can't be read, the run goes without, with one warning.
+    If the notes can't be read, the run goes without, with one warning.
     """
     identity = TaskIdentity.of(task)
     try:
@@ -597,7 +594,7 @@ async def note_for_run(
             arm, why = "control", "a control run of the trial: the note before the one in force"
             against = current.based_on if config.trial.against == "previous" else None
             note = None if against is None else await notebook.revision(identity, against)
-    except Exception as error:  # noqa: BLE001 (whatever a store raises: a run without a note is better than none)
+    except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
         logger.warning("The task %r runs without its note, which can't be read: %s", task.title, error)
         return InjectedNote(unread=True)
     if note is None:

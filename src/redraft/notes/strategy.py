@@ -1,4 +1,4 @@
-"""Reflect on an accepted output: the prompt, its reply, the bounds of a note."""
+"""The default strategy: ask a model how a task could be put better, read its reply, and bound the note."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionEvaluation, Task
 
 MOST_OUTPUT = 24_000
-"""Characters of an output that are shown: two thirds from its beginning, the rest from its end."""
+"""Characters of an output that are shown: two thirds from the beginning, the rest from the end."""
 MOST_SAID = 6_000
-"""Characters of a judgement that are shown, or of a note: one that a person wrote has no bound."""
+"""Characters of an evaluation or a note that are shown; a note that a person wrote may be longer."""
 
 NOT_GIVEN = "(none was given)"
 
@@ -63,10 +63,10 @@ SUGGESTIONS:
 
 
 def meta_prompt(given: ReflectionInput) -> str:
-    """Render the question how the instructions of a task could be better.
+    """Return the prompt that asks how the instructions of a task could be better.
 
-    The words are the specification's (Default Reflection Prompt), with what else there is to know between
-    them: the note in force, what the criteria said, the limits. All that a run made is fenced as data.
+    The words are the specification's (Default Reflection Prompt), with the note in force, what the criteria
+    said, and the limits in between. Everything that a run produced is fenced as data.
     """
     task = given.task
     parts = [
@@ -84,7 +84,7 @@ def meta_prompt(given: ReflectionInput) -> str:
 
 
 def shorten_prompt(given: ReflectionInput, reflection: TaskReflection, size: int) -> str:
-    """Render the request to say the same in fewer words; `size` is how many tokens it is now."""
+    """Return the prompt that asks for a shorter note; `size` is its tokens now."""
     now = (
         f"You wrote a note on a task that is too long: about {size:,} tokens, and at most "
         f"{given.max_tokens:,} tokens altogether are allowed{_in_characters(given.max_tokens)}."
@@ -180,7 +180,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Hold what stood in the sections of a reply; a text is empty where its section was blank or missing."""
+    """The sections of a reply; a text is empty if its section was blank or missing."""
 
     description: str = ""
     expected_output: str = ""
@@ -512,17 +512,17 @@ def _fitting(parts: list[str], room: int) -> int:
 # Compared by identity: so are models.
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmReflectionStrategy:
-    """Ask a model how the instructions of a task could be better; the strategy where none is given.
+    """Asks a model how the instructions of a task could be better; the default strategy.
 
-    A reply that is too long is asked to be shortened, once; what is still too long is cut (`bounded`). Raises
-    what the model raises, and `OutputError` for a reply without a marker, or one that says nothing but what
-    `bounded` refuses. Specification: Default Reflection Prompt.
+    If the reply is too long, the model is asked to shorten it, once; what is still too long is cut
+    (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one with
+    nothing but what `bounded` rejects. Specification: Default Reflection Prompt.
     """
 
     model: ChatModel
 
     async def __call__(self, given: ReflectionInput, /) -> TaskReflection:
-        """Return the improved brief; a section that the reply leaves out stays as the task has it."""
+        """Return the improved instructions; a section missing from the reply stays as in the task."""
         reflection = without_losses(await self._asked(meta_prompt(given), given), given)
         size = size_of(reflection, given.task)
         if size > given.max_tokens:
@@ -530,12 +530,12 @@ class LlmReflectionStrategy:
         return bounded(reflection, given)
 
     async def _asked(self, prompt: str, given: ReflectionInput) -> TaskReflection:
-        """Return what the model says, as long as it is."""
+        """Return the model's answer, however long."""
         reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
         return settled(_reflection_of(reply.text, given, reply.finish_reason == "length"), given)
 
     async def _shortened(self, long: TaskReflection, given: ReflectionInput, size: int) -> TaskReflection:
-        """Return a shorter reflection, or the long one: it can still be cut, and it has been paid for."""
+        """Return a shorter reflection, else the long one, which is paid for and can still be cut."""
         try:
             short = await self._asked(shorten_prompt(given, long, size), given)
         except (ModelError, OutputError):
@@ -555,11 +555,11 @@ def _reflection_of(reply: str, given: ReflectionInput, cut_off: bool) -> TaskRef
 
 
 def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflection:
-    """Return what may be stored of what any strategy answered to `given`.
+    """Return the reflection of any strategy in the form in which it may be stored.
 
-    Secrets go first, so that no cut leaves half of one, and once more at the end: a text that became the
-    task's own again has not been looked at yet. Raises `OutputError` for what is no `TaskReflection`, and
-    where `bounded` or `redacted` does.
+    Secrets are withheld first, so that no cut leaves half of one, and again at the end, since a text that was
+    replaced by the task's own has not been checked yet. Raises `OutputError` for anything but a
+    `TaskReflection`, and what `bounded` and `redacted` raise.
     """
     if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
         raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
@@ -567,10 +567,9 @@ def storable(reflection: TaskReflection, given: ReflectionInput) -> TaskReflecti
 
 
 def redacted(reflection: TaskReflection) -> TaskReflection:
-    """Return a reflection with what must not be shown of its texts withheld, of every category.
+    """Return a reflection with secrets and personal data of every category withheld; idempotent.
 
-    Known to be secret is what `redactor_of_environment` knows. Doing it again changes nothing. Raises
-    `OutputError` if something would be left.
+    Raises `OutputError` if something could not be withheld.
     """
     redactor = redactor_of_environment(also=EVERY_CATEGORY)
 

@@ -26,21 +26,21 @@ MAX_TOKENS = 600
 # Compared by identity: two tasks may say the same and be two steps of an ensemble.
 @dataclass(frozen=True, slots=True, eq=False)
 class Task(Asked):
-    """Define a task once, in code; what its runs teach is kept beside it and never changes it.
+    """A task, defined once in code; what its runs teach is kept beside it and never changes it.
 
     `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
-    answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. A `handler`
-    answers instead of a model: a function of a `TaskContext`, sync or async. `context` names the tasks whose
-    outputs it needs. `criteria` score the output, and `pattern` redrafts it in the run; with criteria alone
-    the first version is scored and kept.
+    answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. Instead of a
+    model, a `handler` can answer: a function of a `TaskContext`, sync or async. `context` names the tasks
+    whose outputs it needs. `criteria` score the output, and `pattern` redrafts it within the run; with
+    criteria alone, the first version is scored and returned.
 
-    `input_guardrails` look at the inputs before anything is spent, `guardrails` at the output, and `review`
-    (a person, another program) has the last word. Each is a function of one argument, sync or async, and
-    answers None or True to let it pass, False, a number, `(False, "why")`, a dict or an evaluation as
-    evaluators do. A refused output is made again with what was said, at most `retries` times.
+    `input_guardrails` check the inputs before money is spent, `guardrails` check the output, and `review` (a
+    person, another program) has the last word. Each is a function of one argument, sync or async. It returns
+    None or True to accept; or False, a number, `(False, "why")`, a dict or an evaluation, as evaluators do. A
+    refused output is made again with the reasons, at most `retries` times.
 
     `reflect` asks after each accepted output how these instructions could be better, and puts the answer
-    before them next time. `name` is for people; by default the beginning of the description.
+    before them the next time. `name` is for people; the default is the beginning of the description.
     """
 
     tools: Sequence[Callable[..., Any] | str] = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`asked` gives their names)
@@ -57,7 +57,7 @@ class Task(Asked):
     review: Callable[[Output], Any] | None = None
     retries: int = 2
 
-    # With eq=False alone they would be inherited, and compare what is asked.
+    # With eq=False alone these would be inherited, and compare the texts.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -83,7 +83,7 @@ class Task(Asked):
             raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
 
     def _check_parts(self) -> None:
-        """Refuse what is to be called and can't be, and a context that is neither a text nor Tasks."""
+        """Require functions where something is called, and Tasks or a text as the context."""
         one = (("handler", self.handler), ("review", self.review))
         called: list[tuple[str, object]] = [(name, value) for name, value in one if value is not None]
         called += [("input_guardrails", function) for function in self.input_guardrails]
@@ -97,36 +97,36 @@ class Task(Asked):
 
     @property
     def title(self) -> str:
-        """What to call it: its name, or how its description begins."""
+        """The task's name, or the beginning of its description."""
         first = self.description.strip().splitlines()[0]
         return self.name or (first if len(first) <= 60 else f"{first[:57]}...")  # noqa: PLR2004 (fits a column)
 
     @property
     def config(self) -> ReflectionConfig | None:
-        """How it is reflected on, None where it is not."""
+        """How the task is reflected on; None if it is not."""
         if isinstance(self.reflect, ReflectionConfig):
             return self.reflect
         return DEFAULT_CONFIG if self.reflect else None
 
     def asked(self) -> Asked:
-        """Return what is asked, as plain data: the tools by their names, and no output of another task."""
+        """Return what is asked as plain data: tools by name, without the outputs of other tasks."""
         names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""
         return Asked(self.description, self.expected_output, self.task_type, names, context)
 
 
 def _name_of(tool: Callable[..., Any]) -> str:
-    """Return the name of a function, of a Tool of Pydantic AI, or of the class of what is called."""
+    """Return the name of a function or of a Pydantic AI tool, else the name of the class."""
     name: object = getattr(tool, "__name__", None) or getattr(tool, "name", None)
     return name if isinstance(name, str) else type(tool).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """Show the handler of a task what it is asked.
+    """What the handler of a task is asked.
 
-    `prompt` is all of it as a text, the notes of earlier runs included. `outputs` are those of the tasks
-    named in `context`, in that order. `feedback` says why the output before was refused, empty at first.
+    `prompt` is everything as one text, including the notes of earlier runs. `outputs` are those of the tasks
+    named in `context`, in that order. `feedback` says why the previous output was refused; empty at first.
     """
 
     task: Asked
@@ -137,14 +137,14 @@ class TaskContext:
 
 
 class TaskIdentity:
-    """Name a task by what it asks, the same in every process and on every machine."""
+    """Identifies a task by its description, the same in every process and on every machine."""
 
     @staticmethod
     def of(task: Asked | str) -> str:
         """Return the SHA-256 of a task's description, in lowercase hexadecimal.
 
-        The description is taken as it was written, before any input is filled in: so the notes of all runs of
-        a template gather in one place, and a task that is described otherwise begins anew.
+        The description is taken as written, before inputs are filled in, so that all runs of a template share
+        their notes. A task with another description starts anew.
         """
         description = task if isinstance(task, str) else task.description
         return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()
@@ -153,11 +153,11 @@ class TaskIdentity:
 # Compared by identity, as functions are.
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionConfig:
-    """Choose how a task is reflected on after a run that was accepted.
+    """How a task is reflected on after an accepted run.
 
-    `model` reflects: a name or a `ChatModel`; without it the task's own, else the ensemble's. A smaller and
-    cheaper one will often do. `strategy` stands in for `LlmReflectionStrategy` and needs no model.
-    `max_tokens` bounds a note. `trial` makes the notes prove themselves. Raises `ConfigError`.
+    `model` reflects: a name or a `ChatModel`, by default the task's, else the ensemble's. A smaller and
+    cheaper one is often enough. `strategy` replaces `LlmReflectionStrategy` and needs no model. `max_tokens`
+    bounds a note. `trial` tests whether the notes help. Raises `ConfigError`.
     """
 
     model: str | ChatModel | None = None
@@ -178,11 +178,11 @@ DEFAULT_CONFIG = ReflectionConfig()
 
 @dataclass(frozen=True, slots=True)
 class ReflectionInput:
-    """Show a strategy what there is to reflect on.
+    """What a strategy reflects on.
 
-    `task` is the definition as it was written, without the inputs of the run; `task_output` the accepted
-    output as a text. `prior_reflection` is the note that is in force, None before the first. `evaluation` is
-    what the criteria of the task said of the output, where it has any. `max_tokens` bounds the note.
+    `task` is the definition as written, without the inputs of the run; `task_output` is the accepted output
+    as a text. `prior_reflection` is the note in force, None before the first. `evaluation` is what the task's
+    criteria said about the output, if it has any. `max_tokens` bounds the note.
     """
 
     task: Asked
@@ -193,11 +193,11 @@ class ReflectionInput:
 
 
 class ReflectionStrategy(Protocol):
-    """Say how a task's instructions could be better. A function is one, sync or async.
+    """A function, sync or async, that says how a task's instructions could be better.
 
-    Whatever it raises leaves the note as it was. The store counts the runs, whatever `run_count` says.
+    An exception leaves the note as it was. The store counts the runs, whatever `run_count` says.
     """
 
     def __call__(self, given: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
-        """Return the improved brief; what can't be improved stays as the task has it."""
+        """Return the improved instructions; what can't be improved stays as in the task."""
         ...

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from redraft.notes.note import NotedTask, NoteUse
 
 LATEST_USES = 2000
-"""How many runs a verdict looks back: what was before says little about now."""
+"""How many runs a verdict looks back; older ones say little about now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Let a share of the runs go without the note, so that it shows whether the note helps.
+    """Withhold the note from some runs, to see whether it helps.
 
-    `share` (0..1, neither end) of the runs are the control: they go without any note, or `against="previous"`
-    with the one before. A note stays until `min_runs` runs with it were scored; only then the newest takes
-    its place. What the task's criteria say of a run's first version is its score. When at least 10 runs with
-    notes and 10 control runs put a 95 % bootstrap interval of the difference below zero, the control takes
-    over.
+    `share` of the runs (between 0 and 1) are the control: they go without any note, or with
+    `against="previous"` get the one before. A note stays until `min_runs` runs with it have a score; only
+    then does the newest replace it. A run's score is what the task's criteria give its first version. When
+    the 95 % bootstrap interval of the difference, over at least 10 runs on each side, lies below zero, the
+    control takes over.
     """
 
     share: float = 0.2
@@ -44,7 +44,7 @@ class Trial:
 
 
 def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control"]:
-    """Say whether a run is given the note. A run that is resumed gets the same answer."""
+    """Return the arm of a run: `note` or `control`; the same again if the run is resumed."""
     drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
     return "control" if int.from_bytes(drawn) < trial.share * 2**64 else "note"
 
@@ -52,14 +52,14 @@ def arm_of(trial: Trial, run_id: str, identity: str) -> Literal["note", "control
 def verdict(
     trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None
 ) -> Rollback | None:
-    """Say that the note in force hurts, and what should take its place; None where that is not known.
+    """Return the rollback that is due if the note in force hurts; None if that is not known.
 
-    `uses` are those of the task, the earliest first; `previous` is the version that the note in force is
-    based on. Against none, all notes of the present line count together; against the previous one, the note
-    in force alone. It looks no more often than `last_look` says.
+    `uses` are the task's, the earliest first; `previous` is the version that the note in force is based on.
+    Against none, all notes of the present line count together; against the previous one, only the note in
+    force. The scores are tested no more often than `last_look` says.
     """
     in_force = noted.in_force
-    if in_force is None or in_force < noted.since:  # a person chose it
+    if in_force is None or in_force < noted.since:  # chosen by a person
         return None
     to = previous if trial.against == "previous" else None
     scores: list[tuple[bool, float]] = []
@@ -68,7 +68,7 @@ def verdict(
             continue
         if _has_note(use, noted, alone=trial.against == "previous"):
             scores.append((True, use.score))
-        elif use.arm == "control" and use.version == to and scores:  # of the time of these notes
+        elif use.arm == "control" and use.version == to and scores:  # no older than these notes
             scores.append((False, use.score))
     seen = last_look(scores)
     if seen is None:
@@ -86,10 +86,10 @@ def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
 
 
 def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None) -> bool:
-    """Say whether a newer note may take the place of the one in force.
+    """Return whether a newer note may replace the one in force.
 
-    It takes `min_runs` scored runs with that; against the previous one also as many runs of both as a verdict
-    takes, else none would ever be reached. One that hurts is rolled back, and no newer one grows from it.
+    That takes `min_runs` scored runs with the note in force; against the previous one also enough runs of
+    both for a verdict, which would otherwise never come. A note that hurts is rolled back instead.
     """
     in_force = noted.in_force
     if in_force is None:
@@ -105,10 +105,10 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
 
 
 def why_of(rollback: Rollback) -> str:
-    """Say why a note was rolled back by itself, with the figures."""
+    """Return why a note was rolled back, with the figures."""
     other = "without notes" if rollback.to is None else f"with version {rollback.to}"
     return (
-        f"version {rollback.version} was rolled back by itself: runs with it scored "
+        f"version {rollback.version} was rolled back automatically: runs with it scored "
         f"{-rollback.effect:.2f} lower than runs {other} (95 % interval {rollback.low:+.2f} to "
         f"{rollback.high:+.2f}, {rollback.with_runs} and {rollback.without_runs} runs)"
     )
