@@ -18,7 +18,7 @@ from redraft.loop.record import RUN, Process
 from redraft.loop.run_text import Row, cost, state_text
 from redraft.loop.runs import LAST, KeptRun, Runs, run_document
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.stores.location import project_place, project_store
+from redraft.stores.location import open_project_store, project_place, project_store
 from redraft.terminal import options
 from redraft.terminal.console import CalmConsole, emit, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
@@ -398,12 +398,8 @@ def place() -> str:
 
 def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:
     async def reading() -> T:
-        runs = Runs()
-        try:
-            return await read(runs)
-        finally:
-            if store := project_store():
-                await store.aclose()
+        async with open_project_store() as store:
+            return await read(Runs(store))
 
     return asyncio.run(reading())
 
