@@ -210,11 +210,15 @@ class Runs:
         begin = None if since is None else datetime.combine(since, time(), UTC)
         where: dict[str, Scalar | tuple[Scalar, ...]] = {} if inner else {"is_inner": False}
         ended = where | {"status": ENDED}
+        days = await self._index.group("day", {"status": ENDED, "is_inner": False}, since=begin)
+        inside = await self._index.group("day", {"status": ENDED, "is_inner": True}, since=begin)
+        if inner:
+            for day, totals in inside.items():
+                days.setdefault(day, Totals()).add(totals)
         unended = await self._index.find(where | {"status": "running"}, since=begin)
-        inside = await self._index.group("agent", {"status": ENDED, "is_inner": True}, since=begin)
         at_work = sum(state_of(row) in AT_WORK for row in unended)
         return Spend(
-            await self._index.group("day", ended, since=begin),
+            days,
             await self._index.group("role", ended, since=begin),
             await self._index.group("role_model", ended, since=begin),
             await self._index.group("agent", ended, since=begin),

@@ -221,9 +221,8 @@ CREATE TABLE redraft_run_shares (
     output_tokens   bigint  NOT NULL,
     known_usd       double precision NOT NULL,
     unpriced        integer NOT NULL,
-    PRIMARY KEY (space, run_id, facet, value)
+    PRIMARY KEY (space, facet, run_id, value)
 );
-CREATE INDEX redraft_run_shares_newest ON redraft_run_shares (space, facet, created_at);
 
 -- The records of agents that share a database: a session sees those of the space that it has set, whatever
 -- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
@@ -232,7 +231,7 @@ CREATE TABLE redraft_agent_records (LIKE redraft_records, PRIMARY KEY (space, ki
 CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind, created_at, key);
 CREATE TABLE redraft_agent_runs (LIKE redraft_runs, PRIMARY KEY (space, run_id));
 CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
-CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, run_id, facet, value));
+CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, facet, run_id, value));
 
 ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
 ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;

@@ -520,4 +520,5 @@ _PUT_RUN = (
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _DELETE_RUN = "DELETE FROM runs WHERE space = :space AND run_id = :run_id"
-_DELETE_SHARES = "DELETE FROM run_shares WHERE space = :space AND run_id = :run_id"
+_FACETS = ", ".join(f"'{facet}'" for facet in get_args(Facet))  # named, so that the key finds the run
+_DELETE_SHARES = f"DELETE FROM run_shares WHERE space = :space AND facet IN ({_FACETS}) AND run_id = :run_id"  # noqa: S608 (made of constants)
