@@ -327,9 +327,15 @@ def test_a_process_that_something_else_has_killed_is_replaced(which, fresh_worke
     assert alive("python")
 
 
-def test_a_script_that_ends_monty_costs_the_next_one_nothing(fresh_worker):
+@linux_only
+@pytest.mark.parametrize(
+    "source",
+    ["'x'.join(['y' * 10**6] * 10**4)", "a = {}\nfor i in range(60): a = {'a': a, 'b': a}\na"],
+    ids=["while it runs", "while its result is written"],
+)
+def test_a_script_that_ends_monty_costs_the_next_one_nothing(source, fresh_worker):
     before = processes()
-    ended, _ = attempt("python", "'x'.join(['y' * 10**6] * 10**4)", SandboxMemoryError)
+    ended, _ = attempt("python", source, SandboxMemoryError)
     assert isinstance(ended, SandboxMemoryError)
     assert alive("python")
     assert not set(before) & set(processes())
