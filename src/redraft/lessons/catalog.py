@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,21 +96,23 @@ class Catalog:
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.folder = path / FOLDER
         self._path = path
-        self._redactor_given = redactor
+        self._given_redactor = redactor
 
-    def pick_up(self, connection: Connection, folder: str | None, stale: Collection[str] = ()) -> None:
+    def pick_up(self, connection: Connection, folder: str | None, stale: Collection[int] = ()) -> None:
         """Read what was added to or removed from the folder of an agent, or of all.
 
-        Of the `stale` ones, every file is read, since one was found to be changed in place.
+        Of the agents with the numbers in `stale`, all files are read: one was found changed in place.
         """
-        known = dict(connection.execute("SELECT folder, changed_ns FROM agents").fetchall())
+        rows = connection.execute("SELECT folder, changed_ns, agent FROM agents").fetchall()
+        known = {name: changed_ns for name, changed_ns, _ in rows}
         folders = {*agents_in(self._path), *known} if folder is None else {folder}
         reflections = f"{self._path / REFLECTIONS}/"
-        changed = [one for one in folders if modified_ns(reflections + one) != known.get(one, 0)]
-        if changed or stale:
+        changed = {one for one in folders if modified_ns(reflections + one) != known.get(one, 0)}
+        edited = {name for name, _, agent in rows if agent in stale}
+        if changed or edited:
             with exclusive(self.folder):
-                for one in {*changed, *stale}:
-                    self._look(connection, one, trusting=one not in stale)
+                for one in changed | edited:
+                    self._look(connection, one, trusting=one not in edited)
 
     def refresh(self, connection: Connection) -> Refreshed:
         """Look at all files."""
@@ -186,11 +189,9 @@ class Catalog:
                 return None
             return file._replace(problem=self._redactor.redact(str(error)).text), _NOTHING
 
-    @property
+    @cached_property
     def _redactor(self) -> Redactor:
-        if self._redactor_given is None:
-            self._redactor_given = lesson_redactor()
-        return self._redactor_given
+        return self._given_redactor or lesson_redactor()  # which takes a while to build
 
 
 class Row(NamedTuple):

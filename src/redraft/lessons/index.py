@@ -188,15 +188,17 @@ class LessonIndex:
         folder = None if query.agent is None else folder_name(query.agent)
         if question is not None:
             self._drop_other_dimensions(connection, len(question))
-        stale: set[str] = set()
+        stale: set[int] = set()
         for _ in range(ATTEMPTS):
             self._catalog.pick_up(connection, folder, stale)
             with transaction(connection, "DEFERRED"):  # so that all of it is read as of one moment
                 ranking, chosen = self._rank(connection, query, question, folder)
                 found = [self._found(connection, query, ranking, one) for one in chosen]
-            stale = {one for one in found if isinstance(one, str)}
+            stale = {
+                one.number >> AGENT_BITS for one, read in zip(chosen, found, strict=True) if read is None
+            }
             if not stale:
-                return [one for one in found if isinstance(one, Found)]
+                return [one for one in found if one is not None]
         return []
 
     def _rank(
@@ -256,8 +258,8 @@ class LessonIndex:
                 break
         return ranking, chosen
 
-    def _found(self, connection: Connection, query: Query, ranking: Ranking, one: Candidate) -> Found | str:
-        """Return a lesson as its file has it; the agent's folder if it no longer is what the index has."""
+    def _found(self, connection: Connection, query: Query, ranking: Ranking, one: Candidate) -> Found | None:
+        """Return a lesson as its file has it; None if that is no longer what the index has."""
         lesson_id, file_hash, searched = connection.execute(
             "SELECT id, file_hash, searched FROM lessons WHERE number = ?", (one.number,)
         ).fetchone()
@@ -267,10 +269,10 @@ class LessonIndex:
             entry = folder.entry_of(lesson_id)
             text = folder.text_of(entry)
             if digest_of(text) != file_hash:
-                return agent
+                return None
             lesson = _parse(text, lesson_id, agent, entry.day)
         except StoreError:
-            return agent
+            return None
         words = set(searched.lower().split())
         names = [name for name in names_in(query.text) if words.intersection(tokens_of(name)[:1])]
         return Found(lesson, ranking.score(one), reason_for(one, query.task_type, names))
