@@ -4,7 +4,7 @@ import json
 from redraft._steps import inner_step
 from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
-from redraft.cycles.keeper import Keeper
+from redraft.cycles.write_behind import WriteBehind
 from redraft.stores.memory import MemoryStore
 from support.monitor import monitor, run
 
@@ -41,7 +41,7 @@ class Gate(MemoryStore):
 
 
 def steps_of(store, silence=None):
-    keeper = Keeper(MemoryStore(), "a", remote=False)
+    keeper = WriteBehind(MemoryStore(), "a", remote=False)
     keeper.silence = silence
     return CycleSteps(store, 1, keeper)
 

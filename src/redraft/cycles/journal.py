@@ -15,7 +15,7 @@ from redraft.stores.postgres import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from redraft.cycles.keeper import Keeper
+    from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
     from redraft.stores.base import Store
 
@@ -44,7 +44,7 @@ class CycleSteps:
     on without one.
     """
 
-    def __init__(self, store: Store, number: int, keeper: Keeper) -> None:
+    def __init__(self, store: Store, number: int, keeper: WriteBehind) -> None:
         self.trouble = ""
         # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
@@ -168,13 +168,13 @@ def _is_repeatable(step: StepData) -> bool:
     return not is_action and step["elapsed"] - step["began"] < QUICK
 
 
-async def check_lease(keeper: Keeper) -> None:
+async def check_lease(keeper: WriteBehind) -> None:
     """Raise `LeaseError` before an effect if another process runs the agent now."""
     if keeper.lease is not None:
         await keeper.lease.check()
 
 
-def unjournalled(keeper: Keeper) -> Step:
+def unjournalled(keeper: WriteBehind) -> Step:
     """Return a step that records nothing, and begins no effect once another process runs the agent."""
 
     async def step(

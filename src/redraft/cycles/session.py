@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redraft._codec import from_record
 from redraft.cycles.cycle import data_redactor
 from redraft.cycles.journal import CycleSteps, check_lease, unjournalled
-from redraft.cycles.keeper import PATIENCE
 from redraft.cycles.mail import (
     FEEDBACK,
     OUTBOX,
@@ -43,6 +42,7 @@ from redraft.cycles.records import (
     stored_cycle,
 )
 from redraft.cycles.storage import keeper_for, known_locations, prune, register
+from redraft.cycles.write_behind import PATIENCE
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.keeper import Keeper
     from redraft.cycles.mail import AgentCard
     from redraft.cycles.records import CycleRecord
     from redraft.cycles.storage import AgentLocation
+    from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
     from redraft.stores.base import Where
 
@@ -370,7 +370,7 @@ class AgentBus:
         location: AgentLocation,
         network: str,
         mailbox: Mailbox,
-        keeper: Keeper,
+        keeper: WriteBehind,
         on_wait: WaitListener,
     ) -> None:
         self._location = location

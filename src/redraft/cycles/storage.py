@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
-from redraft.cycles.keeper import Keeper, Spool
 from redraft.cycles.lease import Lease
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import CYCLE, listed_cycle
+from redraft.cycles.write_behind import Spool, WriteBehind
 from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
 from redraft.stores.base import Record, Store, intact
@@ -84,13 +84,13 @@ class LongTermStorage:
             self._stores[agent] = PostgresStore(self._dsn, space, isolated=True)
         return self._stores[agent]
 
-    def keeper_for(self, agent: str) -> Keeper:
+    def keeper_for(self, agent: str) -> WriteBehind:
         """Return a keeper of an agent's memory, which takes the lease when it loads."""
         store = self.store_for(agent)
         spool = None
         if self._spool is not None:
             spool = Spool(self._spool / f"{_safe_name(self.network)}.{_safe_name(agent)}.jsonl")
-        return Keeper(store, agent, spool, lease=Lease(store, agent))
+        return WriteBehind(store, agent, spool, lease=Lease(store, agent))
 
     async def agents(self) -> list[str]:
         """Return the names of the agents that have run in this network, sorted."""
@@ -199,12 +199,12 @@ def locate(
     return location
 
 
-def keeper_for(location: AgentLocation) -> Keeper:
+def keeper_for(location: AgentLocation) -> WriteBehind:
     """Return a keeper of the records of an agent, which takes the lease when it loads."""
     if location.storage is not None:
         return location.storage.keeper_for(location.agent)
     lease = Lease(location.store, location.agent) if location.is_durable else None
-    return Keeper(location.store, location.agent, lease=lease, remote=False)
+    return WriteBehind(location.store, location.agent, lease=lease, remote=False)
 
 
 async def register(location: AgentLocation) -> None:

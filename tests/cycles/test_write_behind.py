@@ -10,11 +10,11 @@ from time import perf_counter
 
 import pytest
 
-from redraft.cycles import keeper as module
-from redraft.cycles.keeper import Keeper, Reconciliation, Spool, merged
+from redraft.cycles import write_behind as module
 from redraft.cycles.lease import LEASE, Lease
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import PROVISIONAL, CycleRecord, memory_record, stored_cycle, stored_memory
+from redraft.cycles.write_behind import Reconciliation, Spool, WriteBehind, merged
 from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
@@ -109,14 +109,14 @@ def said(caplog, level):
 def test_what_is_saved_is_written_when_it_returns(caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         assert await keeper.load() is None
         await keeper.save(cycle(1, "x"))
         assert await kept(store) == ([1], ["x"])
         await keeper.save(cycle(2, "x", "y"))
         assert store.writes == [["memory", "0000000001"], ["memory", "0000000002"]]
         await keeper.aclose()
-        again = Keeper(store, "a")
+        again = WriteBehind(store, "a")
         assert (await again.load()).cycle == 2
         await again.aclose()
 
@@ -127,7 +127,7 @@ def test_what_is_saved_is_written_when_it_returns(caplog):
 def test_a_slow_store_is_not_waited_for(caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         await keeper.load()
         store.delay = 0.06
         for number in range(1, 6):
@@ -144,7 +144,7 @@ def test_a_slow_store_is_not_waited_for(caplog):
 def test_an_outage_is_said_once_and_loses_nothing(caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         await keeper.load()
         await keeper.save(cycle(1, "1"))
         for outage in range(2):
@@ -170,7 +170,7 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
 def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         await keeper.load()
         store.answers.clear()
         started = perf_counter()
@@ -200,7 +200,7 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
         store.is_away = not silent
         if silent:
             store.answers.clear()
-        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
         assert await keeper.load() is None
         assert keeper.is_away
         assert keeper.reconciliation() is None
@@ -240,7 +240,7 @@ def test_memories_are_joined_by_the_ids_of_their_items():
 def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         await keeper.load()
         await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
         await keeper.flush()
@@ -284,7 +284,7 @@ async def die(keeper):
 def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a", spool())
+        keeper = WriteBehind(store, "a", spool())
         await keeper.load()
         await keeper.save(cycle(1, "1"))
         assert keeper._spool.path.stat().st_size == 0
@@ -292,12 +292,12 @@ def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
         for number in (2, 3):
             await keeper.save(cycle(number, str(number)))
         await die(keeper)
-        again = Keeper(store, "a", spool())
+        again = WriteBehind(store, "a", spool())
         assert (await again.load()).cycle == 3  # the database is still away
         await again.save(cycle(4, "4"))
         await die(again)
         store.is_away = False
-        last = Keeper(store, "a", spool())
+        last = WriteBehind(store, "a", spool())
         assert (await last.load()).cycle == 4
         assert await kept(store) == ([1, 2, 3, 4], ["4"])
         assert last._spool.path.stat().st_size == 0
@@ -311,12 +311,12 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
         store = Database()
         await store.put(memory("old"))
         store.is_away = True
-        keeper = Keeper(store, "a", spool())
+        keeper = WriteBehind(store, "a", spool())
         await keeper.load()
         await keeper.save(cycle(PROVISIONAL + 1, "new"))
         await die(keeper)
         store.is_away = False
-        again = Keeper(store, "a", spool())
+        again = WriteBehind(store, "a", spool())
         found = await again.load()
         assert (ids_of(found), found.cycle) == (["old", "new"], 1)
         assert again.reconciliation() is None  # it is in what was loaded
@@ -328,13 +328,13 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
 def test_a_spool_without_a_memory_leaves_the_stored_one_to_be_joined(spool):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a", spool())
+        keeper = WriteBehind(store, "a", spool())
         await keeper.load()
         await keeper.save(cycle(1, "1"))
         store.is_away = True
         await keeper.save([stored_cycle(CycleRecord(2, datetime.now(UTC), status="failed"))])
         await die(keeper)
-        partial = Keeper(store, "a", spool())
+        partial = WriteBehind(store, "a", spool())
         assert await partial.load() is None  # nobody can know the memory before the second cycle
         await partial.save(cycle(PROVISIONAL + 1, "3"))
         store.is_away = False
@@ -354,14 +354,14 @@ def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(sp
         await store.put_all(cycle(7, "p7-1"))
         store.is_away = True
         for number in (1, 2):
-            keeper = Keeper(store, "a", spool())
+            keeper = WriteBehind(store, "a", spool())
             await keeper.load()
             assert keeper.last_provisional_number == PROVISIONAL + number - 1
             new = f"p{PROVISIONAL + number}-1"
             await keeper.save(cycle(PROVISIONAL + number, *[new]))
             await die(keeper)
         store.is_away = False
-        last = Keeper(store, "a", spool())
+        last = WriteBehind(store, "a", spool())
         assert ids_of(await last.load()) == ["p7-1", "p9-1"]
         assert (await kept(store))[0] == [7, 8, 9]
         await last.aclose()
@@ -373,7 +373,7 @@ def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(sp
 def test_what_was_spooled_does_not_replace_what_another_process_has_done_since(spool, is_away_at_the_start):
     async def main():
         store = Database()
-        first = Keeper(store, "a", spool(), lease=Lease(store, "a"))
+        first = WriteBehind(store, "a", spool(), lease=Lease(store, "a"))
         await first.load()
         await first.save(cycle(1, "p1-1"))
         store.is_away = True
@@ -385,12 +385,12 @@ def test_what_was_spooled_does_not_replace_what_another_process_has_done_since(s
         store.is_away = False
         lease = await store.get(LEASE, LEASE)
         await store.put(replace(lease, data={**lease.data, "until": "2020-01-01T00:00:00+00:00"}))
-        second = Keeper(store, "a", lease=Lease(store, "a"))  # on a machine without that spool
+        second = WriteBehind(store, "a", lease=Lease(store, "a"))  # on a machine without that spool
         await second.load()
         await second.save([memory("p1-1", "p2-1", cycle=2), *changing(2, "p2-1")])
         await second.aclose()
         store.is_away = is_away_at_the_start
-        third = Keeper(store, "a", spool(), lease=Lease(store, "a"))
+        third = WriteBehind(store, "a", spool(), lease=Lease(store, "a"))
         found = await third.load()
         if is_away_at_the_start:
             assert ids_of(found) == ["p1-1", "p2-1", "p3-1"]
@@ -411,7 +411,7 @@ def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
         running = CycleRecord(7, datetime.now(UTC), status="running")
         await store.put_all([memory("old", cycle=6), stored_cycle(running)])
         store.is_away = True
-        keeper = Keeper(store, "a")
+        keeper = WriteBehind(store, "a")
         await keeper.load()
         await keeper.save(cycle(PROVISIONAL + 1, "new"))
         store.is_away = False
@@ -440,14 +440,14 @@ def test_what_names_a_cycle_follows_its_number():
 def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a", spool())
+        keeper = WriteBehind(store, "a", spool())
         await keeper.load()
         store.delay = delay
         for number in (1, 2):
             await keeper.save(cycle(number, str(number)))
         await die(keeper)
         store.delay = 0
-        again = Keeper(store, "a", spool())
+        again = WriteBehind(store, "a", spool())
         await again.load()
         assert await kept(store) == ([1, 2], ["2"])
         await again.aclose()
@@ -458,7 +458,7 @@ def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
 def test_closing_writes_what_can_be_written(spool, caplog):
     async def main():
         store = Database()
-        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
         await keeper.load()
         store.is_away = True
         await keeper.save(cycle(1, "x"))
@@ -468,7 +468,7 @@ def test_closing_writes_what_can_be_written(spool, caplog):
         assert (await store.get(LEASE, LEASE)).data["is_free"]
         for own, where in ((None, "is lost"), (spool(), "a.jsonl for the next start")):
             store.is_away = False
-            other = Keeper(store, "a", own)
+            other = WriteBehind(store, "a", own)
             await other.load()
             store.is_away = True
             await other.save(cycle(2, "y"))
@@ -485,7 +485,7 @@ def test_closing_writes_what_can_be_written(spool, caplog):
 def test_nothing_is_written_when_another_process_has_become_the_agent():
     async def main():
         store = Database()
-        keeper = Keeper(store, "a", lease=Lease(store, "a"))
+        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
         await keeper.load()
         store.is_away = True
         await keeper.save(cycle(1, "mine"))
@@ -501,7 +501,7 @@ def test_nothing_is_written_when_another_process_has_become_the_agent():
         assert await store.find("cycle") == []
         await keeper.aclose()
         with pytest.raises(LeaseError):
-            await Keeper(store, "a", lease=Lease(store, "a")).load()
+            await WriteBehind(store, "a", lease=Lease(store, "a")).load()
         await other.give_back()
 
     asyncio.run(main())

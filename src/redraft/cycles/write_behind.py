@@ -1,4 +1,4 @@
-"""Keeper: write what an agent remembers, in order, through slow writes and outages of its store."""
+"""Write behind: store what an agent remembers, in order, through slow writes and outages of its store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Batch: TypeAlias = dict[tuple[str, str], Record]
 """Records to be written, the latest for each kind and key."""
 
 
-class Keeper:
+class WriteBehind:
     """Write an agent's records in order, each `save` atomically; an outage of the store loses nothing.
 
     `load` comes first. While the store is away, records are held here, and in the `spool` if there is one;
@@ -242,7 +242,9 @@ class Keeper:
 
     def _start_writer(self) -> None:
         if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_pending(), name=f"redraft-keeper-{self._agent}")
+            self._writer = asyncio.create_task(
+                self._write_pending(), name=f"redraft-write-behind-{self._agent}"
+            )
 
     async def _write_pending(self) -> None:
         """Write until nothing is pending, however long that takes."""
