@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from redraft._validation import check_model
 from redraft.errors import ConfigError
-from redraft.models.local import PACKAGED
+from redraft.models.local import PACKAGED, LocalModel
+from redraft.models.provider import EXTRAS, ProviderModel, similar_names
 from redraft.settings import load_settings
 
 if TYPE_CHECKING:
@@ -17,44 +18,6 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel
     from redraft.settings import Settings
-
-EXTRAS = ("openai", "anthropic", "google")
-"""The providers whose clients are extras of Redraft."""
-
-
-def nearest(name: str) -> str:
-    """Return a sentence that proposes the known names most like `name`."""
-    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
-
-    known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
-    provider, colon, model = name.partition(":")
-    if colon:
-        providers = [*EXTRAS, *(each.partition(":")[0] for each in known)]
-        found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
-    else:
-        ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
-        found = _like(name, ours) or _like(name, known)
-    if found:
-        return f" Did you mean {' or '.join(repr(each) for each in found)}?"
-    return f" Providers are {', '.join(EXTRAS)}, local, and those that Pydantic AI knows."
-
-
-def _like(name: str, known: list[str]) -> list[str]:
-    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
-
-    by_model: dict[str, str] = {}
-    for each in known:
-        by_model.setdefault(each.partition(":")[2], each)
-    return [by_model[model] for model in get_close_matches(name.lower(), by_model, 2, cutoff=0.5)]
-
-
-def _provider_names() -> list[str]:
-    try:
-        from pydantic_ai.models import known_model_names  # noqa: PLC0415 (0.3 s, and only an error needs it)
-    except ImportError:
-        return []
-    return [name for name in known_model_names() if ":" in name]
-
 
 KEYS: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -81,18 +44,14 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
     if not colon:
         raise ConfigError(
             f"{full!r} is not the name of a model; expected 'provider:model', 'local:NAME' or "
-            f"'local:PATH.gguf'.{nearest(full)}"
+            f"'local:PATH.gguf'.{similar_names(full)}"
         )
     if not provider or not model.strip():
         raise ConfigError(
             f"The model name {full!r} lacks what is {'after' if provider else 'before'} its colon."
         )
     if provider == "local":
-        from redraft.models.local import LocalModel  # noqa: PLC0415 (a model of the other kind needs it not)
-
         return LocalModel(model)
-    from redraft.models.provider import ProviderModel  # noqa: PLC0415 (likewise)
-
     return ProviderModel(full)
 
 

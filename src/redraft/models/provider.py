@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from redraft.errors import ConfigError, MissingExtraError, ModelError
-from redraft.models.names import EXTRAS, nearest
+from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
 from redraft.protocols import ChatReply
 from redraft.text.characters import well_formed
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatRequest
 
 T = TypeVar("T")
+
+EXTRAS = ("openai", "anthropic", "google")
+"""The providers whose clients are extras of Redraft."""
 
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
@@ -218,7 +221,7 @@ def named(name: str, infer: Callable[[], T]) -> T:
         ) from error
     except ValueError as error:
         raise ConfigError(
-            f"There is no provider {provider!r} for the model {name!r}.{nearest(name)}"
+            f"There is no provider {provider!r} for the model {name!r}.{similar_names(name)}"
         ) from error
 
 
@@ -280,3 +283,37 @@ def _logprobs(response: ModelResponse) -> list[dict[str, float]]:
         if told.provider_details and "logprobs" in told.provider_details:
             return [alternatives_of(token) for token in told.provider_details["logprobs"]]
     return []
+
+
+def similar_names(name: str) -> str:
+    """Return a sentence that proposes the known names most like `name`."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
+    provider, colon, model = name.partition(":")
+    if colon:
+        providers = [*EXTRAS, *(each.partition(":")[0] for each in known)]
+        found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
+    else:
+        ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
+        found = _like(name, ours) or _like(name, known)
+    if found:
+        return f" Did you mean {' or '.join(repr(each) for each in found)}?"
+    return f" Providers are {', '.join(EXTRAS)}, local, and those that Pydantic AI knows."
+
+
+def _like(name: str, known: list[str]) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
+
+    by_model: dict[str, str] = {}
+    for each in known:
+        by_model.setdefault(each.partition(":")[2], each)
+    return [by_model[model] for model in get_close_matches(name.lower(), by_model, 2, cutoff=0.5)]
+
+
+def _provider_names() -> list[str]:
+    try:
+        from pydantic_ai.models import known_model_names  # noqa: PLC0415 (0.3 s, and only an error needs it)
+    except ImportError:
+        return []
+    return [name for name in known_model_names() if ":" in name]
