@@ -82,7 +82,7 @@ async def many(store: SqliteStore, name: str) -> None:
     await asyncio.gather(*(run(store, f"{name}-{number}") for number in range(RUNS)))
 
 
-INSERT = "INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 1, 1, 1)"
+INSERT = "INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 0, 1, 1, 1)"
 
 
 def raw_inserts(folder: Path, records: list[Record]) -> tuple[float, float]:
