@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOKS_UP = 0.2
-"""Seconds after which whoever waits looks whether it is still to wait."""
+POLL_SECONDS = 0.2
+"""How often a waiting thread checks whether its own task was cancelled."""
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -68,7 +68,7 @@ def _wait_for(running: Future[Any]) -> None:
     """
     waiting = asyncio.current_task()  # None in a mere callback, which nobody cancels
     asked_before = waiting.cancelling() if waiting else 0  # as where a task that was cancelled tidies up
-    while not wait((running,), LOOKS_UP).done:
+    while not wait((running,), POLL_SECONDS).done:
         if waiting and waiting.cancelling() > asked_before:
             raise asyncio.CancelledError
 

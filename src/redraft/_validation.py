@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START = 3
-"""Letters at the start of a name by which `coding` means `code_generation`, which is not spelt like it."""
+"""How many first letters must agree for `coding` to suggest `code_generation`."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, and which there are."""
+    """Suggest the known name that was probably meant, and list all of them."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     names = list(known)
@@ -30,12 +30,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Say whether a value is a finite number, and no bool."""
+    """Return whether a value is a finite number; a bool is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number of at least `least`."""
+    """Require a whole number of at least `least`; raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
@@ -53,37 +53,37 @@ MOST_CANDIDATES = 6
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number in 0..1."""
+    """Require a number in 0..1; raises `ConfigError`."""
     if not is_number(value) or not 0 <= value <= 1:
         raise ConfigError(f"{name} must be a number in 0..1, got {value!r}.")
 
 
 def check_bound(name: str, value: Any) -> None:
-    """Refuse what bounds nothing, or lets nothing through."""
+    """Require None or a positive number; raises `ConfigError`."""
     if value is not None and (not is_number(value) or value <= 0):
         raise ConfigError(f"{name} must be a number above 0, or None for no bound; got {value!r}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse what is none of the choices, and name the nearest."""
+    """Require one of `choices`; raises a `ConfigError` that suggests the nearest."""
     if value not in choices:
         raise ConfigError(f"{name}: there is no {value!r}; {nearest(str(value), choices)}")
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False; a text such as "no" would count as True."""
+    """Require True or False, since a text such as "no" would count as True; raises `ConfigError`."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_function(name: str, value: Any) -> None:
-    """Refuse what is neither None nor a function that answers at once."""
+    """Require None or a function that is not async; raises `ConfigError`."""
     if value is not None and (not callable(value) or iscoroutinefunction(value)):
         raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
 
 
 def check_model(name: str, value: Any) -> None:
-    """Require None, the name of a model, or a `ChatModel`; a class is not one yet."""
+    """Require None, the name of a model, or an instance of a `ChatModel`; raises `ConfigError`."""
     if value is None or (isinstance(value, str) and value.strip()):
         return
     if not callable(value) or isinstance(value, type):
@@ -93,12 +93,12 @@ def check_model(name: str, value: Any) -> None:
 
 
 def check_name(name: str, value: Any) -> None:
-    """Require a text that is not empty."""
+    """Require a text that is not empty; raises `ConfigError`."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name} must be a text that is not empty, got {value!r}.")
 
 
 def check_list(name: str, value: Any) -> None:
-    """Refuse what is no list or tuple; a text is none."""
+    """Require a list or tuple; raises `ConfigError`."""
     if not isinstance(value, list | tuple):
         raise ConfigError(f"{name} must be a list, got {value!r}.")

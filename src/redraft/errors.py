@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    # A circle of types alone: nouns raise these errors when they are made, and the errors carry nouns.
     from redraft.types import ConvergenceReason, Conversation, ReflectionHistory, TokenUsage
 
 
 class RedraftError(Exception):
-    """Be the root of everything that Redraft raises on purpose."""
+    """The base of everything that Redraft raises on purpose."""
 
     usage: TokenUsage | None = None
-    """What was paid inside the step that failed; nothing that was spent is forgotten."""
+    """What was spent before the failure, where that is known."""
 
 
 class ConfigError(RedraftError):
-    """Say what was wrong with what was given, before anything is spent."""
+    """An argument, file or setting is wrong; raised before anything is spent."""
 
 
 class MissingExtraError(ConfigError):
-    """Name the optional part that is missing and the command that installs it."""
+    """An optional dependency is missing; the message has the command that installs it."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
@@ -30,10 +31,10 @@ class MissingExtraError(ConfigError):
 
 
 class ModelError(RedraftError):
-    """Carry what a provider said when a call failed.
+    """A model call failed.
 
-    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
-    provider's own wish in seconds, when it sent one.
+    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is how many
+    seconds the provider asked to wait, if it did.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ModelError(RedraftError):
 
 
 class OutputError(RedraftError):
-    """Say why a reply, a draft or a verdict that came back could not be used."""
+    """A reply, a draft or a verdict came back that could not be used."""
 
     def __init__(self, message: str, *, usage: TokenUsage | None = None) -> None:
         super().__init__(message)
@@ -61,7 +62,7 @@ class OutputError(RedraftError):
 
 
 class UnfinishedError(OutputError):
-    """Say why something came to no end: an agent to no answer, with its conversation until then, or a call.
+    """An agent came to no answer, or a call was not finished; `conversation` is what was said until then.
 
     `reason` names the budget of the run that was spent, where that is what stopped it.
     """
@@ -85,7 +86,7 @@ def over_budget(error: BaseException) -> bool:
 
 
 class RejectedOutputError(OutputError):
-    """Carry the last output that guardrails or a review refused, and why."""
+    """Guardrails or a review refused the last `output`; `why` is their reason."""
 
     def __init__(
         self, message: str, *, output: Any = None, why: str = "", usage: TokenUsage | None = None
@@ -143,23 +144,23 @@ class ReflectionDueError(RedraftError):
 
 
 class StoreError(RedraftError):
-    """Say which record could not be kept or read, and why."""
+    """A record could not be written or read."""
 
 
 class StoreSettingsError(StoreError, ConfigError):
-    """Say what is wrong with the URL of a database or with the rights of its user: to wait does not help."""
+    """The URL of a database or the rights of its user are wrong; waiting does not help."""
 
 
 class DamagedRecordError(StoreError):
-    """Name a record that is not as it was written, and say what to do; no other is affected."""
+    """A record is not as it was written; the message says what to do. No other record is affected."""
 
 
 class LeaseError(StoreError):
-    """Name the process that runs the same agent, and say what to do; this one does nothing in its place."""
+    """Another process runs the same agent; the message names it and says what to do."""
 
 
 class ChangedRunError(StoreError):
-    """Say what differs from the run that was recorded under this id; nothing was done."""
+    """What was asked differs from the run that was recorded under this id; nothing was done."""
 
 
 class LessonFileError(StoreError):
@@ -177,15 +178,15 @@ class SandboxError(RedraftError):
 
 
 class SandboxTimeoutError(SandboxError):
-    """Say that the code ran longer than its limit."""
+    """Sandboxed code ran longer than its limit."""
 
 
 class SandboxMemoryError(SandboxError):
-    """Say that the code asked for more memory than its limit."""
+    """Sandboxed code asked for more memory than its limit."""
 
 
 class SandboxForbiddenError(SandboxError):
-    """Say that the code did what it may not do, or that no jail works on this machine."""
+    """Sandboxed code did something forbidden, or no jail works on this machine."""
 
 
 class ScriptError(SandboxError):
@@ -197,7 +198,7 @@ class ScriptError(SandboxError):
 
 
 class WorkflowError(RedraftError):
-    """Point at the file, line, node and key of a mistake in a workflow."""
+    """A workflow has a mistake, at this file, line, node and key."""
 
     def __init__(
         self,
