@@ -419,11 +419,12 @@ def _match(line: str) -> re.Match[str] | None:
     return _RULE.fullmatch(line) if len(line) <= _LONGEST_READ else None
 
 
+# These go back to the model, and into recorded prompts: changing them takes new recordings.
 def _vague_half(found: re.Match[str]) -> str:
     if not _says_something(found["when"]):
-        return "it is vague: its condition fits any task"
+        return "it is vague: its condition names nothing, and fits any task"
     if not _says_something(found["what"]):
-        return "it is vague: its advice fits any task"
+        return "it is vague: it does not say what to do with what"
     return ""
 
 
