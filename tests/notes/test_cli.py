@@ -165,7 +165,7 @@ def test_nothing_that_is_secret_or_acts_on_a_terminal_is_shown(noted, words, jso
         (("rollback", "report", "v0"), "There is no version 'v0'"),
         (("diff", "report", "x"), "There is no version 'x'"),
         (("show", "report", "--database", "gone.db"), "There is no database 'gone.db'"),
-        (("--json", "show", "report"), "Put options after the command: redraft notes show"),
+        (("--json", "show", "report"), "Got unexpected extra argument(s) (show report)"),
     ],
 )
 def test_what_can_not_be_done_is_told(noted, words, told):

@@ -103,7 +103,7 @@ def test_each_page_is_accessible_and_fits(opened, path, scheme):
 def test_the_keyboard_reaches_what_there_is(opened):
     page = opened("runs")
     page.keyboard.press("Tab")
-    assert page.locator(":focus").inner_text() == "Skip to the content"
+    assert page.locator(":focus").inner_text() == "Skip to content"
     link = page.get_by_role("link", name="Describe the bridge")
     for _ in range(40):
         page.keyboard.press("Tab")

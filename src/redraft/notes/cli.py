@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -16,20 +15,18 @@ from redraft.errors import ConfigError
 from redraft.loop.run_text import when
 from redraft.notes.notes import Notes, TaskNotes
 from redraft.terminal import options
+from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, emit_json, emit_made, sparkline
-from redraft.terminal.exits import surface
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 from redraft.types import render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
     from redraft.notes.note import Note
-
-T = TypeVar("T")
 
 VERSION = "2 or v2, first, last, now (the one in force)."
 TaskName = Annotated[
@@ -45,139 +42,113 @@ Database = Annotated[
     typer.Option("--database", metavar="PATH_OR_URL", help="Use this database, not the project's."),
 ]
 
-notes = typer.Typer(
-    rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
-)
+notes = command_group(default="list", help="List the notes on tasks, and choose what is in force.")
 
 
-@notes.callback(invoke_without_command=True)
-def list_notes(
-    context: typer.Context,
-    database: Database = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
+@notes.command("list")
+@handles_errors
+async def list_notes(database: Database = None, as_json: options.Json = False) -> None:
     """List the notes on tasks. Shows what is in force, and whether it helps."""
-    with surface(debug=debug):
-        if (command := context.invoked_subcommand) is not None:
-            if database is not None or as_json:
-                raise ConfigError(f"Put options after the command: redraft notes {command} ...")
-            return
-        found = Notes(database)
-        tasks = _run(found, found.list)
-        if as_json:
-            emit_json({"database": found.location, "tasks": [task.row() for task in tasks]})
-            return
-        console = CalmConsole()
-        console.show(
-            notes_table(tasks, console.width, is_utf8=console.is_utf8) if tasks else no_notes(found.location)
-        )
+    async with Notes(database) as opened:
+        tasks = await opened.list()
+    if as_json:
+        emit_json({"database": opened.location, "tasks": [task.row() for task in tasks]})
+        return
+    console = CalmConsole()
+    console.show(
+        notes_table(tasks, console.width, is_utf8=console.is_utf8) if tasks else no_notes(opened.location)
+    )
 
 
 @notes.command()
-def show(
-    task: TaskName, database: Database = None, as_json: options.Json = False, debug: options.Debug = False
-) -> None:
+@handles_errors
+async def show(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
     """Show the note on a task. Prints it as it is put before the task, with its latest versions."""
-    with surface(debug=debug):
-        found = Notes(database)
-        shown = _run(found, lambda: found.get(task))
-        if as_json:
-            emit_json(shown.document())
-            return
-        console = CalmConsole()
-        console.show(notes_view(shown, is_utf8=console.is_utf8))
+    async with Notes(database) as opened:
+        shown = await opened.get(task)
+    if as_json:
+        emit_json(shown.document())
+        return
+    console = CalmConsole()
+    console.show(notes_view(shown, is_utf8=console.is_utf8))
 
 
 @notes.command()
-def diff(
+@handles_errors
+async def diff(
     task: TaskName,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "last",
     database: Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Compare two versions of a note. Word by word."""
-    with surface(debug=debug):
-        found = Notes(database)
-        compared, before, after = _run(found, lambda: found.compare(task, older, newer))
-        if as_json:
-            emit_json(compared.diff_document(before, after))
-            return
-        console = CalmConsole()
-        console.show(notes_diff(compared, before, after, coloured=console.is_coloured))
+    async with Notes(database) as opened:
+        compared, before, after = await opened.compare(task, older, newer)
+    if as_json:
+        emit_json(compared.diff_document(before, after))
+        return
+    console = CalmConsole()
+    console.show(notes_diff(compared, before, after, coloured=console.is_coloured))
 
 
 @notes.command()
-def rollback(
+@handles_errors
+async def rollback(
     task: TaskName,
     version: Annotated[str, typer.Argument(metavar="V", help=VERSION)],
     database: Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Put an older version in force. It stays until a run with it has taught the next one."""
-    with surface(debug=debug):
-        found = Notes(database)
-        _show_change(_run(found, lambda: found.roll_back(task, version)), as_json=as_json)
+    async with Notes(database) as opened:
+        show_state(await opened.roll_back(task, version), as_json=as_json)
 
 
 @notes.command()
-def off(
+@handles_errors
+async def off(
     task: TaskName,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the notes.")] = "",
     database: Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Stop giving a task its notes. Its runs still add to them."""
-    with surface(debug=debug):
-        found = Notes(database)
-        _show_change(_run(found, lambda: found.switch(task, off=True, why=why)), as_json=as_json)
+    async with Notes(database) as opened:
+        show_state(await opened.switch(task, off=True, why=why), as_json=as_json)
 
 
 @notes.command()
-def on(
-    task: TaskName, database: Database = None, as_json: options.Json = False, debug: options.Debug = False
-) -> None:
+@handles_errors
+async def on(task: TaskName, database: Database = None, as_json: options.Json = False) -> None:
     """Give a task its notes again. Those that were in force, else the newest."""
-    with surface(debug=debug):
-        found = Notes(database)
-        _show_change(_run(found, lambda: found.switch(task, off=False)), as_json=as_json)
+    async with Notes(database) as opened:
+        show_state(await opened.switch(task, off=False), as_json=as_json)
 
 
 @notes.command()
-def export(
+@handles_errors
+async def export(
     task: Annotated[
         str | None, typer.Argument(metavar="[TASK]", help="As for show; without it, all tasks.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     database: Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (the default).")] = False,
-    debug: options.Debug = False,
 ) -> None:
     """Export the notes. Prints every version with its runs, as JSON or Markdown."""
-    with surface(debug=debug):
-        if markdown and as_json:
-            raise ConfigError("notes export takes either --markdown or --json.")
-        found = Notes(database)
-        tasks = _run(found, lambda: found.read_all(task))
-        if markdown:
-            emit_made("\n".join(each.markdown() for each in tasks))
-        else:
-            emit_json({"tasks": [each.document() for each in tasks]})
+    if markdown and as_json:
+        raise ConfigError("notes export takes either --markdown or --json.")
+    async with Notes(database) as opened:
+        tasks = await opened.read_all(task)
+    if markdown:
+        emit_made("\n".join(each.markdown() for each in tasks))
+    else:
+        emit_json({"tasks": [each.document() for each in tasks]})
 
 
-def _run(found: Notes, call: Callable[[], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with found:
-            return await call()
-
-    return asyncio.run(run())
-
-
-def _show_change(task: TaskNotes, *, as_json: bool) -> None:
+def show_state(task: TaskNotes, *, as_json: bool) -> None:
+    """Print which note is in force now."""
     if as_json:
         emit_json(task.row())
     else:
