@@ -51,6 +51,7 @@ NAMES = [
     "MissingExtraError",
     "ModelError",
     "Outcome",
+    "Notes",
     "OutputError",
     "Partial",
     "PostgresReflectionStore",

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from redraft.notes.ensemble import EnsembleStream as EnsembleStream
     from redraft.notes.note import TaskReflectedEvent as TaskReflectedEvent
     from redraft.notes.note import TaskReflection as TaskReflection
+    from redraft.notes.notes import Notes as Notes
     from redraft.notes.store import InMemoryReflectionStore as InMemoryReflectionStore
     from redraft.notes.store import PostgresReflectionStore as PostgresReflectionStore
     from redraft.notes.store import ReflectionStore as ReflectionStore
@@ -172,6 +173,7 @@ _PLACES = {
     "models.testing": ("Cassette", "ScriptedModel"),
     "notes.ensemble": ("Ensemble", "EnsembleStream"),
     "notes.note": ("TaskReflectedEvent", "TaskReflection"),
+    "notes.notes": ("Notes",),
     "notes.store": (
         "InMemoryReflectionStore",
         "PostgresReflectionStore",
