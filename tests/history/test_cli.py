@@ -11,7 +11,7 @@ from rich.console import Console
 from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
 from redraft.history.cli import resuming_call
 from redraft.loop.record import Origin, Process
-from redraft.loop.run_text import diff_view, row_of, run_rows, run_view, score_tables, when
+from redraft.loop.run_text import diff_view, run_row, run_table, run_view, score_tables, when
 from redraft.loop.version_diff import version_diff
 from redraft.terminal.console import sparkline
 from redraft.types import Advice, Reflection
@@ -360,7 +360,7 @@ def test_a_database_that_is_none_is_named(project):
 )  # fmt: skip
 def test_a_wide_terminal_has_room_for_more(width, columns):
     long = record(history(0.1, 0.5), "semantic_stability", process=GONE)
-    table = run_rows([row_of(long)], width)
+    table = run_table([run_row(long)], width)
     assert [column.header for column in table.columns] == columns
     widths = [max(len(str(cell)) for cell in (column.header, *column.cells)) for column in table.columns]
     assert sum(widths) + 2 * (len(columns) - 1) <= width
@@ -372,7 +372,7 @@ def test_a_wide_terminal_has_room_for_more(width, columns):
 )
 def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
     inner = record(history(0.1, 0.5), "semantic_stability", run_id=f"20261122-1200-{name}.12345")
-    table = run_rows([row_of(inner)], 80)
+    table = run_table([run_row(inner)], 80)
     assert [column.header for column in table.columns] == columns
 
 
@@ -381,7 +381,7 @@ def test_what_a_narrow_terminal_has_no_room_for_is_left_out(name, columns):
     [({}, "running"), ({"process": GONE}, "killed"), ({"status": "cancelled"}, "cancelled")],
 )
 def test_a_run_without_a_reason_shows_how_it_stands(fields, shown):
-    table = run_rows([row_of(record(history(0.1), **fields))], 80)
+    table = run_table([run_row(record(history(0.1), **fields))], 80)
     assert [str(cell) for cell in table.columns[2].cells] == [shown]
 
 

@@ -8,7 +8,7 @@ from redraft import ChatReply, ReflectionPattern, ScriptedModel, Task, TokenUsag
 from redraft._steps import answer
 from redraft.cycles.agents import Agents
 from redraft.cycles.web import AgentList
-from redraft.history.spend import MOST, Beside, Tally, _days
+from redraft.history.spend import MOST, OtherSpend, Tally, _day_rows
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import Origin, task_digest
@@ -128,11 +128,11 @@ def test_what_has_no_room_is_added_up():
 
 def test_many_days_are_shown_by_month():
     days = {date(2026, 1, 31): Tally(1), date(2026, 1, 1): Tally(2), date(2025, 6, 1): Tally(4)}
-    assert [(row.name, row.used.runs) for row in _days(days, by_month=True)] == [
+    assert [(row.name, row.used.runs) for row in _day_rows(days, by_month=True)] == [
         ("2026-01", 3),
         ("2025-06", 4),
     ]
-    assert [row.name for row in _days(days, by_month=False)] == ["2026-01-31", "2026-01-01", "2025-06-01"]
+    assert [row.name for row in _day_rows(days, by_month=False)] == ["2026-01-31", "2026-01-01", "2025-06-01"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -159,9 +159,10 @@ def test_secrets_are_withheld_also_where_a_description_is_cut(monkeypatch):
 __all__ = ["project"]
 
 
-def beside_rows(table):
+def counted_rows(table):
     return {
-        row["name"]: (row["runs"], row["beside"], row["input_tokens"] + row["output_tokens"]) for row in table
+        row["name"]: (row["runs"], row["cycles_and_notes"], row["input_tokens"] + row["output_tokens"])
+        for row in table
     }
 
 
@@ -181,10 +182,10 @@ def test_spend_includes_the_cycles_of_agents():
     usages, told, page = asyncio.run(main())
     used = sum(one.total_tokens for one in usages)
     assert used > 0
-    assert (told["total"]["runs"], told["total"]["beside"]) == (0, 5)
+    assert (told["total"]["runs"], told["total"]["cycles_and_notes"]) == (0, 5)
     assert told["total"]["input_tokens"] + told["total"]["output_tokens"] == used
-    assert beside_rows(told["roles"]["rows"]) == {"cycle": (0, 5, used)}
-    assert {name: row[:2] for name, row in beside_rows(told["agents"]["rows"]).items()} == {
+    assert counted_rows(told["roles"]["rows"]) == {"cycle": (0, 5, used)}
+    assert {name: row[:2] for name, row in counted_rows(told["agents"]["rows"]).items()} == {
         "monitor": (0, 3),
         "other": (0, 2),
     }
@@ -203,10 +204,10 @@ def test_a_cycle_is_counted_once_and_a_later_one_too():
                 await went_round(cycles)
             here.shared(AgentList.of).expire()
             while True:
-                await here.shared(Beside.of).read()
-                if here.shared(Beside.of).is_whole:
+                await here.shared(OtherSpend.of).read()
+                if here.shared(OtherSpend.of).is_whole:
                     break
-            counts.append(sum(used.beside for used in here.shared(Beside.of).spent.values()))
+            counts.append(sum(used.cycles_and_notes for used in here.shared(OtherSpend.of).spent.values()))
         await here.store.aclose()
         return counts
 
@@ -223,7 +224,7 @@ def noted(run_id="noted"):
 def test_spend_includes_the_notes_that_were_made_after_runs():
     told = pages(noted()).get("/spend.json?days=all").json()
     assert told["total"]["cost_usd"] == pytest.approx(0.03)
-    assert (told["total"]["runs"], told["total"]["beside"]) == (1, 1)
+    assert (told["total"]["runs"], told["total"]["cycles_and_notes"]) == (1, 1)
     assert {row["name"]: row["cost_usd"] for row in told["roles"]["rows"]} == {
         "generation": 0.01,
         "note": 0.02,

@@ -91,7 +91,7 @@ def test_why_shows_what_the_rule_said_and_derives_nothing():
 @pytest.mark.parametrize(
     ("fields", "rule", "says"),
     [
-        ({}, "running", "is at work on it: 1 version and 0 finished steps so far."),
+        ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
         ({"process": GONE}, "killed", "is gone; kept are 1 version and 0 finished steps"),
         ({"status": "failed", "error": "E: x"}, "failed", "A step failed after version 1: E: x"),
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),

@@ -97,7 +97,7 @@ def in_force(project):
         await store.aclose()
         return task
 
-    # Beside the browser, whose event loop is that of this thread.
+    # OtherSpend the browser, whose event loop is that of this thread.
     with ThreadPoolExecutor(1) as beside:
         return beside.submit(asyncio.run, main()).result()
 

@@ -23,7 +23,38 @@ if TYPE_CHECKING:
 
     from redraft.text.diff import Op, Piece
 
+
 VIEWS = ("inline", "side")
+CONTEXT = 2
+ALIKE = 0.4
+"""The similarity below which two texts stand side by side: their words would only be mixed up."""
+LARGEST = 200_000
+"""Characters of both texts together beyond which they are not compared word by word in a page."""
+SHORT = 20_000
+"""Characters of both texts together up to which it is remembered how they differ."""
+REMEMBERED = 500
+"""Pairs of texts that are remembered: the page of a run at work compares the same ones again and again."""
+
+
+async def diff(request: PageRequest) -> DiffView:
+    """Compare version `a` (default: first) with `b` (default: best), in one text or side by side."""
+    view = request.query.get("view", VIEWS[0])
+    if view not in VIEWS:
+        raise ConfigError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+    try:
+        record = await Runs(request.project.store).get(request.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    kept = KeptRun(record)
+    try:
+        older = kept.version(request.query.get("a") or "first").iteration
+        newer = kept.version(request.query.get("b") or "best").iteration
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    record = await request.project.redacted(
+        strip_versions(record, {older, newer}), full=request.full, spared=(Process,)
+    )
+    return await asyncio.to_thread(_compared, record, older, newer, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +78,6 @@ class DiffView:
         return [(f"{base.iteration} to {one.iteration}", base, one) for base, one in made if base is not None]
 
 
-async def diff(request: PageRequest) -> DiffView:
-    """Compare version `a` (default: first) with `b` (default: best), in one text or side by side."""
-    view = request.query.get("view", VIEWS[0])
-    if view not in VIEWS:
-        raise ConfigError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-    try:
-        record = await Runs(request.project.store).get(request.path["run_id"])
-    except ConfigError as error:
-        raise NotFoundError(str(error)) from error
-    kept = KeptRun(record)
-    try:
-        older = kept.version(request.query.get("a") or "first").iteration
-        newer = kept.version(request.query.get("b") or "best").iteration
-    except ConfigError as error:
-        raise NotFoundError(str(error)) from error
-    record = await request.project.redacted(
-        saying_only(record, {older, newer}), full=request.full, spared=(Process,)
-    )
-    return await asyncio.to_thread(_compared, record, older, newer, view)
-
-
 def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
     """Compare two versions: in a thread, since long texts take a while."""
     before, after = KeptRun(record).version(str(older)), KeptRun(record).version(str(newer))
@@ -82,26 +92,6 @@ def _document(view: DiffView) -> dict[str, Any]:
     return {"run_id": view.record.run_id, **diff_document(version_diff(view.older, view.newer))}
 
 
-CONTEXT = 2
-ALIKE = 0.4
-"""The similarity below which two texts stand side by side: their words would only be mixed up."""
-LARGEST = 200_000
-"""Characters of both texts together beyond which they are not compared word by word in a page."""
-SHORT = 20_000
-"""Characters of both texts together up to which it is remembered how they differ."""
-REMEMBERED = 500
-"""Pairs of texts that are remembered: the page of a run at work compares the same ones again and again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Hold a field that differs; `old` and `new` are None where it is not there."""
-
-    path: str
-    old: str | None
-    new: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Hold what differs between two versions: `fields`, `hunks` of lines, or both texts `whole`."""
@@ -113,6 +103,15 @@ class Comparison:
     fields: tuple[Field, ...] = ()
     hunks: tuple[list[Line] | int, ...] = ()
     whole: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Hold a field that differs; `old` and `new` are None where it is not there."""
+
+    path: str
+    old: str | None
+    new: str | None
 
 
 def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison:
@@ -221,7 +220,7 @@ def folded(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
     return shown
 
 
-def saying_only(record: RunRecord, whole: Collection[int]) -> RunRecord:
+def strip_versions(record: RunRecord, whole: Collection[int]) -> RunRecord:
     """Return a run of which only the versions with these numbers say anything.
 
     What is not shown needs not be looked through for secrets, which of megabytes takes long.

@@ -12,19 +12,44 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from redraft._texts import as_text
 from redraft.errors import ConfigError
-from redraft.loop.cli import Resumed, resumed
+from redraft.loop.cli import Resumed, check_output, deliver, resumed, write_output
 from redraft.loop.record import RUN, Process
-from redraft.loop.run_text import Row, cost, state_text
-from redraft.loop.runs import LAST, KeptRun, Runs, run_document
+from redraft.loop.run_text import (
+    Row,
+    check_filters,
+    cost,
+    diff_view,
+    ending,
+    no_runs,
+    prompts_view,
+    run_row,
+    run_table,
+    run_view,
+    state_text,
+    why_view,
+)
+from redraft.loop.runs import LAST, KeptRun, Runs, after_best, row_document, run_document
+from redraft.loop.runs import why as why_of
+from redraft.loop.version_diff import diff_document
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.location import open_project_store, project_place, project_store
 from redraft.terminal import options
-from redraft.terminal.console import CalmConsole, emit, emit_json
+from redraft.terminal.console import CalmConsole, emit, emit_json, emit_made
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.types import Task
-from redraft.workflow.cli import deliver_workflow, taken_up, workflow_ending
-from redraft.workflow.history import Workflows
+from redraft.workflow.cli import (
+    check_workflow_options,
+    deliver_workflow,
+    kept_workflow,
+    read_history,
+    read_workflows,
+    taken_up,
+    workflow_ending,
+    workflow_view,
+)
+from redraft.workflow.history import WorkflowRow, Workflows
 from redraft.workflow.run import WorkflowResult
 
 if TYPE_CHECKING:
@@ -32,7 +57,12 @@ if TYPE_CHECKING:
 
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import KeptStep
-    from redraft.workflow.history import KeptWorkflow, WorkflowRecord, WorkflowRow
+    from redraft.workflow.history import KeptWorkflow, WorkflowRecord
+
+
+SHORT = 200
+VERSION = "2 or v2, first, best, last."
+T = TypeVar("T")
 
 
 def runs(
@@ -56,12 +86,6 @@ def runs(
 ) -> None:
     """List the runs and workflows that are kept here, the newest first."""
     with surface(debug=debug):
-        from redraft.loop.run_text import check_filters, no_runs, row_of, run_rows
-        from redraft.loop.runs import row_document
-        from redraft.terminal.console import CalmConsole, emit_json
-        from redraft.workflow.cli import read_workflows
-        from redraft.workflow.history import WorkflowRow
-
         check_filters(status, reason)
         found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
         # A reason is what stops a loop.
@@ -76,8 +100,8 @@ def runs(
             return
         console = CalmConsole()
         if newest:
-            rows = [row_of_workflow(one) if isinstance(one, WorkflowRow) else row_of(one) for one in newest]
-            console.show(run_rows(rows, console.width, is_utf8=console.is_utf8))
+            rows = [workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
+            console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
             if len(newest) == limit:
                 CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
         else:
@@ -103,11 +127,6 @@ def show(
     Of a workflow its nodes are shown, what each came to, and the runs of its loops.
     """
     with surface(debug=debug):
-        from redraft._texts import as_text
-        from redraft.loop.run_text import prompts_view, run_view
-        from redraft.terminal.console import CalmConsole, emit_json, emit_made
-        from redraft.workflow.cli import check_workflow_options, read_history, workflow_view
-
         console = CalmConsole()
         if (workflow := read_history(run)) is not None:
             check_workflow_options(workflow, version=version, prompts=prompts)
@@ -134,20 +153,12 @@ def show(
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Say why a run stopped. The rule, the numbers it went by, and what was spent after the best version."""
     with surface(debug=debug):
-        from redraft.loop.run_text import why_view
-        from redraft.loop.runs import after_best
-        from redraft.loop.runs import why as why_of
-        from redraft.terminal.console import CalmConsole, emit_json
-
         kept = read_run(run)
         if as_json:
             found = {"run_id": kept.record.run_id, "why": why_of(kept), "after_best": after_best(kept)}
             emit_json(found)
         else:
             CalmConsole().show(why_view(kept))
-
-
-VERSION = "2 or v2, first, best, last."
 
 
 def diff(
@@ -159,12 +170,8 @@ def diff(
 ) -> None:
     """Compare two versions of a run. Word by word, or field by field where they are JSON."""
     with surface(debug=debug):
-        from redraft.loop.run_text import diff_view
-        from redraft.loop.version_diff import diff_document, version_diff
-        from redraft.terminal.console import CalmConsole, emit_json
-
         kept = read_run(run)
-        found = version_diff(kept.version(older), kept.version(newer))
+        found = kept.diff(older, newer)
         if as_json:
             emit_json({"run_id": kept.record.run_id, **diff_document(found)})
         else:
@@ -184,10 +191,7 @@ def export(
 ) -> None:
     """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
-        from redraft.errors import ConfigError
         from redraft.history.run_page import run_page
-        from redraft.loop.cli import check_output, write_output
-        from redraft.terminal.console import CalmConsole, emit, emit_json
 
         if (html is None) != as_json:
             raise ConfigError("export takes one of --html FILE and --json.")
@@ -199,11 +203,11 @@ def export(
             emit_json(shown_document(kept))
         elif to_file:
             write_output(html, run_page(kept), force=force)
-            told = (
+            message = (
                 f"Wrote {html}. Secrets, personal data and names of hosts that were recognised are withheld; "
                 "all else is there word for word: read it before you share it."
             )
-            CalmConsole(stderr=True).say(told)
+            CalmConsole(stderr=True).say(message)
         else:
             emit(run_page(kept))
 
@@ -224,11 +228,6 @@ def resume(
     mended. For any other run the Python call that resumes it is printed, with exit code 2.
     """
     with surface(debug=debug):
-        from redraft.loop.cli import deliver
-        from redraft.loop.run_text import ending
-        from redraft.terminal.console import CalmConsole, emit, emit_json
-        from redraft.workflow.cli import kept_workflow
-
         if (workflow := kept_workflow(run)) is not None:
             raise typer.Exit(resume_kept_workflow(workflow, context, as_json=as_json, force=force))
         record = read_record(run)
@@ -240,17 +239,7 @@ def resume(
         check_idle(record, force=force)
         if record.origin.surface == "command":
             raise typer.Exit(resume_command(record, context, as_json=as_json))
-        call = resuming_call(record)
-        if as_json:
-            emit_json({"run_id": record.run_id, "call": call})
-        else:
-            told = f"The run {record.run_id} belongs to a program of yours, which resumes it with this call:"
-            CalmConsole(stderr=True).say(told)
-            emit(call)
-        raise typer.Exit(ExitCode.USAGE)
-
-
-SHORT = 200
+        raise typer.Exit(print_call("run", record.run_id, resuming_call(record), as_json=as_json))
 
 
 def check_idle(record: RunRecord, *, force: bool = False) -> None:
@@ -304,6 +293,18 @@ def command_again(context: typer.Context, arguments: Sequence[str], folder: str,
     return int(redraft.main([*arguments, *json], standalone_mode=False) or 0)
 
 
+def print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode:
+    """Print the Python call that resumes a run or workflow of a program; return the exit code."""
+    if as_json:
+        emit_json({"run_id": run_id, "call": call})
+    else:
+        CalmConsole(stderr=True).say(
+            f"The {kind} {run_id} belongs to a program of yours, which resumes it with this call:"
+        )
+        emit(call)
+    return ExitCode.USAGE
+
+
 def resuming_call(record: RunRecord) -> str:
     """Return the Python call that resumes a run of an agent or a function."""
     task, run_id = record.task, record.run_id
@@ -322,9 +323,6 @@ def resuming_call(record: RunRecord) -> str:
     return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
 
 
-T = TypeVar("T")
-
-
 def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
     """Read a run by its id, the beginning of one, or `last`, with its secrets and personal data withheld.
 
@@ -338,7 +336,7 @@ def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
 
     # Whether a run was killed is known by its process, which no view shows.
     redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
-    return redactor.redact_object(_reading(read), spared=(Process,))
+    return redactor.redact_object(_with_runs(read), spared=(Process,))
 
 
 async def _loop_of_workflow(run_id: str) -> str | None:
@@ -364,19 +362,19 @@ def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
 
 def read_record(run_id: str) -> RunRecord:
     """Read the record of a run, as it is stored: to go on with, not to be shown."""
-    return _reading(lambda runs: runs.get(run_id))
+    return _with_runs(lambda runs: runs.get(run_id))
 
 
 def read_steps(run_id: str) -> list[KeptStep]:
     """Read the steps of a run or workflow, in the order in which they ended."""
-    return _reading(lambda runs: runs.steps(run_id))
+    return _with_runs(lambda runs: runs.steps(run_id))
 
 
 def read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
     """Read the newest runs that fit, with what a list shows of them withheld where it is secret."""
-    found = _reading(
+    found = _with_runs(
         lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit)
     )
     redactor = redactor_of_environment()
@@ -396,7 +394,7 @@ def place() -> str:
     return str(project_place())
 
 
-def _reading(read: Callable[[Runs], Awaitable[T]]) -> T:
+def _with_runs(read: Callable[[Runs], Awaitable[T]]) -> T:
     async def reading() -> T:
         async with open_project_store() as store:
             return await read(Runs(store))
@@ -427,14 +425,7 @@ def resume_kept_workflow(
             return command_again(context, began.arguments, began.folder, as_json=as_json)
         finally:
             taken_up.reset(token)
-    call = _call(record)
-    if as_json:
-        emit_json({"run_id": record.run_id, "call": call})
-    else:
-        told = f"The workflow {record.run_id} belongs to a program of yours, which resumes it with this call:"
-        CalmConsole(stderr=True).say(told)
-        emit(call)
-    return ExitCode.USAGE
+    return print_call("workflow", record.run_id, _workflow_call(record), as_json=as_json)
 
 
 def _last_value(record: WorkflowRecord) -> Any:
@@ -444,7 +435,7 @@ def _last_value(record: WorkflowRecord) -> Any:
     return given[-1].get("value") if given else None
 
 
-def _call(record: WorkflowRecord) -> str:
+def _workflow_call(record: WorkflowRecord) -> str:
     given = f"{dict(record.given)!r}, " if record.given else ""
     return (
         "from redraft.workflow import Workflow\n\n"
@@ -452,7 +443,7 @@ def _call(record: WorkflowRecord) -> str:
     )
 
 
-def row_of_workflow(row: WorkflowRow) -> Row:
+def workflow_row(row: WorkflowRow) -> Row:
     """Return the row of a workflow."""
     return Row(
         row.run_id,

@@ -22,12 +22,79 @@ if TYPE_CHECKING:
     from redraft.stores.run_index import RunRow
     from redraft.web.project import Project
 
+
 MOST = 12
 """Groups that are shown; more than these can't be told apart."""
 CHOICES = 20
 """Agents and tasks that the form offers."""
 NEITHER = (None, None)
 """The scores of the first and the best version by a criterion that a run was not judged by."""
+REMEMBERED = 4_000
+"""Effects that are remembered: they take milliseconds each, and the same scores always have the same."""
+NOISE = 1e-9
+"""What differs by less differs only in how floating point adds up."""
+WIDTH, HEIGHT, EDGE = 180.0, 18.0, 6.0
+STEPS = 20
+"""The scale ends at a whole number of these parts of 1, so that it is round."""
+Unit = Literal["score", "share", "versions", "usd", "seconds"]
+Verdict = Literal["higher", "lower", "none", "few", "unknown"]
+
+
+async def compare(request: PageRequest) -> CompareView:
+    """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
+    wanted, project, runs = await GroupFilter.of_query(request), request.project, Runs(request.project.store)
+    found = await runs.groups(wanted.by, name=wanted.name, task=wanted.task, of=wanted.of)
+    groups = [group for group in found if wanted.admits(group)]
+    baseline, against = _chosen_pair(groups, wanted)
+    chosen = _shown(groups, (baseline, against))
+    await asyncio.gather(*map(runs.newest, chosen))
+    labels = await _labels(project, wanted.by, chosen)
+    # In threads: to draw resamples takes tens of milliseconds.
+    rows = await asyncio.to_thread(_rows, chosen, labels, baseline)
+    by_group = {id(row.group): row for row in rows}
+    detail = None
+    if baseline is not None and against is not None:
+        names = _criteria_names(baseline, against)
+        words = dict(zip(names, await project.redacted(names), strict=True))
+        detail = await asyncio.to_thread(_detail, by_group[id(baseline)], by_group[id(against)], words)
+    agents = [name for name, _ in await runs.commonest("agent", CHOICES) if name]
+    return CompareView(
+        wanted,
+        rows,
+        len(groups) - len(chosen),
+        by_group.get(id(baseline)),
+        by_group.get(id(against)),
+        detail,
+        tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *await project.redacted(agents)])),
+        await _tasks(runs, project, wanted.task),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
+
+    wanted: GroupFilter
+    rows: tuple[GroupRow, ...]
+    others: int
+    baseline: GroupRow | None
+    against: GroupRow | None
+    detail: Detail | None
+    names: tuple[str, ...]
+    tasks: tuple[tuple[str, str], ...]
+    bys: tuple[str, ...] = GROUPINGS
+    latest: int = NEWEST_OF_GROUP
+    fewest: int = FEWEST
+
+    @property
+    def spans(self) -> Intervals:
+        """The scale of the groups' intervals."""
+        return intervals(row.contrast for row in self.rows)
+
+    @property
+    def scores(self) -> Intervals:
+        """The scale of the intervals of one group."""
+        return intervals([] if self.detail is None else (*self.detail.first, *self.detail.best))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,81 +175,24 @@ class Detail:
     tasks: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompareView:
-    """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
-
-    wanted: GroupFilter
-    rows: tuple[GroupRow, ...]
-    others: int
-    baseline: GroupRow | None
-    against: GroupRow | None
-    detail: Detail | None
-    names: tuple[str, ...]
-    tasks: tuple[tuple[str, str], ...]
-    bys: tuple[str, ...] = GROUPINGS
-    latest: int = NEWEST_OF_GROUP
-    fewest: int = FEWEST
-
-    @property
-    def spans(self) -> Intervals:
-        """The scale of the groups' intervals."""
-        return intervals(row.contrast for row in self.rows)
-
-    @property
-    def scores(self) -> Intervals:
-        """The scale of the intervals of one group."""
-        return intervals([] if self.detail is None else (*self.detail.first, *self.detail.best))
-
-
-async def compare(request: PageRequest) -> CompareView:
-    """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
-    wanted, project, runs = await GroupFilter.of_query(request), request.project, Runs(request.project.store)
-    found = await runs.groups(wanted.by, name=wanted.name, task=wanted.task, of=wanted.of)
-    groups = [group for group in found if wanted.admits(group)]
-    baseline, against = _pair(groups, wanted)
-    chosen = _fitting(groups, (baseline, against))
-    await asyncio.gather(*map(runs.newest, chosen))
-    labels = await _labels(project, wanted.by, chosen)
-    # In threads: to draw resamples takes tens of milliseconds.
-    rows = await asyncio.to_thread(_rows, chosen, labels, baseline)
-    by_group = {id(row.group): row for row in rows}
-    detail = None
-    if baseline is not None and against is not None:
-        names = _criteria(baseline, against)
-        words = dict(zip(names, await project.redacted(names), strict=True))
-        detail = await asyncio.to_thread(_detail, by_group[id(baseline)], by_group[id(against)], words)
-    agents = [name for name, _ in await runs.commonest("agent", CHOICES) if name]
-    return CompareView(
-        wanted,
-        rows,
-        len(groups) - len(chosen),
-        by_group.get(id(baseline)),
-        by_group.get(id(against)),
-        detail,
-        tuple(dict.fromkeys([*([wanted.name] if wanted.name else ()), *await project.redacted(agents)])),
-        await _tasks(runs, project, wanted.task),
-    )
-
-
-def _pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGroup | None, RunGroup | None]:
+def _chosen_pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGroup | None, RunGroup | None]:
     """Return the baseline and the group to look at beside it: those asked for, else what is natural."""
     if not groups:
         return None, None
-    baseline = _named(groups, wanted.baseline) if wanted.baseline else _usual(groups, wanted)
+    baseline = _group_of(groups, wanted.baseline) if wanted.baseline else _default_baseline(groups, wanted)
     others = [group for group in groups if group is not baseline]
-    against = _named(groups, wanted.against) if wanted.against else baseline
+    against = _group_of(groups, wanted.against) if wanted.against else baseline
     if against is baseline:
         against = others[0] if others else None
     return baseline, against
 
 
-def _usual(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
+def _default_baseline(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
     """Return what the others are best compared with: what was named first, what was before, the largest."""
     if wanted.of:
         return next(group for of in wanted.of for group in groups if wanted.is_named(group, of))
     if wanted.by == "run" and any(group.key == wanted.like for group in groups):
-        return _named(groups, wanted.like)
+        return _group_of(groups, wanted.like)
     if wanted.by == "advice":
         return next((group for group in groups if group.key == WITHOUT), groups[0])
     # The groups of days and single runs come the newest first: that one is what is compared.
@@ -190,14 +200,14 @@ def _usual(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
     return max(earlier or groups, key=attrgetter("runs"))
 
 
-def _named(groups: Sequence[RunGroup], ref: str) -> RunGroup:
+def _group_of(groups: Sequence[RunGroup], ref: str) -> RunGroup:
     for group in groups:
         if ref in (group.key, task_digest(group.key)):
             return group
     raise NotFoundError(f"There are no runs of {ref!r} here to compare.")
 
 
-def _fitting(groups: Sequence[RunGroup], always: tuple[RunGroup | None, RunGroup | None]) -> list[RunGroup]:
+def _shown(groups: Sequence[RunGroup], always: tuple[RunGroup | None, RunGroup | None]) -> list[RunGroup]:
     """Return the groups that have room, those among them that must be there."""
     chosen = list(groups[:MOST])
     return chosen + [
@@ -215,14 +225,14 @@ async def _labels(project: Project, by: str, groups: Sequence[RunGroup]) -> list
 def _rows(
     groups: Sequence[RunGroup], labels: Sequence[str], baseline: RunGroup | None
 ) -> tuple[GroupRow, ...]:
-    usual = Sample.of(row.best_score for row in baseline.newest) if baseline else None
+    baseline_best = Sample.of(row.best_score for row in baseline.newest) if baseline else None
     return tuple(
-        _row(group, label, None if group is baseline else usual)
+        _row(group, label, None if group is baseline else baseline_best)
         for group, label in zip(groups, labels, strict=True)
     )
 
 
-def _row(group: RunGroup, label: str, usual: Sample | None) -> GroupRow:
+def _row(group: RunGroup, label: str, baseline_best: Sample | None) -> GroupRow:
     rows = group.newest
     best = Sample.of(row.best_score for row in rows)
     return GroupRow(
@@ -234,11 +244,11 @@ def _row(group: RunGroup, label: str, usual: Sample | None) -> GroupRow:
         Sample.of(row.satisfactory for row in rows if row.best_score is not None),
         Sample.of(row.versions for row in rows if row.versions),
         Sample.of(row.cost_usd for row in rows),
-        None if usual is None else Contrast.of("overall", "score", usual, best),
+        None if baseline_best is None else Contrast.of("overall", "score", baseline_best, best),
     )
 
 
-def _criteria(*groups: RunGroup) -> list[str]:
+def _criteria_names(*groups: RunGroup) -> list[str]:
     """Return the criteria by which any of these were judged, in the order of their own."""
     names = (name for group in groups for row in group.newest for name in row.criteria)
     return list(dict.fromkeys(names))
@@ -292,7 +302,7 @@ def _document(view: CompareView) -> dict[str, Any]:
     return {
         "by": view.wanted.by,
         "baseline": None if view.baseline is None else view.baseline.label,
-        "groups": [_told(row) for row in view.rows],
+        "groups": [_group_document(row) for row in view.rows],
         "others": view.others,
         "detail": None
         if detail is None
@@ -301,14 +311,14 @@ def _document(view: CompareView) -> dict[str, Any]:
             "group": detail.group,
             "common_tasks": detail.common_tasks,
             "tasks": detail.tasks,
-            "first_version": [_contrast(one) for one in detail.first],
-            "best_version": [_contrast(one) for one in detail.best],
-            "effort": [_contrast(one) for one in detail.effort],
+            "first_version": [_contrast_document(one) for one in detail.first],
+            "best_version": [_contrast_document(one) for one in detail.best],
+            "effort": [_contrast_document(one) for one in detail.effort],
         },
     }
 
 
-def _told(row: GroupRow) -> dict[str, Any]:
+def _group_document(row: GroupRow) -> dict[str, Any]:
     return {
         "name": row.label,
         "runs": row.group.runs,
@@ -320,11 +330,11 @@ def _told(row: GroupRow) -> dict[str, Any]:
         "versions": row.versions.mean,
         "cost_usd": row.cost.mean,
         "cost_known": row.cost.count,
-        "against_baseline": None if row.contrast is None else _contrast(row.contrast),
+        "against_baseline": None if row.contrast is None else _contrast_document(row.contrast),
     }
 
 
-def _contrast(one: Contrast) -> dict[str, Any]:
+def _contrast_document(one: Contrast) -> dict[str, Any]:
     return {
         "name": one.name,
         "unit": one.unit,
@@ -334,15 +344,6 @@ def _contrast(one: Contrast) -> dict[str, Any]:
         "interval": None if one.effect is None else [one.effect.low, one.effect.high],
         "verdict": one.verdict,
     }
-
-
-REMEMBERED = 4_000
-"""Effects that are remembered: they take milliseconds each, and the same scores always have the same."""
-NOISE = 1e-9
-"""What differs by less differs only in how floating point adds up."""
-
-Unit = Literal["score", "share", "versions", "usd", "seconds"]
-Verdict = Literal["higher", "lower", "none", "few", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,11 +410,6 @@ def _snapped(value: float) -> float:
 
 
 _effect = lru_cache(REMEMBERED)(effect_of)
-
-
-WIDTH, HEIGHT, EDGE = 180.0, 18.0, 6.0
-STEPS = 20
-"""The scale ends at a whole number of these parts of 1, so that it is round."""
 
 
 @dataclass(frozen=True, slots=True)

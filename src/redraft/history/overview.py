@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.loop.progress import Progress
 from redraft.loop.record import RUN, RunRecord
-from redraft.loop.runs import AT_WORK, Runs, row_document, state_of
+from redraft.loop.runs import AT_WORK, STATES, Runs, row_document, state_of
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow as IndexRow
 from redraft.types import ConvergenceReason
@@ -20,13 +20,68 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Record
 
-STATES = ("running", "killed", "unknown", "finished", "failed", "cancelled")
+
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
 COMPARED = 12
 """Runs that a link to their comparison names at most."""
 WATCHED = 10
 """Workflows that are looked at for what moves: those at work are among the newest."""
+
+
+async def runs(request: PageRequest) -> RunsView:
+    """Read the runs and workflows that are wanted."""
+    wanted, project, kept = RunFilter.of(request), request.project, Runs(request.project.store)
+    last = await wanted.last(request)
+    rows = await wanted.runs(kept, MOST + 1, last)
+    found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
+    shown = found[:MOST]
+    records = await kept.read_rows([one for one in shown if isinstance(one, IndexRow)])
+    made = {record.run_id: _row(await _shown(request, record)) for record in records}
+    table: list[RunRow | WorkflowRow] = []
+    for one in shown:
+        if isinstance(one, KeptWorkflow):
+            table.append(await project.redacted(await Workflows(project.store).row(one)))
+        elif one.run_id in made:
+            table.append(made[one.run_id])
+    return RunsView(tuple(table), wanted, table[-1].run_id if table and len(found) > MOST else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RunsView:
+    """Hold a page of runs and how they were chosen; `older` is the last one where there is another page."""
+
+    rows: tuple[RunRow | WorkflowRow, ...]
+    wanted: RunFilter
+    older: str
+    states: tuple[str, ...] = STATES
+    reasons: tuple[str, ...] = REASONS
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The newest runs that have ended, the oldest of them first: with that one the rest is compared."""
+        runs = [row.record for row in self.rows if isinstance(row, RunRow)]
+        ended = [record.run_id for record in runs if record.status != "running"]
+        return tuple(reversed(ended[:COMPARED]))
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """Hold a run as the table has it."""
+
+    record: RunRecord
+    curve: Sparkline
+    budget_usd: float | None
+    kind: ClassVar[str] = "run"
+
+    @property
+    def run_id(self) -> str:
+        """What it is kept by."""
+        return self.record.run_id
+
+    def document(self) -> dict[str, Any]:
+        """Describe it as plain data."""
+        return {"kind": self.kind, **row_document(self.record), "budget_usd": self.budget_usd}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,61 +139,6 @@ class RunFilter:
             return []
         workflows, status, name = Workflows(request.project.store), self.status or None, self.name or None
         return await workflows.find(status=status, name=name, limit=limit, after=last)
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """Hold a run as the table has it."""
-
-    record: RunRecord
-    curve: Sparkline
-    budget_usd: float | None
-    kind: ClassVar[str] = "run"
-
-    @property
-    def run_id(self) -> str:
-        """What it is kept by."""
-        return self.record.run_id
-
-    def document(self) -> dict[str, Any]:
-        """Describe it as plain data."""
-        return {"kind": self.kind, **row_document(self.record), "budget_usd": self.budget_usd}
-
-
-@dataclass(frozen=True, slots=True)
-class RunsView:
-    """Hold a page of runs and how they were chosen; `older` is the last one where there is another page."""
-
-    rows: tuple[RunRow | WorkflowRow, ...]
-    wanted: RunFilter
-    older: str
-    states: tuple[str, ...] = STATES
-    reasons: tuple[str, ...] = REASONS
-
-    @property
-    def comparable(self) -> tuple[str, ...]:
-        """The newest runs that have ended, the oldest of them first: with that one the rest is compared."""
-        runs = [row.record for row in self.rows if isinstance(row, RunRow)]
-        ended = [record.run_id for record in runs if record.status != "running"]
-        return tuple(reversed(ended[:COMPARED]))
-
-
-async def runs(request: PageRequest) -> RunsView:
-    """Read the runs and workflows that are wanted."""
-    wanted, project, kept = RunFilter.of(request), request.project, Runs(request.project.store)
-    last = await wanted.last(request)
-    rows = await wanted.runs(kept, MOST + 1, last)
-    found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
-    shown = found[:MOST]
-    records = await kept.read_rows([one for one in shown if isinstance(one, IndexRow)])
-    made = {record.run_id: _row(await _shown(request, record)) for record in records}
-    table: list[RunRow | WorkflowRow] = []
-    for one in shown:
-        if isinstance(one, KeptWorkflow):
-            table.append(await project.redacted(await Workflows(project.store).row(one)))
-        elif one.run_id in made:
-            table.append(made[one.run_id])
-    return RunsView(tuple(table), wanted, table[-1].run_id if table and len(found) > MOST else "")
 
 
 def _age(one: IndexRow | KeptWorkflow) -> tuple[datetime, str]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from redraft._codec import from_record
 from redraft._texts import as_text
 from redraft.errors import ConfigError
-from redraft.history.changes import Comparison, comparison, saying_only
+from redraft.history.changes import Comparison, comparison, strip_versions
 from redraft.history.spend import OF_A_NOTE
 from redraft.loop.keeper import NOTED
 from redraft.loop.progress import Progress
@@ -23,7 +23,7 @@ from redraft.loop.runs import (
     Exchange,
     KeptRun,
     Runs,
-    Stretch,
+    TimelineStep,
     Why,
     after_best,
     exchange,
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
 
     from redraft.loop.runs import KeptStep
     from redraft.types import ReflectionVersion
+
+
+OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
+"""Where what a note says of one version begins."""
+VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
+MOST = 20
+"""Versions that a page shows whole. Of 200, their outputs and prompts are megabytes, which nobody reads, and
+to compare each with the one before takes as long as the run."""
+TEXT_FIELDS = ("output", "conversation")
+"""What a step's result holds of what was said."""
 
 
 async def run(request: PageRequest) -> KeptRun:
@@ -98,9 +108,59 @@ def _document(run: KeptRun) -> dict[str, Any]:
     return run_document(run) | {"process": {"pid": process.pid, "started": process.started}}
 
 
-OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
-"""Where what a note says of one version begins."""
-VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
+def run_page(run: KeptRun) -> str:
+    """Return the page of a run: all of it in one file, without scripts, with all that is its own inert.
+
+    Its content security policy lets a browser apply the one style sheet inside it and load nothing at all.
+    """
+    style = static_text("redraft.css")
+    policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
+    return render(
+        "history/templates/run.html",
+        page=run_view(redact_object(run, clipped, (Process,))),
+        site=None,
+        style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
+        policy=policy,
+    )
+
+
+def run_view(run: KeptRun) -> RunView:
+    """Work out what the page of a run shows."""
+    record = run.record
+    best = record.version(record.best)
+    first = record.versions[0] if record.versions else None
+    improved = best is not None and first is not None and best.iteration > first.iteration
+    steps, whole = timeline(run), whole_versions(record)
+    return RunView(
+        run,
+        record,
+        why(run),
+        [line for note in record.diagnostics.values() for line in folded(note)],
+        after_best(run),
+        _chart(run),
+        _heat(run),
+        comparison(first, best) if improved and first and best else None,
+        [_version(version, run, whole) for version in record.versions],
+        _bars(steps),
+        [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in steps if one.inner],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Hold a run and the parts of its page, in their order."""
+
+    run: KeptRun
+    record: RunRecord
+    why: Why
+    notes: list[str]
+    after_best: AfterBest | None
+    chart: ScoreCurve
+    heat: list[HeatRow]
+    first_to_best: Comparison | None
+    versions: list[VersionView]
+    bars: list[Bar]
+    talks: list[Talk]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,45 +206,6 @@ class Talk:
     exchanges: tuple[Exchange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """Hold a run and the parts of its page, in their order."""
-
-    run: KeptRun
-    record: RunRecord
-    why: Why
-    notes: list[str]
-    after_best: AfterBest | None
-    chart: ScoreCurve
-    heat: list[HeatRow]
-    first_to_best: Comparison | None
-    versions: list[VersionView]
-    bars: list[Bar]
-    talks: list[Talk]
-
-
-def run_view(run: KeptRun) -> RunView:
-    """Work out what the page of a run shows."""
-    record = run.record
-    best = record.version(record.best)
-    first = record.versions[0] if record.versions else None
-    improved = best is not None and first is not None and best.iteration > first.iteration
-    stretches, whole = timeline(run), whole_versions(record)
-    return RunView(
-        run,
-        record,
-        why(run),
-        [line for note in record.diagnostics.values() for line in folded(note)],
-        after_best(run),
-        _chart(run),
-        _heat(run),
-        comparison(first, best) if improved and first and best else None,
-        [_version(version, run, whole) for version in record.versions],
-        _bars(stretches),
-        [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in stretches if one.inner],
-    )
-
-
 def _chart(run: KeptRun) -> ScoreCurve:
     record = run.record
     scored = [
@@ -223,14 +244,14 @@ def _numbered(numbers: list[int]) -> str:
     """Name versions: three and more that follow one another by the first and the last."""
     if len(numbers) == 1:
         return f"Version {numbers[0]}"
-    stretches: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if stretches and number == stretches[-1][-1] + 1:
-            stretches[-1].append(number)
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            stretches.append([number])
+            ranges.append([number])
     named: list[str] = []
-    for one in stretches:
+    for one in ranges:
         named += [f"{one[0]} to {one[-1]}"] if len(one) > 2 else map(str, one)  # noqa: PLR2004 (a pair is two)
     listed = ", ".join(named[:-1])
     return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
@@ -272,8 +293,8 @@ def _placed(message: str, path: str | None, line: int | None) -> str:
     return f"{place}: {message}" if place else message
 
 
-def _bars(stretches: list[Stretch]) -> list[Bar]:
-    whole = max((one.step.elapsed for one in stretches), default=0.0) or 1.0
+def _bars(steps: list[TimelineStep]) -> list[Bar]:
+    whole = max((one.step.elapsed for one in steps), default=0.0) or 1.0
     return [
         Bar(
             one.step.name,
@@ -285,31 +306,8 @@ def _bars(stretches: list[Stretch]) -> list[Bar]:
             max(0.4, 100 * one.seconds / whole),
             "" if one.step.error is None else str(one.step.error.get("message", "it failed")),
         )
-        for one in stretches
+        for one in steps
     ]
-
-
-def run_page(run: KeptRun) -> str:
-    """Return the page of a run: all of it in one file, without scripts, with all that is its own inert.
-
-    Its content security policy lets a browser apply the one style sheet inside it and load nothing at all.
-    """
-    style = static_text("redraft.css")
-    policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
-    return render(
-        "history/templates/run.html",
-        page=run_view(redact_object(run, clipped, (Process,))),
-        site=None,
-        style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
-        policy=policy,
-    )
-
-
-MOST = 20
-"""Versions that a page shows whole. Of 200, their outputs and prompts are megabytes, which nobody reads, and
-to compare each with the one before takes as long as the run."""
-SAID = ("output", "conversation")
-"""What a step's result holds of what was said."""
 
 
 def whole_versions(record: RunRecord) -> frozenset[int]:
@@ -328,19 +326,21 @@ def excerpt(run: KeptRun) -> KeptRun:
     if len(whole) == len(record.versions):
         return run
     steps: list[KeptStep] = []
-    for stretch in timeline(run):
-        if stretch.version is None or stretch.version in whole or stretch.version > len(record.versions):
-            steps += [*stretch.inner, stretch.step]
+    for entry in timeline(run):
+        if entry.version is None or entry.version in whole or entry.version > len(record.versions):
+            steps += [*entry.inner, entry.step]
         else:
-            steps.append(replace(stretch.step, result=_unsaid(stretch.step.result)))
-    return replace(run, record=saying_only(record, whole), steps=tuple(steps))
+            steps.append(replace(entry.step, result=_strip_result(entry.step.result)))
+    return replace(run, record=strip_versions(record, whole), steps=tuple(steps))
 
 
-def _unsaid(result: Any) -> Any:
+def _strip_result(result: Any) -> Any:
     """Return the result of a step without what was said: what it used is still counted."""
     if not isinstance(result, dict):
         return result
-    return {name: "" if name in SAID else value for name, value in cast("dict[str, Any]", result).items()}
+    return {
+        name: "" if name in TEXT_FIELDS else value for name, value in cast("dict[str, Any]", result).items()
+    }
 
 
 PAGE = Page(

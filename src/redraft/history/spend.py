@@ -34,32 +34,63 @@ if TYPE_CHECKING:
     from redraft.types import TokenUsage
     from redraft.web.project import Project
 
-K = TypeVar("K")
 
+K = TypeVar("K")
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
 MOST = 20
 """Rows of one table; the rest are added up in the last one."""
 MOST_DAYS = 92
 """Days that are shown one by one; of more, the months."""
+PATIENCE = 0.1
+"""Seconds that one question waits for what was not read yet."""
+OF_A_NOTE = "/reflection"
+"""How the key of what a note came to ends, behind the id of its run."""
+AT_ONCE = 500
+"""Runs of notes that are looked up at once."""
+CYCLE, NOTE = "cycle", "note"
+"""What is spent on, where runs have the role of a request."""
+LONGEST = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Hold what one of a kind used; `name` is as it may be shown, `key` what the runs call it."""
-
-    key: str
-    name: str
-    used: Tally
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Hold the rows of a table, what costs most first; `rest` adds up `others` that it has no room for."""
-
-    rows: tuple[Row, ...]
-    others: int = 0
-    rest: Tally | None = None
+async def spend(request: PageRequest) -> SpendView:
+    """Add up what was spent in a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
+    period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
+    if period not in PERIODS:
+        raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
+    since = None if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
+    runs, other_spend = Runs(request.project.store), request.project.shared(OtherSpend.of)
+    spend = await runs.spend(since, inner=inner)
+    days, tasks = _tallies(spend.days), _tallies(spend.tasks)
+    roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
+    await other_spend.read()
+    for spent, used in other_spend.spent.items():
+        if since is None or spent.day >= since:
+            days.setdefault(spent.day, Tally()).add(used)
+            for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
+                tallies.setdefault(key, Tally()).add(used)
+            if spent.task:
+                tasks.setdefault(spent.task, Tally()).add(used)
+    whole = Tally()
+    for used in days.values():
+        whole.add(used)
+    by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
+    return SpendView(
+        period,
+        inner,
+        whole,
+        await _named_rows(request, roles),
+        await _named_rows(request, models),
+        await _named_rows(request, agents),
+        await _task_rows(request, tasks),
+        _day_rows(days, by_month=by_month),
+        by_month,
+        spend.inner_runs,
+        spend.at_work,
+        spend.interrupted,
+        bool(whole.runs or await runs.rows(inner=True, limit=1)),
+        other_spend.is_whole,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,51 +129,29 @@ class SpendView:
         )
 
 
-async def spend(request: PageRequest) -> SpendView:
-    """Add up what was spent in a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
-    period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
-    if period not in PERIODS:
-        raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
-    since = None if period == "all" else datetime.now(UTC).date() - timedelta(days=int(period) - 1)
-    runs, beside = Runs(request.project.store), request.project.shared(Beside.of)
-    spend = await runs.spend(since, inner=inner)
-    days, tasks = _tallies(spend.days), _tallies(spend.tasks)
-    roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
-    await beside.read()
-    for spent, used in beside.spent.items():
-        if since is None or spent.day >= since:
-            days.setdefault(spent.day, Tally()).add(used)
-            for tallies, key in ((roles, spent.role), (models, spent.model), (agents, spent.agent)):
-                tallies.setdefault(key, Tally()).add(used)
-            if spent.task:
-                tasks.setdefault(spent.task, Tally()).add(used)
-    whole = Tally()
-    for used in days.values():
-        whole.add(used)
-    by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
-    return SpendView(
-        period,
-        inner,
-        whole,
-        await _named(request, roles),
-        await _named(request, models),
-        await _named(request, agents),
-        await _tasks(request, tasks),
-        _days(days, by_month=by_month),
-        by_month,
-        spend.inner_runs,
-        spend.at_work,
-        spend.interrupted,
-        bool(whole.runs or await runs.rows(inner=True, limit=1)),
-        beside.is_whole,
-    )
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Hold the rows of a table, what costs most first; `rest` adds up `others` that it has no room for."""
+
+    rows: tuple[Row, ...]
+    others: int = 0
+    rest: Tally | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold what one of a kind used; `name` is as it may be shown, `key` what the runs call it."""
+
+    key: str
+    name: str
+    used: Tally
 
 
 def _tallies(sums: Mapping[K, Totals]) -> dict[K, Tally]:
     return {key: Tally.of_runs(totals) for key, totals in sums.items()}
 
 
-def _dearest(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
+def _most_expensive(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
     """Return those that cost most (or, where no cost is known, used most), and the others added up."""
     first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
     if len(tallies) == len(first):
@@ -154,21 +163,21 @@ def _dearest(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int
     return first, len(tallies) - len(first), rest
 
 
-async def _named(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
-    first, others, rest = _dearest(tallies)
+async def _named_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+    first, others, rest = _most_expensive(tallies)
     names = await request.project.redacted([key for key, _ in first])
     rows = tuple(Row(key, name, used) for (key, used), name in zip(first, names, strict=True))
     return Rows(rows, others, rest)
 
 
-async def _tasks(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
-    first, others, rest = _dearest(tallies)
+async def _task_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
+    first, others, rest = _most_expensive(tallies)
     words = await task_words(request.project, [used.latest for _, used in first])
     rows = tuple(Row(key, words.get(used.latest) or key, used) for key, used in first)
     return Rows(rows, others, rest)
 
 
-def _days(by_day: Mapping[date, Tally], *, by_month: bool) -> tuple[Row, ...]:
+def _day_rows(by_day: Mapping[date, Tally], *, by_month: bool) -> tuple[Row, ...]:
     found: dict[str, Tally] = {}
     for day, used in by_day.items():
         found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", Tally()).add(used)
@@ -181,40 +190,33 @@ def _document(view: SpendView) -> dict[str, Any]:
     return {
         "period": view.period,
         "inner": view.inner,
-        "total": _told(view.whole),
-        **{name: _table(rows) for name, rows in tables.items()},
-        unit: [{"name": row.name, **_told(row.used)} for row in view.days],
+        "total": _tally_document(view.whole),
+        **{name: _table_document(rows) for name, rows in tables.items()},
+        unit: [{"name": row.name, **_tally_document(row.used)} for row in view.days],
         "at_work": view.at_work,
         "interrupted": view.interrupted,
     }
 
 
-def _table(rows: Rows) -> dict[str, Any]:
-    told = [{"name": row.name, **_told(row.used)} for row in rows.rows]
-    others = None if rows.rest is None else {"count": rows.others, **_told(rows.rest)}
-    return {"rows": told, "others": others}
+def _table_document(rows: Rows) -> dict[str, Any]:
+    shown = [{"name": row.name, **_tally_document(row.used)} for row in rows.rows]
+    others = None if rows.rest is None else {"count": rows.others, **_tally_document(rows.rest)}
+    return {"rows": shown, "others": others}
 
 
-def _told(used: Tally) -> dict[str, Any]:
+def _tally_document(used: Tally) -> dict[str, Any]:
     """Tell a tally; `cost_usd` is at least that where `unknown` runs cost more."""
     return {field.name: getattr(used, field.name) for field in fields(used) if field.name != "latest"}
 
 
-PATIENCE = 0.1
-"""Seconds that one question waits for what was not read yet."""
-OF_A_NOTE = "/reflection"
-"""How the key of what a note came to ends, behind the id of its run."""
-AT_ONCE = 500
-"""Runs of notes that are looked up at once."""
-CYCLE, NOTE = "cycle", "note"
-"""What is spent on, where runs have the role of a request."""
-
-
 @dataclass(slots=True)
 class Tally(Totals):
-    """Sums over runs, and over what is no run: `beside` counts cycles of agents and notes after runs."""
+    """Sums over runs, the cycles of agents and the notes made after runs.
 
-    beside: int = 0
+    `cycles_and_notes` counts the latter two.
+    """
+
+    cycles_and_notes: int = 0
 
     @classmethod
     def of_runs(cls, totals: Totals) -> Self:
@@ -233,13 +235,13 @@ class Tally(Totals):
             output_tokens=used.output_tokens,
             cost_usd=used.cost_usd or 0.0,
             unknown=int(used.cost_usd is None),
-            beside=1,
+            cycles_and_notes=1,
         )
 
     def add(self, other: Totals) -> None:
         """Add the sums of others."""
         Totals.add(self, other)
-        self.beside += other.beside if isinstance(other, Tally) else 0
+        self.cycles_and_notes += other.cycles_and_notes if isinstance(other, Tally) else 0
 
 
 class Spent(NamedTuple):
@@ -253,7 +255,7 @@ class Spent(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Read:
+class _CyclesRead:
     """Remember how far the cycles of an agent were read: those back to `oldest`, or all of them."""
 
     oldest: int | None = None
@@ -262,7 +264,7 @@ class _Read:
     counted: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
 
 
-class Beside:
+class OtherSpend:
     """Add up what cycles and notes spent, and read only what is new; `spent` has the sums."""
 
     def __init__(self, store: Store, agents: AgentList) -> None:
@@ -271,11 +273,11 @@ class Beside:
         self._agents = agents
         self._notes = Feed(store, NOTED, self._note)
         self._unsorted: list[tuple[str, date, TokenUsage]] = []
-        self._cycles: dict[str, _Read] = {}
+        self._cycles: dict[str, _CyclesRead] = {}
         self._lock = asyncio.Lock()
 
     @classmethod
-    def of(cls, project: Project) -> Beside:
+    def of(cls, project: Project) -> OtherSpend:
         """Return one for a project."""
         return cls(project.store, project.shared(AgentList.of))
 
@@ -295,7 +297,7 @@ class Beside:
             agents = await self._agents.all()
             until = monotonic() + patience
             for at, agent in enumerate(agents):
-                read = self._cycles.setdefault(agent.name, _Read())
+                read = self._cycles.setdefault(agent.name, _CyclesRead())
                 latest = None if agent.last is None else (agent.last.number, agent.last.status)
                 if latest is None:
                     read.is_whole = True
@@ -306,7 +308,7 @@ class Beside:
                     if at >= KEPT_OPEN:
                         await view.aclose()
 
-    async def _read_cycles(self, name: str, view: AgentHandle, read: _Read, until: float) -> None:
+    async def _read_cycles(self, name: str, view: AgentHandle, read: _CyclesRead, until: float) -> None:
         """Count the cycles that are new, then older ones while there is time."""
         page = await view.cycles()
         while self._add(name, page, read) and read.oldest is not None:
@@ -320,7 +322,7 @@ class Beside:
             read.oldest = page[-1].number if page else read.oldest
             read.is_whole = len(page) < CYCLES_A_PAGE
 
-    def _add(self, name: str, cycles: list[CycleRecord], read: _Read) -> bool:
+    def _add(self, name: str, cycles: list[CycleRecord], read: _CyclesRead) -> bool:
         """Count those that are new and have ended; say if none was known, so that more may be new."""
         new = [one for one in cycles if (one.number, one.started_at) not in read.counted]
         for one in new:
@@ -356,9 +358,6 @@ async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
         return await view.cycles(before=number) if number is not None else []
     except ConfigError:
         return []
-
-
-LONGEST = 200
 
 
 async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:

@@ -27,16 +27,31 @@ from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, V
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.events import EventLog
 from redraft.loop.keeper import kept_step, run_kept
-from redraft.loop.pattern import function_verbs, judges_of, live_run, model_verbs, starting_draft
+from redraft.loop.pattern import (
+    ReflectionPattern,
+    function_verbs,
+    judges_of,
+    live_run,
+    model_verbs,
+    starting_draft,
+)
 from redraft.loop.record import Origin, RunRecord
-from redraft.loop.run_text import SHOWN_ISSUES, error_line, issue_lines, run_document, version_row
+from redraft.loop.run_text import (
+    SHOWN_ISSUES,
+    check_document,
+    ending,
+    error_line,
+    issue_lines,
+    run_document,
+    version_row,
+)
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
-from redraft.terminal.console import BAD, GOOD, QUIET, emit_json, emit_made, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_made, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
 from redraft.types import QualityCriterion, Task, render_score, render_usage
@@ -48,12 +63,20 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.events import Event, Listener
-    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.revise import RevisionStrategy
     from redraft.loop.run import RunOptions, Verbs
     from redraft.protocols import ChatModel
-    from redraft.terminal.console import CalmConsole
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult
+
+
+LONGEST_NAME = 30
+DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
+IMPROVE = "Write the best version of the text that is wanted."
+STDOUT = "-"
+Out: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."),
+]
 
 
 def check(
@@ -77,39 +100,27 @@ def check(
     All of the format is in docs/criteria.md.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
-        # What --help does not need is imported here, in all commands.
-        from redraft._codec import to_json
-        from redraft.loop.pattern import ReflectionPattern
-        from redraft.loop.run_text import check_document
-        from redraft.terminal.console import CalmConsole, emit_json, withheld
-
-        draft, given = material(file, criteria)
-        judges = judging_model(model, given)
-        told = CalmConsole(stderr=True)
-        progress = Progress(told, rows=False)
+        draft, wanted = material(file, criteria)
+        judges = judging_model(model, wanted)
+        stderr = CalmConsole(stderr=True)
+        progress = Progress(stderr, rows=False)
         keeping = Keeping("check", not no_keep, judges or "")
         with watched(progress, events) as listener:
             pattern = ReflectionPattern(
                 max_iterations=0,
-                quality_criteria=given.criteria,
-                quality_threshold=given.threshold,
-                task_type=given.task_type,
+                quality_criteria=wanted.criteria,
+                quality_threshold=wanted.threshold,
+                task_type=wanted.task_type,
                 reflection_model=judges,
                 on_event=listener,
             )
-            result = judge(draft, given, progress, pattern, keeping)
+            result = judge(draft, wanted, progress, pattern, keeping)
         if as_json:
-            emit_json(withheld(to_json(check_document(file, given, result))))
+            emit_json(withheld(to_json(check_document(file, wanted, result))))
         else:
-            CalmConsole().show(verdict(given, result))
-        told.say(keeping.says(result))
+            CalmConsole().show(verdict(wanted, result))
+        stderr.say(keeping.says(result))
         raise typer.Exit(code_of(result))
-
-
-Out: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."),
-]
 
 
 def revise(
@@ -135,48 +146,41 @@ def revise(
 ) -> None:
     """Revise a draft until its criteria are met. Prints the best version."""
     with surface(debug=debug):
-        from redraft.loop.pattern import ReflectionPattern
-        from redraft.loop.run_text import ending
-        from redraft.terminal.console import CalmConsole
-
         if output == Path("-"):  # stdout, as '-' is stdin for the draft
             output = None
         if output is not None:
             force = force or is_own_output(output)
             check_output(output, force=force)
-        draft, given = material(file, criteria)
-        told = CalmConsole(stderr=True)
-        progress = Progress(told)
+        draft, wanted = material(file, criteria)
+        stderr = CalmConsole(stderr=True)
+        progress = Progress(stderr)
         keeping = Keeping("revise", not no_keep, chosen_model(model))
         with watched(progress, events, stdout_is_free=output is not None and not as_json) as listener:
             pattern = ReflectionPattern(
                 max_iterations=max_iterations,
-                quality_criteria=given.criteria,
-                quality_threshold=given.threshold,
-                task_type=given.task_type,
+                quality_criteria=wanted.criteria,
+                quality_threshold=wanted.threshold,
+                task_type=wanted.task_type,
                 revision_strategy=cast("RevisionStrategy", strategy),  # the pattern checks it
                 budget_tokens=budget_tokens,
                 budget_usd=budget_usd,
                 budget_seconds=budget_seconds,
                 on_event=listener,
             )
-            result = revise_draft(draft, given, progress, pattern, keeping)
-        told.show(ending(result))
-        told.say(keeping.says(result))
+            result = revise_draft(draft, wanted, progress, pattern, keeping)
+        stderr.show(ending(result))
+        stderr.say(keeping.says(result))
         deliver(result, output, force=force, as_json=as_json)
         raise typer.Exit(code_of(result))
 
 
-LONGEST_NAME = 30
-
-
-def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
+def verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
     """Render the judgement of a draft."""
     evaluation = withheld(result.final_evaluation)
     parts: list[RenderableType] = [
-        _headline(given, evaluation),
+        _headline(wanted, evaluation),
         "",
-        _criteria(given.criteria, evaluation, "does not apply" if result.error is None else "not judged"),
+        _criteria(wanted.criteria, evaluation, "does not apply" if result.error is None else "not judged"),
     ]
     if evaluation.suggestions:
         parts += [
@@ -191,12 +195,12 @@ def verdict(given: CriteriaFile, result: ReflectionResult) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(given: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
+def _headline(wanted: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
     if evaluation.satisfactory:
         return Text(f"{render_score(evaluation.overall_score)}  met", f"bold {GOOD}")
     if evaluation.overall_score is None:
         return Text("not judged", f"bold {BAD}")
-    needs = f", needs {given.threshold:.2f}" if evaluation.overall_score < given.threshold else ""
+    needs = f", needs {wanted.threshold:.2f}" if evaluation.overall_score < wanted.threshold else ""
     return Text(f"{render_score(evaluation.overall_score)}  not met{needs}", f"bold {BAD}")
 
 
@@ -226,9 +230,6 @@ def _row(
         return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")
     met = score >= criterion.threshold
     return Text(render_score(score), GOOD if met else BAD), name, issue_lines(issues)
-
-
-DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
 
 
 class Progress:
@@ -393,8 +394,8 @@ def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json
     """
     best = as_text(result.best_output)
     if as_json:
-        told = withheld(to_json(run_document(result)))
-        emit_json(told | {"best_output": result.best_output})
+        document = withheld(to_json(run_document(result)))
+        emit_json(document | {"best_output": result.best_output})
     elif path is None:
         emit_made(best)
     if path is None:
@@ -416,9 +417,6 @@ def write_output(path: Path, text: str, *, force: bool) -> None:
         raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}.") from error
 
 
-IMPROVE = "Write the best version of the text that is given."
-
-
 def read_draft(file: str) -> str:
     """Read a draft from a file, or from standard input for `-`; raises `ConfigError` for none at all."""
     name = "standard input" if file == "-" else repr(file)
@@ -437,8 +435,8 @@ def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
     """Read a draft and what it is judged by; those of a run that is resumed are in its record."""
     if again := resumed.get():
         return str(again.record.draft), recorded_criteria(again.record)
-    given = read_criteria(criteria)
-    return read_draft(file), given
+    wanted = read_criteria(criteria)
+    return read_draft(file), wanted
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
@@ -471,30 +469,30 @@ def carry_out(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) ->
 
 
 def judge(
-    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
+    draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
 ) -> ReflectionResult:
     """Judge a draft: a run of one version, which is the draft."""
-    return carry_out(keeping.judged(task_of(draft, given), pattern, draft), progress)
+    return carry_out(keeping.judged(task_of(draft, wanted), pattern, draft), progress)
 
 
 def revise_draft(
-    draft: str, given: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
+    draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
 ) -> ReflectionResult:
     """Redraft a draft with a model, as the pattern says."""
     model = model_of(keeping.model, load_settings())
-    return carry_out(keeping.revised(task_of(draft, given), model, pattern, draft), progress)
+    return carry_out(keeping.revised(task_of(draft, wanted), model, pattern, draft), progress)
 
 
-def task_of(draft: str, given: CriteriaFile) -> Task:
+def task_of(draft: str, wanted: CriteriaFile) -> Task:
     """Say what is asked: what the file says, or else a better version of this very draft.
 
     Without a task the draft is the only material there is, so a fresh start has to see it.
     """
     if again := resumed.get():
         return again.record.task
-    if given.task.strip():
-        return Task(given.task, task_type=given.task_type)
-    return Task(IMPROVE, task_type=given.task_type, context=draft)
+    if wanted.task.strip():
+        return Task(wanted.task, task_type=wanted.task_type)
+    return Task(IMPROVE, task_type=wanted.task_type, context=draft)
 
 
 async def ask_one_token(model: ChatModel) -> None:
@@ -502,9 +500,9 @@ async def ask_one_token(model: ChatModel) -> None:
     await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
 
 
-def judging_model(model: str | None, given: CriteriaFile) -> str | None:
+def judging_model(model: str | None, wanted: CriteriaFile) -> str | None:
     """Return the name of the model that judges, where a criterion needs one and the settings name none."""
-    if model is None and any(map(needs_model, given.criteria)) and not load_settings().reflection_model:
+    if model is None and any(map(needs_model, wanted.criteria)) and not load_settings().reflection_model:
         return chosen_model(model)
     return model
 
@@ -514,9 +512,6 @@ def chosen_model(model: str | None) -> str:
     if name := model or load_settings().model:
         return name
     raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
-
-
-STDOUT = "-"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from redraft._codec import said_of
 from redraft._texts import as_text, counted, scored, shortened, unasked
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.loop.runs import after_best, exchange, timeline, why
+from redraft.loop.runs import STATES, after_best, exchange, timeline, why
 from redraft.loop.version_diff import field_text
 from redraft.terminal.console import BAD, GAP, GOOD, QUIET, sparkline, withheld
 from redraft.terminal.word_diff import changes, marked
@@ -30,12 +30,30 @@ if TYPE_CHECKING:
 
     from redraft.loop.criteria_file import CriteriaFile
     from redraft.loop.record import RunRecord
-    from redraft.loop.runs import AfterBest, Exchange, KeptRun, Stretch
+    from redraft.loop.runs import AfterBest, Exchange, KeptRun, TimelineStep
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion, TokenUsage
 
+
 SHOWN_ISSUES = 4
+WIDE = 110
+"""The columns of a terminal from which all that is known of a run fits into a line."""
+LONGEST_CURVE = 8
+LONGEST_WHO = 18
+LEAST_TASK = 10
+NUMBERS = ("n", "cost", "s")
+MINUTE, HOUR, DAY = 60, 3600, 86400
+LONGEST_TASK = 400
+LONGEST_NAME = 30
+VERSION_WIDTH = 9
+INDENT = (0, 0, 0, 2)
+BELOW = "<"
+MARKS = {
+    True: ("addressed    ", GOOD),
+    False: ("not addressed", BAD),
+    None: ("not known    ", QUIET),
+}
 
 
 def version_row(
@@ -148,16 +166,6 @@ def run_document(result: ReflectionResult) -> dict[str, Any]:
     }
 
 
-WIDE = 110
-"""The columns of a terminal from which all that is known of a run fits into a line."""
-LONGEST_CURVE = 8
-LONGEST_WHO = 18
-LEAST_TASK = 10
-NUMBERS = ("n", "cost", "s")
-STATES = ("running", "killed", "unknown", "finished", "failed", "cancelled")
-MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
 def check_filters(status: str | None, reason: str | None) -> None:
     """Raise `ConfigError` for a status or reason that no run can have."""
     reasons = [one.value for one in ConvergenceReason]
@@ -182,7 +190,7 @@ class Row:
     seconds: float
 
 
-def row_of(record: RunRecord) -> Row:
+def run_row(record: RunRecord) -> Row:
     """Return the row of a run."""
     return Row(
         record.run_id,
@@ -198,7 +206,7 @@ def row_of(record: RunRecord) -> Row:
     )
 
 
-def run_rows(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
+def run_table(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
     """Render runs as a table; a narrow one has no room for who, when, cost and seconds, or for less still."""
     columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
@@ -289,13 +297,6 @@ def when(at: datetime, now: datetime | None = None) -> str:
     return f"{at.astimezone():%Y-%m-%d}"
 
 
-LONGEST_TASK = 400
-LONGEST_NAME = 30
-VERSION_WIDTH = 9
-INDENT = (0, 0, 0, 2)
-BELOW = "<"
-
-
 def run_view(run: KeptRun, width: int, *, is_utf8: bool = True) -> RenderableType:
     """Render a run."""
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
@@ -324,7 +325,7 @@ def task_text(run: KeptRun) -> Text:
 
 
 def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
-    record, told = run.record, why(run)
+    record, reason = run.record, why(run)
     best = record.version(record.best)
     lines: list[RenderableType] = [title(run), Padding(task_text(run), INDENT), ""]
     if best is not None and unasked(best):
@@ -341,7 +342,9 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
         )
         lines.append(line.append(f"   {curve(record)}") if is_utf8 else line)
     lines.append(
-        Text.assemble("Stopped: " if record.reason else "State: ", f"{told.headline}. ", visible(told.detail))
+        Text.assemble(
+            "Stopped: " if record.reason else "State: ", f"{reason.headline}. ", visible(reason.detail)
+        )
     )
     return lines
 
@@ -459,13 +462,6 @@ def _notes(run: KeptRun) -> list[RenderableType]:
     return ["", *notes] if notes else []
 
 
-MARKS = {
-    True: ("addressed    ", GOOD),
-    False: ("not addressed", BAD),
-    None: ("not known    ", QUIET),
-}
-
-
 def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
     """Render the head, what changed, and the points of the critique."""
     older, newer = diff.older, diff.newer
@@ -520,17 +516,17 @@ def _points(diff: VersionDiff) -> list[RenderableType]:
 
 def why_view(run: KeptRun) -> RenderableType:
     """Render the rule, its numbers, what the best version lacks, and what was spent after it."""
-    record, told = run.record, why(run)
+    record, reason = run.record, why(run)
     best = record.version(record.best)
     parts: list[RenderableType] = [
         title(run),
         "",
-        Text.assemble((told.rule, "bold"), f": {told.headline}."),
-        Padding(Text(visible(told.detail)), INDENT),
+        Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
+        Padding(Text(visible(reason.detail)), INDENT),
     ]
     if best is not None:
         parts += ["", _returned(run)]
-        parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in told.short_of]
+        parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in reason.short_of]
     if spent := after_best(run):
         later = f" ({counted(spent.versions, 'version')})" if spent.versions else ""
         parts.append(Text(f"Spent after it{later}: {after_text(spent)}."))
@@ -557,18 +553,18 @@ def _returned(run: KeptRun) -> Text:
 def prompts_view(run: KeptRun) -> RenderableType:
     """Render what was said in each call, in its order."""
     parts: list[RenderableType] = []
-    for stretch in timeline(run):
-        for step in stretch.inner:
-            parts += _exchange(stretch, exchange(step))
+    for entry in timeline(run):
+        for step in entry.inner:
+            parts += _exchange(entry, exchange(step))
     if not parts:
         parts = ["", Text("No model was asked in this run, or what was said is not kept.", QUIET)]
     return Group(*parts)
 
 
-def _exchange(stretch: Stretch, said: Exchange) -> list[RenderableType]:
-    version = "" if stretch.version is None else f"version {stretch.version}, "
+def _exchange(entry: TimelineStep, said: Exchange) -> list[RenderableType]:
+    version = "" if entry.version is None else f"version {entry.version}, "
     used = "" if said.usage is None else f", {render_usage(said.usage)}"
-    head = Text(f"{version}{stretch.step.name}: {said.name}, {said.seconds:.1f} s{used}", "bold")
+    head = Text(f"{version}{entry.step.name}: {said.name}, {said.seconds:.1f} s{used}", "bold")
     parts: list[RenderableType] = ["", head]
     for turn in said.asked:
         parts += [Text(f"--- {turn.role}", QUIET), Text(visible(turn.text))]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from heapq import nlargest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._codec import from_json, from_record, to_json, untagged
 from redraft._texts import compared, counted
@@ -21,6 +21,7 @@ from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.record import RUN, Process, RunRecord, damaged_run
 from redraft.loop.select import select
+from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply
 from redraft.stores.base import intact, listed
 from redraft.stores.location import required_project_store
@@ -40,45 +41,46 @@ if TYPE_CHECKING:
 
     from redraft.stores.base import Record, Scalar, Store
 
+
 LAST = "last"
 KILLED = "killed"
 UNENDED = ("running", KILLED, "unknown")
 """The states of a run that has not ended: which one it is, its process tells."""
+AT_WORK = ("running", "unknown")
+"""The states of runs that may go on: where this machine can't tell, they are watched all the same."""
+STATES = (*UNENDED, "finished", "failed", "cancelled")
+"""The states by which runs can be filtered."""
 DAMAGED = "(damaged)"
 """The name of a step whose record is damaged; its error says more."""
 PAGE = 50
-
-
-@dataclass(frozen=True, slots=True)
-class KeptStep:
-    """Hold one step of a kept run, as its journal has it.
-
-    `place` is its position (`00003`), or for a step within a step the outer place, a slash and its name with
-    a number. `began` and `elapsed` are seconds of the run's own clock at its beginning and end, `at` the time
-    of day at its end. A step within a step has what it was `given`: a model call its request, whose reply is
-    the `result`. `error` has `type` and `message` where it failed. `void` marks one that a later try has
-    replaced: it was paid for all the same.
-    """
-
-    place: str
-    name: str
-    began: float
-    elapsed: float
-    at: datetime
-    given: Any = None
-    result: Any = None
-    error: dict[str, Any] | None = None
-    void: bool = False
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.elapsed - self.began
-
-    @property
-    def is_inner(self) -> bool:
-        """Whether it ran within another step."""
-        return "/" in self.place
+NEWEST_OF_GROUP = 200
+"""Runs of a group that are compared: the newest."""
+NEWEST_RUNS = 50
+"""Single runs that are looked at: each is a group of its own."""
+WITH, WITHOUT = "with notes or lessons", "without"
+GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
+    "agent": "agent",
+    "model": "model",
+    "task": "task",
+    "advice": "is_advised",
+    "strategy": "strategy",
+    "revisions": "max_iterations",
+    "threshold": "threshold",
+    "selection": "selection",
+    "judge": "judge",
+    "day": "day",
+}
+"""What runs can be told apart by, and the column that says it."""
+GROUPINGS = (*GROUPED_BY, "run")
+NAMES = "a number such as 2 or v2, 'first', 'best' or 'last'"
+STATE_HEADLINES = {
+    "running": "it is still running",
+    "killed": "its process ended before the run did",
+    "unknown": "it is not known whether its process is still there",
+    "failed": "a step failed for good",
+    "cancelled": "the run was cancelled",
+}
+MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revision")
 
 
 class Runs:
@@ -272,27 +274,91 @@ class Runs:
         return nlargest(most, found.items(), key=lambda item: item[1].runs)
 
 
-AT_WORK = ("running", "unknown")
-"""The states of runs that may go on: where this machine can't tell, they are watched all the same."""
-NEWEST_OF_GROUP = 200
-"""Runs of a group that are compared: the newest."""
-NEWEST_RUNS = 50
-"""Single runs that are looked at: each is a group of its own."""
-WITH, WITHOUT = "with notes or lessons", "without"
-GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
-    "agent": "agent",
-    "model": "model",
-    "task": "task",
-    "advice": "is_advised",
-    "strategy": "strategy",
-    "revisions": "max_iterations",
-    "threshold": "threshold",
-    "selection": "selection",
-    "judge": "judge",
-    "day": "day",
-}
-"""What runs can be told apart by, and the column that says it."""
-GROUPINGS = (*GROUPED_BY, "run")
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """Hold a run's record and its steps, in the order in which they ended."""
+
+    record: RunRecord
+    steps: tuple[KeptStep, ...] = ()
+
+    @property
+    def outer_steps(self) -> tuple[KeptStep, ...]:
+        """The steps of the loop itself, in their order."""
+        return tuple(step for step in self.steps if not step.is_inner)
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The least score that each criterion must reach, in the order of the criteria."""
+        criteria = self.record.options.get("criteria", ())
+        return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The names of all criteria that judged a version: those of the pattern first."""
+        judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
+        names = dict.fromkeys((*self.thresholds, *judged))
+        return tuple(names)
+
+    def version(self, name: str) -> ReflectionVersion:
+        """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
+
+        Raises `ConfigError` for one that is not there, which says which ones are.
+        """
+        versions = self.record.versions
+        if not versions:
+            raise ConfigError(
+                f"The run {self.record.run_id!r} has no version yet: it is {self.record.state}."
+            )
+        numbers = {
+            "first": versions[0].iteration,
+            "best": self.record.best,
+            "last": versions[-1].iteration,
+            "final": versions[-1].iteration,
+        }
+        digits = name.removeprefix("v")
+        number = int(digits) if digits.isascii() and digits.isdigit() else numbers.get(name)
+        if number is None:
+            raise ConfigError(f"A version is {NAMES}; got {name!r}.")
+        if (found := self.record.version(number)) is None:
+            kept = ", ".join(str(version.iteration) for version in versions)
+            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; kept are {kept}.")
+        return found
+
+    def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
+        """Compare two versions by their names; raises `ConfigError` as `version` does."""
+        return version_diff(self.version(older), self.version(newer))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStep:
+    """Hold one step of a kept run, as its journal has it.
+
+    `place` is its position (`00003`), or for a step within a step the outer place, a slash and its name with
+    a number. `began` and `elapsed` are seconds of the run's own clock at its beginning and end, `at` the time
+    of day at its end. A step within a step has what it was `given`: a model call its request, whose reply is
+    the `result`. `error` has `type` and `message` where it failed. `void` marks one that a later try has
+    replaced: it was paid for all the same.
+    """
+
+    place: str
+    name: str
+    began: float
+    elapsed: float
+    at: datetime
+    given: Any = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    void: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.elapsed - self.began
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it ran within another step."""
+        return "/" in self.place
 
 
 def state_of(row: RunRow) -> str:
@@ -404,58 +470,32 @@ def _step(record: Record) -> KeptStep:
     )
 
 
-NAMES = "a number such as 2 or v2, 'first', 'best' or 'last'"
-
-
 @dataclass(frozen=True, slots=True)
-class KeptRun:
-    """Hold a run's record and its steps, in the order in which they ended."""
+class Why:
+    """Say why a run stopped, or how it stands.
 
-    record: RunRecord
-    steps: tuple[KeptStep, ...] = ()
+    `rule` is its reason to stop, else its state (`running`, `killed`, `failed`); `headline` says that in
+    words, `detail` with the numbers, and `numbers` are those. `short_of` says what the best version lacks.
+    """
 
-    @property
-    def outer_steps(self) -> tuple[KeptStep, ...]:
-        """The steps of the loop itself, in their order."""
-        return tuple(step for step in self.steps if not step.is_inner)
+    rule: str
+    headline: str
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    short_of: tuple[str, ...] = ()
 
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """The least score that each criterion must reach, in the order of the criteria."""
-        criteria = self.record.options.get("criteria", ())
-        return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
 
-    @property
-    def criteria(self) -> tuple[str, ...]:
-        """The names of all criteria that judged a version: those of the pattern first."""
-        judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
-        names = dict.fromkeys((*self.thresholds, *judged))
-        return tuple(names)
-
-    def version(self, name: str) -> ReflectionVersion:
-        """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
-
-        Raises `ConfigError` for one that is not there, which says which ones are.
-        """
-        versions = self.record.versions
-        if not versions:
-            raise ConfigError(
-                f"The run {self.record.run_id!r} has no version yet: it is {self.record.state}."
-            )
-        numbers = {
-            "first": versions[0].iteration,
-            "best": self.record.best,
-            "last": versions[-1].iteration,
-            "final": versions[-1].iteration,
-        }
-        digits = name.removeprefix("v")
-        number = int(digits) if digits.isascii() and digits.isdigit() else numbers.get(name)
-        if number is None:
-            raise ConfigError(f"A version is {NAMES}; got {name!r}.")
-        if (found := self.record.version(number)) is None:
-            kept = ", ".join(str(version.iteration) for version in versions)
-            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; kept are {kept}.")
-        return found
+def why(run: KeptRun) -> Why:
+    """Say which rule stopped a run and by which numbers, or how it stands."""
+    record = run.record
+    best = record.version(record.best)
+    short_of = () if best is None else falls_short(run, best)
+    if record.stop is None:
+        detail, numbers = _state_detail(run)
+        state = record.state
+        return Why(state, STATE_HEADLINES.get(state, state), detail, numbers, short_of)
+    stop = record.stop
+    return Why(stop.reason.value, REASONS[stop.reason], stop.detail, stop.numbers, short_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,11 +606,8 @@ def _usage_of(step: KeptStep) -> TokenUsage:
     return from_json(Draft, step.result).usage
 
 
-MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revision")
-
-
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimelineStep:
     """Hold one step of the loop with the version that it worked on, where it did on one.
 
     `inner` are the steps within it. `began` and `seconds` are of the run's own clock.
@@ -591,7 +628,7 @@ class Stretch:
         return self.step.seconds
 
 
-def timeline(run: KeptRun) -> list[Stretch]:
+def timeline(run: KeptRun) -> list[TimelineStep]:
     """Return the steps of the loop in the order in which they ended."""
     within: defaultdict[str, list[KeptStep]] = defaultdict(list)
     for step in run.steps:
@@ -612,47 +649,7 @@ def timeline(run: KeptRun) -> list[Stretch]:
             return first_from[at]
         return run.record.revisions + 2 if ends else 1
 
-    return [Stretch(step, version_of(step), tuple(within[step.place])) for step in run.outer_steps]
-
-
-Told: TypeAlias = tuple[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Say why a run stopped, or how it stands.
-
-    `rule` is its reason to stop, else its state (`running`, `killed`, `failed`); `headline` says that in
-    words, `detail` with the numbers, and `numbers` are those. `short_of` says what the best version lacks.
-    """
-
-    rule: str
-    headline: str
-    detail: str
-    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    short_of: tuple[str, ...] = ()
-
-
-STATES = {
-    "running": "it is still running",
-    "killed": "its process ended before the run did",
-    "unknown": "it is not known whether its process is still there",
-    "failed": "a step failed for good",
-    "cancelled": "the run was cancelled",
-}
-
-
-def why(run: KeptRun) -> Why:
-    """Say which rule stopped a run and by which numbers, or how it stands."""
-    record = run.record
-    best = record.version(record.best)
-    short_of = () if best is None else falls_short(run, best)
-    if record.stop is None:
-        detail, numbers = _unfinished(run)
-        state = record.state
-        return Why(state, STATES.get(state, state), detail, numbers, short_of)
-    stop = record.stop
-    return Why(stop.reason.value, REASONS[stop.reason], stop.detail, stop.numbers, short_of)
+    return [TimelineStep(step, version_of(step), tuple(within[step.place])) for step in run.outer_steps]
 
 
 def falls_short(run: KeptRun, version: ReflectionVersion) -> tuple[str, ...]:
@@ -674,39 +671,30 @@ def falls_short(run: KeptRun, version: ReflectionVersion) -> tuple[str, ...]:
     return tuple(lacks)
 
 
-def _error(run: KeptRun) -> Told:
-    failed = [step for step in run.outer_steps if step.error is not None and not step.void]
-    at = f"The step {failed[-1].name!r} failed" if failed else "A step failed"
-    after = f" after version {run.record.versions[-1].iteration}" if run.record.versions else ""
-    numbers = {"step": failed[-1].name if failed else None, "error": run.record.error}
-    return f"{at}{after}: {run.record.error}", numbers
-
-
-def _cancelled(run: KeptRun) -> Told:
-    versions = run.record.versions
-    after = f"after version {versions[-1].iteration}" if versions else "before its first version"
-    return f"It was cancelled {after}.", {"versions": len(versions)}
-
-
-def _unfinished(run: KeptRun) -> Told:
-    record = run.record
+def _state_detail(run: KeptRun) -> tuple[str, Mapping[str, Any]]:
+    """Return the detail and the numbers of a run that no rule has stopped."""
+    record, versions = run.record, run.record.versions
     if record.status == "failed":
-        return _error(run)
+        failed = [step for step in run.outer_steps if step.error is not None and not step.void]
+        at = f"The step {failed[-1].name!r} failed" if failed else "A step failed"
+        after = f" after version {versions[-1].iteration}" if versions else ""
+        numbers = {"step": failed[-1].name if failed else None, "error": record.error}
+        return f"{at}{after}: {record.error}", numbers
     if record.status == "cancelled":
-        return _cancelled(run)
-    done, versions = len(run.outer_steps), len(record.versions)
-    process = record.process
-    numbers = {"versions": versions, "steps": done, "host": process.host, "pid": process.pid}
-    went = f"{counted(versions, 'version')} and {counted(done, 'finished step')}"
+        after = f"after version {versions[-1].iteration}" if versions else "before its first version"
+        return f"It was cancelled {after}.", {"versions": len(versions)}
+    process, steps = record.process, len(run.outer_steps)
+    numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
+    kept = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
     if record.state == "killed":
         return (
-            f"The process {process.pid} is gone; kept are {went}, which a resumed run does not repeat.",
+            f"The process {process.pid} is gone; kept are {kept}, which a resumed run does not repeat.",
             numbers,
         )
     if record.state == "unknown":
-        said = f"This machine can't tell whether the process {process.pid} is at work on it still"
-        return f"{said}: {went} so far.", numbers
-    return f"The process {process.pid} on {process.host} is at work on it: {went} so far.", numbers
+        unknown = f"This machine can't tell whether the process {process.pid} is still working on it"
+        return f"{unknown}: {kept} so far.", numbers
+    return f"The process {process.pid} on {process.host} is working on it: {kept} so far.", numbers
 
 
 def row_document(record: RunRecord) -> dict[str, Any]:

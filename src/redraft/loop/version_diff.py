@@ -18,44 +18,24 @@ if TYPE_CHECKING:
 
     from redraft.types import Output, ReflectionEvaluation
 
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Hold an issue of the older version; `addressed` where the newer one does not have it any more.
-
-    None where the newer version was not judged, so that nobody knows.
-    """
-
-    issue: Issue
-    addressed: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Critique:
-    """Hold the issues of the older of two versions, and those that only the newer one has."""
-
-    points: tuple[Point, ...]
-    new: tuple[Issue, ...]
-
-
-def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
-    """Say of each issue of `older` whether it was addressed: no issue of `newer` is the same one."""
-    judged = newer.overall_score is not None
-    points = tuple(
-        Point(issue, not _is_among(issue, newer.issues) if judged else None) for issue in older.issues
-    )
-    return Critique(points, tuple(issue for issue in newer.issues if not _is_among(issue, older.issues)))
-
-
-def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
-    return any(same_issue(issue, other) for other in others)
-
-
-if TYPE_CHECKING:
     WordDiff: TypeAlias = Callable[[str, str], Sequence[tuple[Op, str]]]
+
 
 # Models like to wrap JSON in Markdown, even where nothing else is asked for.
 _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
+
+
+def version_diff(
+    older: ReflectionVersion, newer: ReflectionVersion, compare: WordDiff = word_diff
+) -> VersionDiff:
+    """Compare two versions of one run, texts by `compare`, which may be one that remembers."""
+    before, after = _structure(older.output), _structure(newer.output)
+    fields, words = None, ()
+    if before is not None and after is not None:
+        fields = tuple(field_diff(before, after))
+    else:
+        words = tuple(compare(as_text(older.output), as_text(newer.output)))
+    return VersionDiff(older, newer, fields, words, addressed(older.evaluation, newer.evaluation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +58,36 @@ class VersionDiff:
         return not self.fields if self.fields is not None else all(op == "=" for op, _ in self.words)
 
 
-def version_diff(
-    older: ReflectionVersion, newer: ReflectionVersion, compare: WordDiff = word_diff
-) -> VersionDiff:
-    """Compare two versions of one run, texts by `compare`, which may be one that remembers."""
-    before, after = _structure(older.output), _structure(newer.output)
-    fields, words = None, ()
-    if before is not None and after is not None:
-        fields = tuple(field_diff(before, after))
-    else:
-        words = tuple(compare(as_text(older.output), as_text(newer.output)))
-    return VersionDiff(older, newer, fields, words, addressed(older.evaluation, newer.evaluation))
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """Hold the issues of the older of two versions, and those that only the newer one has."""
+
+    points: tuple[Point, ...]
+    new: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Hold an issue of the older version; `addressed` where the newer one does not have it any more.
+
+    None where the newer version was not judged, so that nobody knows.
+    """
+
+    issue: Issue
+    addressed: bool | None
+
+
+def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
+    """Say of each issue of `older` whether it was addressed: no issue of `newer` is the same one."""
+    judged = newer.overall_score is not None
+    points = tuple(
+        Point(issue, not _is_among(issue, newer.issues) if judged else None) for issue in older.issues
+    )
+    return Critique(points, tuple(issue for issue in newer.issues if not _is_among(issue, older.issues)))
+
+
+def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
+    return any(same_issue(issue, other) for other in others)
 
 
 def field_text(value: Any) -> str:
