@@ -1,4 +1,4 @@
-"""Validate arguments, and suggest the nearest known name."""
+"""Check arguments, and suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START = 3
-"""How many first letters must agree for `coding` to suggest `code_generation`."""
+"""How many first letters must agree, so that `codegen` suggests `code_generation`."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that was probably meant, and list all of them."""
+    """Return a hint for an error message: the known name probably meant, and all known names."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     names = list(known)

@@ -1,4 +1,4 @@
-"""The error tree."""
+"""The exceptions of Redraft; all derive from `RedraftError`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    # A circle of types alone: nouns raise these errors when they are made, and the errors carry nouns.
+    # Types only: these errors carry data classes, whose constructors raise these errors.
     from redraft.types import ConvergenceReason, Conversation, ReflectionHistory, TokenUsage
 
 
 class RedraftError(Exception):
-    """The base of everything that Redraft raises on purpose."""
+    """The base class of all exceptions that Redraft raises."""
 
     usage: TokenUsage | None = None
-    """What was spent before the failure, where that is known."""
+    """What was spent before the failure, if known."""
 
 
 class ConfigError(RedraftError):
@@ -23,7 +23,7 @@ class ConfigError(RedraftError):
 
 
 class MissingExtraError(ConfigError):
-    """An optional dependency is missing; the message has the command that installs it."""
+    """An optional dependency is missing; the message has the command to install it."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
@@ -33,8 +33,8 @@ class MissingExtraError(ConfigError):
 class ModelError(RedraftError):
     """A model call failed.
 
-    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is how many
-    seconds the provider asked to wait, if it did.
+    `retryable` says whether the same call may succeed later (429, 5xx, timeouts); `retry_after` is the
+    wait in seconds that the provider asked for, if any.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ModelError(RedraftError):
 
 
 class OutputError(RedraftError):
-    """A reply, a draft or a verdict came back that could not be used."""
+    """A reply, a draft or a verdict cannot be used."""
 
     def __init__(self, message: str, *, usage: TokenUsage | None = None) -> None:
         super().__init__(message)
@@ -62,9 +62,10 @@ class OutputError(RedraftError):
 
 
 class UnfinishedError(OutputError):
-    """An agent came to no answer, or a call was not finished; `conversation` is what was said until then.
+    """An agent reached no answer, or a call was not finished.
 
-    `reason` names the budget of the run that was spent, where that is what stopped it.
+    `conversation` is what was said until then. `reason` names the run's budget that was spent, if that is
+    why.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class UnfinishedError(OutputError):
 
 
 def over_budget(error: BaseException) -> bool:
-    """Say whether a budget of the run kept something from being done, or from being finished."""
+    """Return whether an error means that a budget of the run was spent."""
     return isinstance(error, UnfinishedError) and error.reason is not None
 
 
 class RejectedOutputError(OutputError):
-    """Guardrails or a review refused the last `output`; `why` is their reason."""
+    """Guardrails or a review rejected the last `output`; `why` is the reason."""
 
     def __init__(
         self, message: str, *, output: Any = None, why: str = "", usage: TokenUsage | None = None
@@ -97,9 +98,9 @@ class RejectedOutputError(OutputError):
 
 
 class EnsembleError(RedraftError):
-    """Carry what an ensemble made although tasks of it failed.
+    """Tasks of an ensemble failed.
 
-    `result` is its `EnsembleResult`; `errors` says what each task that failed raised.
+    `result` is the `EnsembleResult` of the others; `errors` maps each failed task to what it raised.
     """
 
     def __init__(
@@ -111,10 +112,10 @@ class EnsembleError(RedraftError):
 
 
 class EscalationError(RedraftError):
-    """Carry what was tried before a task was given up: for whoever it is handed to.
+    """All attempts at a task failed; somebody else has to take over.
 
-    `outcomes` tell how each attempt ended, and `lessons` are what was learnt from each, None where nothing
-    could be. The last attempt's exception, if it raised one, is the cause.
+    `outcomes` says how each attempt ended, and `lessons` what was learnt from each, with None if nothing
+    was. The cause is the last attempt's exception, if it raised one.
     """
 
     def __init__(self, message: str, *, outcomes: Sequence[Any] = (), lessons: Sequence[Any] = ()) -> None:
@@ -124,10 +125,10 @@ class EscalationError(RedraftError):
 
 
 class ReflectionFailedError(RedraftError):
-    """Carry the history of a run that ended in an error, when `on_failure="raise"` asked for it.
+    """A run with `on_failure="raise"` ended in an error; `history` has its versions.
 
-    That of a `reflection.loop` in a workflow is a list: iteration, output, score, valid, errors and
-    suggestions of each attempt.
+    For a `reflection.loop` in a workflow, `history` is a list with the iteration, output, score, valid,
+    errors and suggestions of each attempt.
     """
 
     def __init__(self, message: str, history: ReflectionHistory | list[dict[str, Any]] | None = None) -> None:
@@ -136,7 +137,7 @@ class ReflectionFailedError(RedraftError):
 
 
 class ReflectionDueError(RedraftError):
-    """Name the runs that failed, wholly or in part, and left no reflection; nothing of the next was done."""
+    """Earlier `runs` failed, at least in part, without a reflection yet; the next run was not started."""
 
     def __init__(self, message: str, *, runs: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -148,23 +149,23 @@ class StoreError(RedraftError):
 
 
 class StoreSettingsError(StoreError, ConfigError):
-    """The URL of a database or the rights of its user are wrong; waiting does not help."""
+    """A database's URL or its user's permissions are wrong; retrying does not help."""
 
 
 class DamagedRecordError(StoreError):
-    """A record is not as it was written; the message says what to do. No other record is affected."""
+    """A stored record is damaged; the message says what to do. Other records are not affected."""
 
 
 class LeaseError(StoreError):
-    """Another process runs the same agent; the message names it and says what to do."""
+    """Another process is running the same agent; the message names it and says what to do."""
 
 
 class ChangedRunError(StoreError):
-    """What was asked differs from the run that was recorded under this id; nothing was done."""
+    """The call differs from the run recorded under the same id; nothing was done."""
 
 
 class LessonFileError(StoreError):
-    """Say what is wrong with the file of a lesson, and on which line (from 1) if that is known."""
+    """A lesson's file has a mistake, at this `file` and `line` (1-based, if known)."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         place = file if line is None else f"{file}, line {line}"
@@ -174,7 +175,7 @@ class LessonFileError(StoreError):
 
 
 class SandboxError(RedraftError):
-    """Say why untrusted code was stopped or refused."""
+    """Untrusted code was stopped or refused."""
 
 
 class SandboxTimeoutError(SandboxError):
@@ -182,15 +183,15 @@ class SandboxTimeoutError(SandboxError):
 
 
 class SandboxMemoryError(SandboxError):
-    """Sandboxed code asked for more memory than its limit."""
+    """Sandboxed code used more memory than its limit."""
 
 
 class SandboxForbiddenError(SandboxError):
-    """Sandboxed code did something forbidden, or no jail works on this machine."""
+    """Sandboxed code tried something forbidden, or no jail works on this machine."""
 
 
 class ScriptError(SandboxError):
-    """Say what is wrong with a script or with what it gave, and on which `line` (from 1) if that is known."""
+    """A script or its result has a mistake, at this `line` (1-based, if known)."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -198,7 +199,7 @@ class ScriptError(SandboxError):
 
 
 class WorkflowError(RedraftError):
-    """A workflow has a mistake, at this file, line, node and key."""
+    """A workflow has a mistake, at this file, line, node and key (where known)."""
 
     def __init__(
         self,
@@ -217,9 +218,9 @@ class WorkflowError(RedraftError):
 
 
 class AgentFileError(RedraftError):
-    """Point at the file, line, stage, substage and key of a mistake in an agent that runs in cycles.
+    """An agent that runs in cycles has a mistake, at this file, line, stage, substage and key.
 
-    An agent that was made in Python has no file and no line.
+    An agent defined in Python has no file and no line.
     """
 
     def __init__(

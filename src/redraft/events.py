@@ -1,4 +1,4 @@
-"""Events: what happens in a run, as frozen dataclasses."""
+"""The events of a run, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redraft.types import ReflectionResult, ReflectionVersion, Task
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run begins."""
+    """A run started."""
 
     run_id: str
     task: Task
@@ -20,9 +20,9 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step begins: `generate`, `evaluate`, `revise`, a callback's name, or one inside an agent's run.
+    """A step started: `generate`, `evaluate`, `revise`, a callback's name, or a step within an agent's run.
 
-    Those are `model 3` (its third request), `tool NAME ID` and `reflect TRIGGER STEP`.
+    The latter are `model 3` (its third request), `tool NAME ID` and `reflect TRIGGER STEP`.
     """
 
     run_id: str
@@ -32,7 +32,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """A step ended with `result` (a `Draft`, a `ReflectionEvaluation`, a decision) after `seconds`."""
+    """A step returned `result` (a `Draft`, a `ReflectionEvaluation`, a decision) after `seconds`."""
 
     run_id: str
     name: str
@@ -43,7 +43,7 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """A step raised; it is tried again after `retry_in` seconds, or has failed for good when that is None."""
+    """A step raised `error`; it is retried after `retry_in` seconds, or not at all if that is None."""
 
     run_id: str
     name: str
@@ -54,7 +54,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class VersionEvaluated:
-    """A version was judged and stands in the history; `is_best` when none before it was as good."""
+    """A version was judged and added to the history; `is_best` if it is the best so far."""
 
     run_id: str
     version: ReflectionVersion
@@ -64,7 +64,7 @@ class VersionEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class Reflected:
-    """A look back after `step` steps of the model put `text` into the conversation."""
+    """A reflection after `step` steps of the model put `text` into the conversation."""
 
     run_id: str
     trigger: str
@@ -75,7 +75,7 @@ class Reflected:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """A run that made something ended, however it ended; also a cancelled one, whose caller gets nothing."""
+    """A run with at least one version ended, even if it was cancelled and its caller gets no result."""
 
     run_id: str
     result: ReflectionResult

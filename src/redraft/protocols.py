@@ -1,4 +1,4 @@
-"""The verbs: protocols with one call, the subject first and the context last."""
+"""The protocols to implement, mostly one `__call__`, and what their calls take and return."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ R = TypeVar("R")
 
 
 class Generator(Protocol):
-    """Make a draft for a prompt."""
+    """Write a draft for a prompt."""
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft: ...
 
 
 class Evaluator(Protocol):
-    """Judge an output. An output that could not be judged has a score of None; it does not raise."""
+    """Judge an output. One that cannot be judged gets a score of None; that is no reason to raise."""
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation: ...
 
 
 class Reviser(Protocol):
-    """Make a better draft out of an output and what was said about it."""
+    """Write a better draft from an output and its evaluation."""
 
     async def __call__(
         self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
@@ -55,25 +55,25 @@ class Reviser(Protocol):
 
 
 class Stopper(Protocol):
-    """Say why the run should stop now, or None. Pure: the same versions always get the same answer."""
+    """Return why the run should stop now, or None. Pure: the same versions always get the same answer."""
 
     def __call__(self, versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None: ...
 
 
 @runtime_checkable
 class AgentPattern(Protocol):
-    """Decide how an agent comes from a query to its answer: what `ReflectionPattern` is one of."""
+    """How an agent gets from a query to its answer; `ReflectionPattern` is one."""
 
-    __slots__ = ()  # a pattern with slots must not get a dict from here
+    __slots__ = ()  # so that a pattern with slots has no `__dict__`
 
     async def execute(self, agent: Any, query: str | Task, /) -> ReflectionResult:
-        """Let an agent answer a query."""
+        """Have an agent answer a query."""
         ...
 
 
 @runtime_checkable
 class AgentLike(Protocol):
-    """What a `ReflectionPattern` needs of an agent; an `Agent` has it."""
+    """What a `ReflectionPattern` needs of an agent; `Agent` implements it."""
 
     @property
     def model(self) -> ChatModel | None: ...
@@ -88,22 +88,22 @@ class AgentLike(Protocol):
 
 
 class ChatModel(Protocol):
-    """Answer one request. Raises `ModelError` when the provider failed."""
+    """Answer one request. Raises `ModelError` if the provider fails."""
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply: ...
 
 
 class Embedder(Protocol):
-    """Turn texts into vectors that are near where the texts mean the like: one row a text, of unit length.
+    """Embed texts as vectors of unit length, one row for each text; similar meanings give near vectors.
 
-    Raises `ModelError` when a provider failed, and `OutputError` for rows that can't be used.
+    Raises `ModelError` if a provider fails, and `OutputError` for rows that cannot be used.
     """
 
     async def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]: ...
 
 
 class Advisor(Protocol):
-    """Give advice before a run, and learn from how it went."""
+    """Gives advice before a run, and learns from its result."""
 
     async def recall(self, task: Task, /) -> list[Advice]: ...
 
@@ -112,27 +112,27 @@ class Advisor(Protocol):
 
 @runtime_checkable
 class Learner(Advisor, Protocol):
-    """An advisor that needs a model to learn, and takes the one of the agent where it has none of its own."""
+    """An advisor that needs a model to learn, and uses the agent's if it has none of its own."""
 
     def with_model(self, model: ChatModel, /) -> Advisor: ...
 
 
 @runtime_checkable
 class FailureObserver(Advisor, Protocol):
-    """An advisor that learns from runs that raised before there was anything to return, too."""
+    """An advisor that also learns from runs that raised before they had a result."""
 
     async def observe_failure(self, task: Task, run_id: str, error: Exception, /) -> None: ...
 
 
 class Step(Protocol):
-    """Carry out one effect of a run: the one seam through which everything that is not pure goes.
+    """Carry out one effect of a run: every effect goes through a step.
 
-    Retrying, observing, recording and replaying are steps that wrap steps. A step is at-least-once; its
-    result is JSON by `returns`.
+    `name` identifies the effect and `returns` is the type of its result, by which the result is stored as
+    JSON. Delivery is at least once. Retrying, observing, recording and replaying are steps that wrap steps.
 
-    A step that wraps another passes on all that it is called with, and says what it wraps, so that a journal
-    inside is found: a function is decorated with `functools.wraps(inner)`, an object has the attribute
-    `__wrapped__`. Nothing asks for the class of a step.
+    A step that wraps another passes on all its arguments and names the wrapped step, so that a journal
+    inside it is found: decorate a function with `functools.wraps(inner)`, or give an object the attribute
+    `__wrapped__`.
     """
 
     async def __call__(
@@ -141,27 +141,27 @@ class Step(Protocol):
 
 
 class Allowance(Protocol):
-    """Say what the step under way may still use of its run's budget.
+    """What the current step may still use of its run's budget.
 
-    What it does not allow raises `UnfinishedError` with the reason, before anything is spent.
+    What goes beyond it raises `UnfinishedError` with the reason, before anything is spent.
     """
 
     @property
     def bounds_time(self) -> bool:
-        """Whether the step is cancelled at a certain time."""
+        """Whether the step has a deadline."""
         ...
 
     def call(self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, /) -> ModelCall:
-        """Return what a model call of about so many input tokens is carried out by."""
+        """Return a context in which to make a model call of about `input_tokens` tokens."""
         ...
 
     async def in_time(self, check: Awaitable[R], /) -> R:
-        """Wait for a check that is free, and cancel it when the time for those is spent."""
+        """Await a check that costs nothing, and cancel it when the time for such checks is spent."""
         ...
 
 
 class ModelCall(Protocol):
-    """Carry out one model call within a budget. Entered before the call, and left when it has ended."""
+    """One model call within a budget: a context manager around the call."""
 
     def __enter__(self) -> Self: ...
 
@@ -170,26 +170,26 @@ class ModelCall(Protocol):
     ) -> None: ...
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start the call when it fits into the budget, and cancel it when the time is spent."""
+        """Start the call if it fits into the budget, and cancel it when the time is spent."""
         ...
 
     def used(self, usage: TokenUsage, /) -> None:
-        """Say what the call has used, also where its reply was recorded before."""
+        """Report what the call used, also if its reply comes from a recording."""
         ...
 
 
 @runtime_checkable
 class TimedStep(Step, Protocol):
-    """A step that outlives the process: it knows its run's id, and tells the time as it was when it replays.
+    """A step that survives the process: it knows its run's id, and replays the time as well.
 
-    Between two steps its clock stands still at the end of the last one, so that whatever a run decides by
-    the clock is decided alike when the run is started again.
+    Between two steps its clock stands still at the end of the last one, so that a resumed run makes the same
+    decisions by the clock.
     """
 
     run_id: str
 
     def elapsed(self) -> float:
-        """Return the seconds that the run has been at work, in all processes that worked on it."""
+        """Return the seconds that the run has been working, summed over all processes."""
         ...
 
     def at(self) -> datetime:
@@ -198,27 +198,27 @@ class TimedStep(Step, Protocol):
 
 
 class CommandRunner(Protocol):
-    """Run a command beside files in a jail: what the `command` evaluator needs of `sandbox/`."""
+    """Run a command with its files in a jail; the `command` evaluator calls it."""
 
     async def __call__(self, command: Command, /) -> CommandOutcome: ...
 
 
 class ScriptRunner(Protocol):
-    """Run a script in a sandbox: what workflows need of `sandbox/`. Raises `SandboxError`."""
+    """Run a script in a sandbox; workflows call it. Raises `SandboxError`."""
 
     async def __call__(self, script: Script, /) -> ScriptOutcome: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Tell a generator or reviser what this attempt is for.
+    """What a generator or reviser is asked to do now.
 
-    `number` is the 1-based version that it will become. `mode` is `draft` (the first one), `revise` (improve
-    `previous` by `evaluation`) or `fresh` (start anew; `evaluation` lists what went wrong before, and
-    `previous` is shown, if at all, only as what not to repeat). `strategy` is the revision strategy to use.
-    `temperature` is a wish for sampling that a model may ignore. `failed` is the last version that made
-    things worse; what it changed should not be tried again. `max_tokens` bounds what this attempt may
-    generate. `base` is the iteration that `previous` comes from.
+    `number` is the 1-based version that the attempt will become. `mode` is `draft` (the first one), `revise`
+    (improve `previous` by `evaluation`) or `fresh` (start over; `evaluation` lists what went wrong before,
+    and `previous`, if shown at all, is only an example of what not to repeat). `strategy` is the revision
+    strategy to use, `base` the iteration that `previous` comes from. `failed` is the last version that made
+    things worse; its changes should not be tried again. `temperature` is a request that a model may ignore.
+    `max_tokens` limits what this attempt may generate.
     """
 
     number: int = 1
@@ -237,10 +237,10 @@ FIRST_ATTEMPT = Attempt()
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Show a run, read-only: its task, the advice given, the versions so far, and the attempt under way.
+    """A read-only view of a run: its task and advice, the versions so far, and the current attempt.
 
-    `iteration` is the 1-based number of the version that is being made or judged; `versions` are those
-    before it. With `free_only` an evaluator must not call a model: the budget is spent.
+    `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
+    With `free_only`, an evaluator must not call a model: the budget is spent.
     """
 
     task: Task
@@ -253,9 +253,9 @@ class RunContext:
 
 
 class ReflectionDecision(StrEnum):
-    """Say what happens after an evaluation.
+    """What happens after an evaluation.
 
-    `AUTO` leaves it to the convergence rules. `CONTINUE` goes on although a rule says stop, but never past
+    `AUTO` leaves it to the convergence rules. `CONTINUE` goes on even if a rule says stop, but never past
     the maximum or a budget. `STOP` ends the run with its best version; `ACCEPT` ends it with this one.
     """
 
@@ -266,24 +266,24 @@ class ReflectionDecision(StrEnum):
 
 
 class ReflectionCallbacks:
-    """Watch a run and steer it; override what is needed. Specification 3.4.
+    """Watch and steer a run: override the methods that you need. Specification 3.4.
 
-    A callback that raises is logged, and the run goes on as if it had not been there.
+    If a callback raises, that is logged, and the run goes on without it.
     """
 
     async def on_generation(self, output: Output, iteration: int) -> None:
-        """Take note of a new output, the first draft included; `iteration` is 1-based."""
+        """Called after each new output, including the first draft; `iteration` is 1-based."""
 
     async def on_reflection(
         self,
         evaluation: ReflectionEvaluation,  # noqa: ARG002 (for those who override it)
         iteration: int,  # noqa: ARG002
     ) -> ReflectionDecision:
-        """Decide what follows from an evaluation."""
+        """Called after each evaluation; returns what to do next."""
         return ReflectionDecision.AUTO
 
     async def on_revision(self, old_output: Output, new_output: Output, iteration: int) -> None:
-        """Take note of what a revision changed; `iteration` is that of the new output."""
+        """Called after each revision; `iteration` is that of the new output."""
 
 
 ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflection"]
@@ -291,7 +291,7 @@ ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflecti
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Hold one turn of a conversation."""
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -299,12 +299,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Ask a model one thing.
+    """One request to a model.
 
-    `schema` is a JSON Schema (an object at the top) that the reply has to follow; the reply's `parsed` is
-    then the decoded value. `temperature` and `max_tokens` are sent only when they are not None: newer models
-    refuse sampling parameters. `logprobs` (0 to 20) asks for that many alternatives of each token. `role`
-    says what the call is for; `reflection` looks back on a run, or in the middle of one.
+    `schema` is a JSON Schema (an object at the top) that the reply must follow; the reply's `parsed` is then
+    the decoded value. `temperature` and `max_tokens` are sent only if they are not None, since newer models
+    refuse sampling parameters. `logprobs` (0 to 20) asks for that many alternatives of each token. `role` is
+    what the call is for; `reflection` covers reflections on a run and in the middle of one.
     """
 
     messages: tuple[Message, ...]
@@ -317,12 +317,12 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """Hold what a model answered.
+    """A model's reply.
 
-    `parsed` is the decoded value when a schema was asked for and the text follows it as JSON; it stays None
-    when the text could not be decoded, and the caller decides what that means. `logprobs` has one mapping of
-    token to natural log probability for each generated token, where the provider tells. `finish_reason` is
-    `length` when the reply was cut off.
+    `parsed` is the decoded value if a schema was asked for; it is None if the text could not be decoded,
+    and the caller decides what that means. `logprobs` maps tokens to natural log probabilities, one mapping
+    for each generated token, if the provider reports them. `finish_reason` is `length` if the reply was cut
+    off.
     """
 
     text: str
@@ -335,19 +335,20 @@ class ChatReply:
 
 MOST_FILES = 1000
 MOST_FILE_BYTES, MOST_FILES_BYTES = 16 << 20, 32 << 20
-"""Bytes that one file of a command may have, and all of them: half of the scratch folder stays free."""
+"""Bytes of one file of a command, and of all together; half of the scratch folder stays free."""
 
-_MOST_NAME, _MOST_PATH = 255, 1000  # bytes, as file systems have it
+_MOST_NAME, _MOST_PATH = 255, 1000  # bytes, the limits of common file systems
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Ask for one run in the jail: either `argv`, a program beside `files`, or `python`, source text.
+    """A command to run in the jail: either `argv`, a program with its arguments, or `python` source text.
 
-    `files` maps relative names to texts that lie in the working folder. `python` is run by this interpreter
-    with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back as JSON.
-    `timeout` is wall time in seconds, `memory` bytes of address space of each process, and of what all of
-    them hold together beside the scratch folder, `output_limit` bytes kept of each of stdout and stderr.
+    `files` maps relative names to the texts that are put into the working folder. `python` is run by this
+    interpreter with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back
+    as JSON. `timeout` is wall time in seconds. `memory` limits, in bytes, the address space of each process,
+    and what all of them hold together besides the scratch folder. `output_limit` is how many bytes are kept
+    of stdout and of stderr.
     """
 
     argv: tuple[str, ...] = ()
@@ -362,11 +363,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """Say how a run in the jail ended.
+    """How a command in the jail ended.
 
-    `completed` is False unless the program came to its own end: an exit code of 0 alone does not prove that
-    (a draft may call `exit(0)`). `result` is the JSON that `python` code left. `stopped` names the limit
-    that ended it: `timeout`, `memory`, `output`, `forbidden`.
+    `completed` says whether the program ran to its end; an exit code of 0 alone does not prove that, since
+    a draft may call `exit(0)`. `result` is the JSON value that `python` source assigned. `stopped` names the
+    limit that ended it: `timeout`, `memory`, `output`, `forbidden`.
     """
 
     exit_code: int | None
@@ -379,15 +380,15 @@ class CommandOutcome:
 
 
 def stays_inside(name: str) -> bool:
-    """Say whether a file name is relative and leads nowhere but into the folder that it is put in."""
+    """Return whether a file name is relative and cannot lead out of its folder."""
     path = PurePosixPath(name)
     return bool(path.name) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def problem_of_files(files: Mapping[str, str]) -> str | None:
-    """Say why files cannot be laid into the scratch folder under their names, or None when they can."""
+    """Return why these files cannot be put into the scratch folder, or None if they can."""
     if len(files) > MOST_FILES:
-        return f"A command may have {MOST_FILES:,} files, got {len(files):,}."
+        return f"A command may have at most {MOST_FILES:,} files, got {len(files):,}."
     paths: dict[PurePosixPath, str] = {}
     total = 0
     for name, text in files.items():
@@ -398,12 +399,12 @@ def problem_of_files(files: Mapping[str, str]) -> str | None:
         size = len(text.encode(errors="surrogatepass"))
         total += size
         if size > MOST_FILE_BYTES:
-            return f"The file {name!r} may have {MOST_FILE_BYTES:,} bytes, and has {size:,}."
+            return f"The file {name!r} may have at most {MOST_FILE_BYTES:,} bytes, and has {size:,}."
         other = paths.setdefault(PurePosixPath(name), name)
         if other != name:
-            return f"The files {other!r} and {name!r} are one and the same: give one of them another name."
+            return f"The files {other!r} and {name!r} have the same path: rename one of them."
     if total > MOST_FILES_BYTES:
-        return f"The files of a command may have {MOST_FILES_BYTES:,} bytes together, and have {total:,}."
+        return f"The files of a command may have {MOST_FILES_BYTES:,} bytes in all, and have {total:,}."
     for path, name in paths.items():
         for folder in path.parents:
             if folder in paths:
@@ -416,11 +417,11 @@ def _problem_of_name(name: object) -> str | None:
         return f"The file name {name!r} must be relative and stay inside the scratch folder."
     *_, last = parts = name.split("/")
     if last in {"", "."}:
-        return f"The file name {name!r} is that of a folder: give the names of the files in it."
+        return f"The file name {name!r} is that of a folder: name the files in it instead."
     try:
         sizes = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:
-        return f"The file name {name!r} cannot be written in UTF-8."
+        return f"The file name {name!r} cannot be encoded as UTF-8."
     if max(sizes) > _MOST_NAME or sum(sizes) + len(sizes) > _MOST_PATH:
         return (
             f"The file name {name[:40]!r}... is too long: {_MOST_NAME} bytes are allowed between two "
@@ -430,23 +431,23 @@ def _problem_of_name(name: object) -> str | None:
 
 
 def find_program(name: str) -> str | None:
-    """Give the absolute path of a program, or None: those beside this interpreter come before PATH."""
+    """Return the path of a program, or None; programs next to this interpreter come before PATH."""
     return shutil.which(name, path=f"{sys.prefix}/bin") or shutil.which(name)
 
 
 MOST_SOURCE = 256 * 1024
-"""Characters of source that a script may have."""
+"""The most characters of source in a script."""
 
 LEAST_MEMORY_MB, MOST_MEMORY_MB = 32, 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bound one run of a script; raises `ConfigError` for a bound that makes no sense.
+    """The limits of one run of a script; raises `ConfigError` for values out of range.
 
-    `seconds` is wall time from the script's first line on. `memory_mb` (32 to 1024) counts what the script
-    itself takes, not its interpreter. `output_chars` is what it may print, `result_chars` the length of its
-    result as JSON.
+    `seconds` is wall time from the script's first line on. `memory_mb` (32 to 1024) is the memory of the
+    script itself, without its interpreter. `output_chars` is how much it may print, `result_chars` how long
+    its result may be as JSON.
     """
 
     seconds: float = 2.0
@@ -466,7 +467,7 @@ class Limits:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the limits as they travel to the process that runs the script."""
+        """Return the limits as JSON data for the process that runs the script."""
         return {
             "seconds": self.seconds,
             "memory_mb": self.memory_mb,
@@ -477,11 +478,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Ask for one run of untrusted code: `source` in `language` (`python`, `lua`, `prolog`).
+    """Untrusted code to run: `source` in `language` (`python`, `lua`, `prolog`).
 
-    `names` is JSON data, which the code sees as its variables (in Prolog as facts). `sandbox` matters to
-    Python only: `inline` is a subset of the language in a warm interpreter, `process` all of it in a jailed
-    child. Raises `ConfigError` for more source than `MOST_SOURCE`.
+    `names` maps names to JSON data; the code sees them as variables (in Prolog as facts). `sandbox` matters
+    to Python only: `inline` runs a subset of the language in a warm interpreter, `process` the whole language
+    in a jailed child process. Raises `ConfigError` for source longer than `MOST_SOURCE`.
     """
 
     language: str
@@ -493,13 +494,13 @@ class Script:
     def __post_init__(self) -> None:
         if len(self.source) > MOST_SOURCE:
             raise ConfigError(
-                f"A script may have {MOST_SOURCE:,} characters, and this one has {len(self.source):,}."
+                f"A script may have at most {MOST_SOURCE:,} characters, this one has {len(self.source):,}."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
-    """Carry what a script gave: its value as plain JSON data, and what it printed."""
+    """What a script returned, as JSON data, and what it printed."""
 
     value: Any
     printed: str = ""

@@ -1,4 +1,4 @@
-"""Effect sizes with confidence intervals."""
+"""The effect of something on scores, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 RESAMPLES = 600
 INTERVAL = 0.95
 BYTE, DRAWS = 1 << 8, 1 << 16
-"""What one random byte can say, and two; no more than the latest so many scores are looked at."""
+"""The values of one random byte, and of two; at most the latest `DRAWS` scores count."""
 FEWEST = 10
-"""How many scores there must be with and without before anything is taken away for its effect."""
+"""The scores needed on each side before anything is withdrawn for its effect."""
 LATER = 4
-"""How many times as many scores there are when a verdict looks again."""
+"""The factor by which the scores must have grown before the effect is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Hold by how much scores with something differ from those without: the mean, and its 95 % interval."""
+    """How much scores with something differ from scores without: the mean, and its 95 % interval."""
 
     mean: float
     low: float
@@ -33,13 +33,13 @@ class Effect:
 
 
 def effect_of(with_scores: Sequence[float], without_scores: Sequence[float]) -> Effect:
-    """Return the difference of the means with its 95 % interval, by the bootstrap.
+    """Return the difference of the means with its 95 % bootstrap interval.
 
-    The same scores always give the same interval. Resamples of few scores vary too little, so that it is
-    widened as Student's t is. Raises `ConfigError` for fewer than two scores on a side.
+    The same scores always give the same interval. Resamples of few scores vary too little, so the interval
+    is widened like Student's t. Raises `ConfigError` for fewer than two scores on a side.
     """
     if min(len(with_scores), len(without_scores)) < 2:  # noqa: PLR2004 (one alone does not vary)
-        raise ConfigError("An effect takes at least two scores with and two without.")
+        raise ConfigError("An effect needs at least two scores with and two without.")
     chance = Random(repr((tuple(with_scores), tuple(without_scores))))  # noqa: S311 (no secret)
     mean = fmean(with_scores) - fmean(without_scores)
     differences = sorted(
@@ -53,38 +53,38 @@ def effect_of(with_scores: Sequence[float], without_scores: Sequence[float]) -> 
 
 
 def _resampled(scores: Sequence[float], chance: Random) -> list[float]:
-    """Return by how much the means of resamples differ from the mean."""
+    """Return the differences of the resampled means from the mean."""
     scores = scores[-DRAWS:]
     count, mean = len(scores), fmean(scores)
     wider = (count / (count - 1)) ** 0.5 * _student(count - 1) / _student(float("inf"))
     table = _table(scores)
-    drawn = _drawn(chance, len(table), count * RESAMPLES)
+    indices = _random_indices(chance, len(table), count * RESAMPLES)
     return [
-        (sum(map(table.__getitem__, drawn[start : start + count])) / count - mean) * wider
+        (sum(map(table.__getitem__, indices[start : start + count])) / count - mean) * wider
         for start in range(0, count * RESAMPLES, count)
     ]
 
 
 def _table(scores: Sequence[float]) -> list[float]:
-    """Return the scores as often as a random byte can tell apart, or two where they are more."""
+    """Repeat the scores to fill what one random byte can index, or two bytes if they are many."""
     if len(scores) <= BYTE:
         return list(scores) * (BYTE // len(scores))
-    # That this ends within a round of the scores shifts nothing that matters.
+    # The last repetition may be cut short; the bias is negligible.
     return (list(scores) * (DRAWS // len(scores) + 1))[:DRAWS]
 
 
-def _drawn(chance: Random, places: int, count: int) -> Sequence[int]:
-    """Draw places at random, several times as quick as `choices`."""
-    if places == DRAWS:
+def _random_indices(chance: Random, size: int, count: int) -> Sequence[int]:
+    """Draw at least `count` indices below `size`; several times as fast as `choices`."""
+    if size == DRAWS:
         return array("H", chance.randbytes(2 * count))
-    drawn, refused = b"", bytes(range(places, BYTE))
-    while len(drawn) < count:
-        drawn += chance.randbytes(count).translate(None, refused)
-    return drawn
+    indices, too_large = b"", bytes(range(size, BYTE))
+    while len(indices) < count:
+        indices += chance.randbytes(count).translate(None, too_large)
+    return indices
 
 
 def _student(freedom: float) -> float:
-    """Return the quantile of Student's t that bounds the interval, by the first terms of its expansion."""
+    """Return Student's t at the interval's upper bound, by the first terms of its expansion."""
     z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
@@ -92,11 +92,11 @@ def _student(freedom: float) -> float:
 def last_look(
     scores: Iterable[tuple[bool, float]],
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the scores with and without as they were at the last moment to look at their effect.
+    """Return the scores with and without, as of the last scheduled look; None before the first.
 
-    `scores` are in the order of time, each with whether it is one with. The moments are those when the
-    smaller side has 10 scores, 40, 160 and so on: who looks at an interval after each run will sooner or
-    later see it below zero by chance. None before the first.
+    `scores` are in order of time; the flag says whether a score is one with. The looks take place when the
+    smaller side has 10, 40, 160 scores and so on: an interval that is looked at after each run will sooner or
+    later be below zero by chance.
     """
     with_scores: list[float] = []
     without_scores: list[float] = []

@@ -208,7 +208,9 @@ def test_programs_judge(draft, config, score, says):
 def test_a_draft_that_is_too_large_for_a_file_fails():
     evaluation = judge("x" * ((16 << 20) + 1), command=["true"], file="draft.txt")
     assert evaluation.overall_score == 0.0
-    assert messages(evaluation) == ["The file 'draft.txt' may have 16,777,216 bytes, and has 16,777,217."]
+    assert messages(evaluation) == [
+        "The file 'draft.txt' may have at most 16,777,216 bytes, and has 16,777,217."
+    ]
 
 
 def test_a_test_file_judges():

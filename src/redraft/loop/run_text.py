@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import said_of
-from redraft._texts import as_text, counted, scored, shortened, unasked
+from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.loop.runs import STATES, after_best, exchange, timeline, why
@@ -328,7 +328,7 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
     record, reason = run.record, why(run)
     best = record.version(record.best)
     lines: list[RenderableType] = [title(run), Padding(task_text(run), INDENT), ""]
-    if best is not None and unasked(best):
+    if best is not None and has_no_criteria(best):
         lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which nothing judged"))
     elif best is not None:
         met = "meets the criteria" if best.evaluation.satisfactory else "does not meet the criteria"
@@ -358,7 +358,7 @@ def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
     for at in range(0, len(versions), fits):
         parts += [_score_table(run, versions[at : at + fits])]
     legend = "* the best version"
-    if not all(map(unasked, versions)):
+    if not all(map(has_no_criteria, versions)):
         legend += f"   {BELOW} below its threshold   - could not be judged"
     return [*parts, Text(legend, QUIET)]
 
@@ -542,7 +542,7 @@ def _returned(run: KeptRun) -> Text:
     if best is None:
         return Text()
     verb = "Returned" if run.record.reason else "Best so far"
-    if unasked(best):
+    if has_no_criteria(best):
         return Text(f"{verb}: version {best.iteration}, which nothing judged.")
     line = Text(f"{verb}: version {best.iteration} ({scored(best)}), which ")
     if best.evaluation.satisfactory:

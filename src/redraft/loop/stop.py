@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from redraft._texts import as_text, compared, counted, listed, scored, unasked
+from redraft._texts import as_text, compared, counted, has_no_criteria, listed, scored
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better
 from redraft.types import ConvergenceReason, Stop, highest
@@ -98,7 +98,7 @@ def max_iterations(revisions: int) -> Stopper:
         if made < revisions:
             return None
         if revisions == 0:
-            without = "nothing to judge it by" if unasked(versions[-1]) else "no revision"
+            without = "nothing to judge it by" if has_no_criteria(versions[-1]) else "no revision"
             detail = f"One version was wanted, with {without}."
         else:
             detail = f"All {counted(revisions + 1, 'version')} were made: a draft and "

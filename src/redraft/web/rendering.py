@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from redraft._texts import unasked
+from redraft._texts import has_no_criteria
 from redraft.text.characters import visible
 from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.types import render_usage
@@ -56,7 +56,7 @@ def _environment() -> Environment:
         "used": render_usage,
         "utc": utc,
     }
-    environment.globals.update({"static": static_path, "unasked": unasked})  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
+    environment.globals.update({"static": static_path, "has_no_criteria": has_no_criteria})  # pyright: ignore[reportArgumentType, reportCallIssue] (Jinja types its own only)
     return environment
 
 
