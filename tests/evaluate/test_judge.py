@@ -405,7 +405,7 @@ def test_the_same_output_is_asked_about_in_the_same_words_and_another_is_not():
     assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]
 
 
-CRITERIA_probability = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))
+YES_NO_CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))
 HOW = Judging("probability")
 USED_probability = TokenUsage(10, 1, requests=1, cost_usd=0.5)
 
@@ -443,7 +443,7 @@ def answering(critique=None, **by_name):
 def test_the_score_is_the_share_of_yes(alternatives, score):
     critique = {"issues": [], "suggestions": [], "confidence": 1}
     evaluation = evaluate(
-        judge(CRITERIA_probability[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
+        judge(YES_NO_CRITERIA[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
     )
     found = evaluation.criteria_scores["clarity"]
     assert found == (None if score is None else pytest.approx(score))
@@ -454,7 +454,7 @@ def test_the_score_is_the_share_of_yes(alternatives, score):
 
 def test_one_short_question_a_criterion_and_no_critique_where_all_is_well():
     model = answering(clarity=tokens(Yes=0.8, No=0.2), tone=tokens(Yes=0.9))
-    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert [(r.max_tokens, r.logprobs, r.schema, r.role) for r in model.requests] == [
         (1, 20, None, "evaluation")
     ] * 2
@@ -466,7 +466,7 @@ def test_one_short_question_a_criterion_and_no_critique_where_all_is_well():
 
 def test_the_questions_share_their_beginning():
     model = answering(clarity=tokens(Yes=0.9), tone=tokens(Yes=0.9))
-    evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     first, second = (request.messages for request in model.requests)
     assert first[0] == second[0]
     assert first[1].content.split("\nclarity: ")[0] == second[1].content.split("\ntone: ")[0]
@@ -479,7 +479,7 @@ def test_the_questions_are_asked_at_once():
         await asyncio.wait_for(everybody.wait(), 5)
         return tokens(Yes=0.9)
 
-    assert evaluate(judge(CRITERIA_probability, ScriptedModel(answer), HOW), "x").overall_score == 1.0
+    assert evaluate(judge(YES_NO_CRITERIA, ScriptedModel(answer), HOW), "x").overall_score == 1.0
 
 
 def test_one_critique_of_what_is_below_its_threshold():
@@ -489,7 +489,7 @@ def test_one_critique_of_what_is_below_its_threshold():
         "confidence": 0.7,
     }
     model = answering(critique, clarity=tokens(Yes=0.9), tone=tokens(Yes=0.2, No=0.8))
-    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert evaluation.criteria_scores["tone"] == pytest.approx(0.2)
     assert (evaluation.issues, evaluation.suggestions) == ((Issue("stiff", "tone"),), ("greet",))
     assert not evaluation.satisfactory
@@ -501,7 +501,7 @@ def test_one_critique_of_what_is_below_its_threshold():
 
 def test_a_critique_that_cannot_be_used_is_asked_for_once_more():
     model = answering("prose", clarity=tokens(No=0.9), tone=tokens(Yes=0.9))
-    evaluation = evaluate(judge(CRITERIA_probability, model, HOW), "x")
+    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert len(model.requests) == 4
     assert evaluation.criteria_scores == {"clarity": 0.0, "tone": 1.0}
     assert evaluation.issues == ()
@@ -509,14 +509,14 @@ def test_a_critique_that_cannot_be_used_is_asked_for_once_more():
 
 def test_a_critique_in_prose_has_no_score_lines():
     model = answering("Issues:\n- [clarity] long", clarity=tokens(No=0.9))
-    evaluation = evaluate(judge(CRITERIA_probability[:1], model, replace(HOW, structured=False)), "x")
+    evaluation = evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, structured=False)), "x")
     assert evaluation.issues == (Issue("long", "clarity"),)
     assert "clarity: <0.0" not in model.requests[-1].messages[0].content
 
 
 def test_a_prompt_of_ones_own_asks_the_questions_too():
     model = answering(clarity=tokens(Yes=0.9))
-    evaluate(judge(CRITERIA_probability[:1], model, replace(HOW, prompt="Mine: {output}")), "It.")
+    evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, prompt="Mine: {output}")), "It.")
     assert model.requests[0].messages[1].content.startswith("Mine: The output stands between")
 
 
@@ -525,7 +525,7 @@ def test_a_model_that_tells_no_probabilities_is_an_error_that_says_so():
     with pytest.raises(
         OutputError, match=r"'plain' tells no log probabilities.*use the judge 'score'"
     ) as caught:
-        evaluate(judge(CRITERIA_probability, model, HOW), "x")
+        evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
     assert caught.value.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
 
 
@@ -533,15 +533,14 @@ def test_a_critique_that_fails_carries_what_the_questions_used():
     down = ModelError("overloaded", usage=TokenUsage(failed_requests=1))
     model = answering(down, clarity=tokens(No=0.9))
     with pytest.raises(ModelError) as caught:
-        evaluate(judge(CRITERIA_probability[:1], model, HOW), "x")
+        evaluate(judge(YES_NO_CRITERIA[:1], model, HOW), "x")
     assert caught.value.usage == TokenUsage(10, 1, requests=1, failed_requests=1, cost_usd=0.5)
 
 
 def test_without_budget_no_model_is_asked_probability():
     model = ScriptedModel([])
     assert (
-        evaluate(judge(CRITERIA_probability, model, HOW), "x", replace(RUN, free_only=True)).overall_score
-        is None
+        evaluate(judge(YES_NO_CRITERIA, model, HOW), "x", replace(RUN, free_only=True)).overall_score is None
     )
 
 

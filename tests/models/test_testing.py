@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, says):
 OBJECT = {"type": "object"}
 
 
-def asked_scripted(text="hi", **more):
+def chat_request(text="hi", **more):
     return ChatRequest((Message("user", text),), **more)
 
 
@@ -216,39 +216,39 @@ def asked_scripted(text="hi", **more):
 )
 def test_a_reply_in_each_of_its_forms(reply, schema, text, parsed):
     for script in ([reply], lambda _: reply, lambda _: asyncio.sleep(0, reply)):
-        answer = run_sync(ScriptedModel(script)(asked_scripted(schema=schema)))
+        answer = run_sync(ScriptedModel(script)(chat_request(schema=schema)))
         assert (answer.text, answer.parsed, answer.model) == (text, parsed, "scripted")
 
 
 def test_replies_come_in_order_and_requests_are_kept():
     model = ScriptedModel(["one", "two"])
-    first, second = asked_scripted("a"), asked_scripted("b", role="evaluation")
+    first, second = chat_request("a"), chat_request("b", role="evaluation")
     assert [run_sync(model(request)).text for request in (first, second)] == ["one", "two"]
     assert model.requests == [first, second]
 
 
 def test_the_end_of_the_script_says_which_call_and_what_it_asked():
     model = ScriptedModel(["one"])
-    run_sync(model(asked_scripted()))
+    run_sync(model(chat_request()))
     with pytest.raises(
         ModelError, match=r"1 replies, and this is call 2 \(revision\), which asks 'Again'"
     ) as caught:
-        run_sync(model(asked_scripted("Again", role="revision")))
+        run_sync(model(chat_request("Again", role="revision")))
     assert not caught.value.retryable
 
 
 def test_an_exception_in_the_script_is_raised_and_the_script_goes_on():
     model = ScriptedModel([ModelError("busy", status=429, retryable=True), "fine"])
     with pytest.raises(ModelError, match="busy"):
-        run_sync(model(asked_scripted()))
-    assert run_sync(model(asked_scripted())).text == "fine"
+        run_sync(model(chat_request()))
+    assert run_sync(model(chat_request())).text == "fine"
 
 
 def test_usage_is_estimated_unless_given():
-    usage = run_sync(ScriptedModel(["a" * 36])(asked_scripted("b" * 72))).usage
+    usage = run_sync(ScriptedModel(["a" * 36])(chat_request("b" * 72))).usage
     assert usage == TokenUsage(input_tokens=20, output_tokens=10, requests=1, cost_usd=0.0)
     given = TokenUsage(5, 6, requests=1, cost_usd=0.25)
-    assert run_sync(ScriptedModel([ChatReply("x", usage=given)])(asked_scripted())).usage == given
+    assert run_sync(ScriptedModel([ChatReply("x", usage=given)])(chat_request())).usage == given
 
 
 @pytest.mark.parametrize("script", ["a text", {"a": "dict"}])
@@ -259,4 +259,4 @@ def test_a_script_that_is_no_list_is_refused(script):
 
 def test_a_reply_of_another_kind_is_refused():
     with pytest.raises(ConfigError, match="A scripted reply must be a text"):
-        run_sync(ScriptedModel([3.5])(asked_scripted()))
+        run_sync(ScriptedModel([3.5])(chat_request()))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, Self
 
     from redraft.notes.task import ReflectionConfig
-    from redraft.notes.task import Task as EnsembleTask
+    from redraft.notes.task import Task as TaskDefinition
     from redraft.stores.base import Store
 
 NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
@@ -578,7 +578,7 @@ NO_NOTE = InjectedNote()
 
 
 async def note_for_run(
-    task: EnsembleTask, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
+    task: TaskDefinition, config: ReflectionConfig, notebook: Notebook, inputs: Mapping[str, Any], run_id: str
 ) -> InjectedNote:
     """Choose the note for a run: the one in force, or what a trial puts in its place.
 
