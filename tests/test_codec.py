@@ -17,7 +17,7 @@ from redraft import (
     StoreError,
     TokenUsage,
 )
-from redraft._codec import TAG, RecordedError, from_json, from_record, said_of, to_json, to_record
+from redraft._codec import TAG, RecordedError, describe_error, from_json, from_record, to_json, to_record
 from support.versions import version
 
 
@@ -114,4 +114,4 @@ class AwayError(RecordedError):
     ],
 )
 def test_an_error_that_is_not_redraft_s_own_is_named(error, said):
-    assert said_of(error) == said
+    assert describe_error(error) == said

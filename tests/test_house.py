@@ -34,7 +34,7 @@ def test_the_package_has_the_floors_that_the_linter_holds():
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_nothing_asks_for_the_class_of_a_step(path):
-    """A step of a user's own may stand around it: what is inside is asked for with `offered`."""
+    """A step of a user's own may stand around it: what is inside is asked for with `find_in_step`."""
     asked = [
         ast.unparse(call)
         for call in ast.walk(ast.parse(path.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""Encode dataclasses and exceptions as JSON, and decode them by their types."""
+"""Encode values as JSON and decode them by type: data classes, models and exceptions."""
 
 from __future__ import annotations
 
@@ -25,54 +25,53 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TAG = "$is"
-"""The key under which a record names the class of a value; data of its own that has this key is wrapped."""
+"""The key under which a record names the class of a value; a mapping that has this key itself is wrapped."""
 
 
 def to_json(value: Any) -> Any:
-    """Return `value` as plain JSON data: dataclasses and models as objects, times in ISO 8601.
+    """Return `value` as JSON data to be read: data classes and models as objects, times in ISO 8601.
 
-    An exception becomes its type and message; anything else without a JSON form becomes its `repr`.
+    An exception becomes its type and message, and anything else without a JSON form its `repr`.
     """
     kind = value.__class__
-    return value if kind in _ITSELF else _form(kind, to_json)(value)
+    return value if kind in _PLAIN else _encoder(kind, to_json)(value)
 
 
 def to_record(value: Any) -> Any:
-    """Return `value` as `to_json` does, for `from_record`: with the names of the models in it.
+    """Return `value` as JSON data from which `from_record` restores it, with the classes of users' models.
 
-    Fields that have their defaults are left out, for a record is written at every step of a run. A default
-    of Redraft's own classes says that there is nothing, and must not change its meaning.
+    Fields that have their defaults are left out, since a record is written at every step of a run. So the
+    meaning of a default in Redraft's own classes must never change.
     """
     kind = value.__class__
-    return value if kind in _ITSELF else _form(kind, to_record)(value)
+    return value if kind in _PLAIN else _encoder(kind, to_record)(value)
 
 
-_ITSELF = frozenset({str, int, bool, NoneType})
+_PLAIN = frozenset({str, int, bool, NoneType})
 
 
 @lru_cache
-def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what makes plain data of the values of a class; `plain` does so with what is in them.
+def _encoder(kind: type[Any], encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the encoder of a class, for `encode`: `to_json` or `to_record`.
 
-    What is in them is given to its own form at once: to go there through `plain` is a call more for each.
+    Encoders look up those of nested values themselves: `encode` would be one more call for each.
     """
-    tagged = plain is to_record
+    tagged = encode is to_record
     if is_dataclass(kind) and kind.__module__.startswith("redraft."):
-        defaults = [(field.name, field.default) for field in fields(kind)]
-        return _form_of_own(defaults, plain)
-    if issubclass(kind, Issue):  # a text, and more
-        return _form_of_own([(name, None) for name in ISSUE_FIELDS], plain)
+        return _object_encoder([(field.name, field.default) for field in fields(kind)], encode)
+    if issubclass(kind, Issue):  # before `str`, which it is a subclass of
+        return _object_encoder([(name, None) for name in ISSUE_FIELDS], encode)
     if issubclass(kind, Enum):
-        return lambda value: plain(value.value)
+        return lambda value: encode(value.value)
     if issubclass(kind, float):
-        return _finite if tagged else _same
+        return _encode_float if tagged else _unchanged
     if issubclass(kind, str | int):
-        return _same
+        return _unchanged
     if issubclass(kind, Mapping):
-        return partial(_items, plain)
+        return partial(_encode_mapping, encode)
     if issubclass(kind, list | tuple | set | frozenset):
         return lambda value: [
-            item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item) for item in value
+            item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item) for item in value
         ]
     if issubclass(kind, datetime):
         return datetime.isoformat
@@ -81,98 +80,97 @@ def _form(kind: type[Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if issubclass(kind, BaseException):
         return lambda value: {"type": kind.__name__, "message": str(value)}
     if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
-        made = _dumped_model
+        dump = _dump_model
     elif is_dataclass(kind):
-        made = partial(_dumped_dataclass, kind)
+        dump = partial(_dump_dataclass, kind)
     else:
         return repr
     name = f"{kind.__module__}:{kind.__qualname__}"
-    return (lambda value: {TAG: name, "value": made(value)}) if tagged else made
+    return (lambda value: {TAG: name, "value": dump(value)}) if tagged else dump
 
 
-def _form_of_own(defaults: list[tuple[str, Any]], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    left_out = plain is to_record
-    own = [(name, default if left_out else _NEVER) for name, default in defaults]
+def _object_encoder(defaults: list[tuple[str, Any]], encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    omitted = [(name, default if encode is to_record else _NEVER) for name, default in defaults]
 
-    def form(value: Any) -> dict[str, Any]:
+    def encode_object(value: Any) -> dict[str, Any]:
         return {
-            name: item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item)
-            for name, default in own
+            name: item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item)
+            for name, default in omitted
             if (item := getattr(value, name)) is not default
         }
 
-    return form
+    return encode_object
 
 
 _NEVER = object()
 
 
-def _same(value: T) -> T:
+def _unchanged(value: T) -> T:
     return value
 
 
-def _finite(value: float) -> Any:
+def _encode_float(value: float) -> Any:
     return value if isfinite(value) else {TAG: "float", "value": str(value)}
 
 
-def _items(plain: Callable[[Any], Any], mapping: Mapping[Any, Any]) -> Any:
+def _encode_mapping(encode: Callable[[Any], Any], mapping: Mapping[Any, Any]) -> Any:
     items = {
-        str(key): item if item.__class__ in _ITSELF else _form(item.__class__, plain)(item)
+        str(key): item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item)
         for key, item in mapping.items()
     }
-    return {TAG: "object", "value": items} if TAG in items and plain is to_record else items
+    return {TAG: "object", "value": items} if TAG in items and encode is to_record else items
 
 
-def _dumped_model(value: Any) -> Any:
+def _dump_model(value: Any) -> Any:
     return value.model_dump(mode="json")
 
 
-def _dumped_dataclass(kind: type[Any], value: Any) -> Any:
+def _dump_dataclass(kind: type[Any], value: Any) -> Any:
     return _adapter(kind).dump_python(value, mode="json")
 
 
 def from_json(kind: type[T], data: object) -> T:
-    """Return `data` as a `kind`; raises `pydantic.ValidationError` where it does not fit."""
+    """Return `data` as a `kind`; raises `pydantic.ValidationError` if it does not fit."""
     return _adapter(kind).validate_python(data)
 
 
 def from_record(kind: type[T], data: object) -> T:
-    """Return what `to_record` made of a `kind`, its models and dataclasses included.
+    """Return the `kind` that `to_record` encoded, including users' models and data classes.
 
-    Raises `StoreError` where the program does not have one of these classes (any more), or the data does not
-    fit. Nothing is imported for it: what a record names is only looked up.
+    Raises `StoreError` if the data does not fit, or if the program does not have one of the classes. Nothing
+    is imported: a class that a record names is only looked up, so a record cannot load code.
     """
     try:
-        return from_json(kind, _restored(data))
-    except ValueError as error:  # pydantic's own is one
+        return from_json(kind, _restore(data))
+    except ValueError as error:  # includes pydantic's ValidationError
         raise StoreError(f"A record does not fit {kind.__name__} any more: {error}") from error
 
 
-def untagged(data: Any) -> Any:
-    """Return what `to_record` made as `to_json` would have made it: to be read, with no class looked up."""
+def without_tags(data: Any) -> Any:
+    """Return a record as `to_json` would have encoded it: to be read, without looking up any class."""
     if isinstance(data, list):
-        return [untagged(item) for item in cast("list[Any]", data)]
+        return [without_tags(item) for item in cast("list[Any]", data)]
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, Any]", data)
     if TAG in items:
-        return untagged(items["value"])
-    return {key: untagged(item) for key, item in items.items()}
+        return without_tags(items["value"])
+    return {key: without_tags(item) for key, item in items.items()}
 
 
-def _restored(data: object) -> object:
+def _restore(data: object) -> object:
     if isinstance(data, list):
-        return [_restored(item) for item in cast("list[object]", data)]
+        return [_restore(item) for item in cast("list[object]", data)]
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, object]", data)
     if TAG not in items:
-        return {key: _restored(item) for key, item in items.items()}
+        return {key: _restore(item) for key, item in items.items()}
     name, value = str(items[TAG]), items["value"]
     if name == "float":
         return float(str(value))
     if name == "object":
-        return {key: _restored(item) for key, item in cast("dict[str, object]", value).items()}
+        return {key: _restore(item) for key, item in cast("dict[str, object]", value).items()}
     return from_json(_class_named(name), value)
 
 
@@ -188,31 +186,31 @@ def _class_named(name: str) -> type[Any]:
 
 @lru_cache
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 (a run that decodes nothing does not pay for it)
+    from pydantic import TypeAdapter  # noqa: PLC0415 (only decoding needs it)
 
     return TypeAdapter(kind)
 
 
 MISTAKES = (TypeError, AttributeError, NameError)
-"""What code with a mistake in it raises, whatever it is given: trying again never helps."""
+"""What a bug in a function raises; trying again does not help."""
 
-OF_A_FUNCTION = "The function of the criterion "
-"""How a note on an exception begins which a criterion's function raised."""
+CRITERION_FUNCTION_NOTE = "The function of the criterion "
+"""The beginning of the note on an exception that a criterion's function raised."""
 
 
-def is_of_a_function(error: BaseException) -> bool:
-    """Say whether a criterion's function raised an error."""
-    return any(note.startswith(OF_A_FUNCTION) for note in getattr(error, "__notes__", ()))
+def is_from_criterion_function(error: BaseException) -> bool:
+    """Return whether an error was raised by a criterion's function."""
+    return any(note.startswith(CRITERION_FUNCTION_NOTE) for note in getattr(error, "__notes__", ()))
 
 
 class RecordedError(RedraftError):
-    """Stand in for an exception whose class can't be made again; its own class is named as that one was."""
+    """A recorded exception whose class cannot be restored; its subclass has the name of that class."""
 
 
-def said_of(error: BaseException) -> str:
-    """Return what an error says, after the name of its class where that is not Redraft's own.
+def describe_error(error: BaseException) -> str:
+    """Return an error's message, preceded by the name of its class unless that is one of Redraft's.
 
-    The message of another's may be a single word, as that of a `KeyError` is.
+    The messages of others may be a single word, like that of a `KeyError`.
     """
     if isinstance(error, RedraftError) and not isinstance(error, RecordedError):
         return str(error)
@@ -220,7 +218,7 @@ def said_of(error: BaseException) -> str:
 
 
 def failure_to_json(error: Exception) -> dict[str, Any]:
-    """Return an exception as JSON: type and message, what was paid on the way, and what a retry needs."""
+    """Return an exception as JSON data: its type, message and usage, and what a retry needs to know."""
     data = to_json(error)
     if isinstance(error, RedraftError) and error.usage is not None:
         data["usage"] = to_json(error.usage)
@@ -232,9 +230,10 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
 
 
 def failure_from_json(data: dict[str, Any]) -> Exception:
-    """Return the exception that was written down: of the same class if that is Python's or Redraft's own.
+    """Return the exception that `failure_to_json` encoded.
 
-    Any other becomes a `RecordedError`, which has its name and message.
+    It has the same class if that is one of Python's or Redraft's. Any other becomes a subclass of
+    `RecordedError` with the same name and message.
     """
     name, message = data["type"], data["message"]
     if name == ModelError.__name__:
@@ -245,25 +244,25 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
             retry_after=data["retry_after"],
         )
     elif name == UnfinishedError.__name__:
-        reason, said = data["reason"], data["conversation"]
+        reason, conversation = data["reason"], data["conversation"]
         failure = UnfinishedError(
             message,
-            conversation=None if said is None else from_json(Conversation, said),
+            conversation=None if conversation is None else from_json(Conversation, conversation),
             reason=None if reason is None else ConvergenceReason(reason),
         )
     else:
-        failure = _made_of(name, message)
+        failure = _exception_named(name, message)
     if isinstance(failure, RedraftError) and data.get("usage") is not None:
         failure.usage = from_json(TokenUsage, data["usage"])
     return failure
 
 
-def _made_of(name: str, message: str) -> Exception:
-    for place in (errors, builtins):
-        kind: Any = vars(place).get(name)
+def _exception_named(name: str, message: str) -> Exception:
+    for module in (errors, builtins):
+        kind: Any = vars(module).get(name)
         if isinstance(kind, type) and issubclass(kind, Exception):
             try:
                 return kind(message)
-            except TypeError:  # one that wants more than a message
+            except TypeError:  # its constructor needs more than a message
                 break
     return type(name, (RecordedError,), {})(message)

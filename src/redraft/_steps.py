@@ -1,4 +1,4 @@
-"""Steps: run an effect, observe it, retry it."""
+"""Steps: carry out an effect, observe it, retry it; and model calls as steps."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ R = TypeVar("R")
 async def direct(
     _name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Carry out an effect as it is."""
+    """Carry out an effect, and nothing else."""
     return await fn(*args, **kwargs)
 
 
-def offered(step: Step, protocol: type[R]) -> R | None:
-    """Return what a step offers of a runtime-checkable protocol, or a step that it wraps; None for nothing.
+def find_in_step(step: Step, protocol: type[R]) -> R | None:
+    """Return the first of a step, its `journal` and the steps it wraps that implements a protocol, or None.
 
-    A step offers itself and what it names as its `journal`; what it wraps is its `__wrapped__`.
+    `protocol` is runtime-checkable; the step that a step wraps is its `__wrapped__`.
     """
-    wrapping: object = step
-    while wrapping is not None and wrapping is not direct:
-        for offer in (wrapping, getattr(wrapping, "journal", None)):
-            if isinstance(offer, protocol):
-                return offer
-        wrapping = getattr(wrapping, "__wrapped__", None)
+    layer: object = step
+    while layer is not None and layer is not direct:
+        for candidate in (layer, getattr(layer, "journal", None)):
+            if isinstance(candidate, protocol):
+                return candidate
+        layer = getattr(layer, "__wrapped__", None)
     return None
 
 
 inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
-"""The step for effects inside the effect under way: each model call and each tool call of a journalled step.
+"""The step for effects within the current effect, such as the model and tool calls of a journalled step.
 
-Several may be under way at once, so they go by their names: within one outer step, the same name must mean
-the same effect. A step that records or replays sets this while it carries something out.
+A step that records or replays sets it while it carries out an effect. Several inner effects may run at once
+and are told apart by name, so within one outer step the same name must mean the same effect.
 """
 
 allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
-"""What the step under way may still use, where its run has a budget: asked before each model call."""
+"""What the current step may still use, if its run has a budget; consulted before each model call."""
 
 
 def observed(
     step: Step, emit: Callable[[Event], None], run_id: str, clock: Callable[[], float] = perf_counter
 ) -> Step:
-    """Tell `emit` when each step starts, finishes or fails, and how many seconds of `clock` it took."""
+    """Wrap a step to emit events when an effect starts, finishes or fails; `clock` measures its seconds."""
 
     @wraps(step, (), ())
     async def observe(
@@ -87,15 +87,15 @@ def observed(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Say how often and how patiently a failed step is tried again.
+    """How often a failed step is retried, and how long to wait in between.
 
-    `attempts` counts all tries (1: never again). Waits are drawn evenly between half and all of
-    `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not come back
-    together. A provider's Retry-After is honoured; one beyond `longest_wait` ends the trying.
+    `attempts` counts all tries (1: no retries). Waits are drawn evenly between half and all of
+    `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not retry
+    together. A provider's Retry-After is honoured; if it is longer than `longest_wait`, the step fails.
 
-    Rate limits (status 429) pass when one waits: they are tried again for `patience` seconds of waiting in
-    all, whatever `attempts` says, unless that is 1, and do not count as attempts. A `patience` of 0, or waits
-    of 0, make them failures like the others.
+    Rate limits (status 429) do not count as attempts: they are retried for up to `patience` seconds of
+    waiting in all, unless `attempts` is 1. With a `patience` of 0, or waits of 0, they are failures like any
+    other.
     """
 
     attempts: int = 3
@@ -113,25 +113,25 @@ class Retry:
     def wait_before(self, attempt: int, error: BaseException, waited: float = 0.0) -> float | None:
         """Return the seconds to wait before the next try, or None to give up.
 
-        `attempt` counts the tries that failed as this one did (1-based): with a rate limit, or otherwise.
-        `waited` are the seconds that rate limits have taken already.
+        `attempt` counts the failures of this kind so far (1-based): rate limits or all others. `waited` is
+        how many seconds have been spent waiting for rate limits.
         """
         if self.attempts == 1 or not is_passing(error) or self.beyond_limit(error, waited):
             return None
         wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
-        wait = max(wait * random.uniform(0.5, 1.0), _asked(error))  # noqa: S311 (spreads load, guards no secret)
+        wait = max(wait * random.uniform(0.5, 1.0), _retry_after(error))  # noqa: S311 (spreads load, guards no secret)
         if wait and self.waits_out(error):
             left = self.patience - waited
             return min(wait, left) if left > LEAST_WAIT and attempt < MOST_TRIES else None
         return wait if attempt < self.attempts else None
 
     def waits_out(self, error: BaseException) -> bool:
-        """Say whether an error is a rate limit that is waited for, and no attempt."""
+        """Return whether an error is a rate limit to wait out, which does not count as an attempt."""
         return self.patience > 0 and isinstance(error, ModelError) and error.status == RATE_LIMIT
 
     def beyond_limit(self, error: BaseException, waited: float = 0.0) -> str:
-        """Say what a provider asks for where its Retry-After is longer than may be waited; else nothing."""
-        asked = _asked(error)
+        """Return a sentence on a Retry-After that is longer than the limit, or an empty string."""
+        asked = _retry_after(error)
         if asked > self.longest_wait:
             limit = f"the {self.longest_wait:g} s of Retry(longest_wait={self.longest_wait:g})"
         elif self.waits_out(error) and asked > self.patience - waited:
@@ -143,17 +143,17 @@ class Retry:
 
 RATE_LIMIT = 429
 LEAST_WAIT = 0.001
-"""Seconds of patience that are worth another try: less is what rounding left."""
+"""Seconds of patience left that are worth another try; less is a rounding error."""
 MOST_TRIES = 20
-"""Tries for one rate limit, however short the waits: by default, nine take a minute."""
+"""The most tries for one rate limit, however short the waits; by default, nine take a minute."""
 
 
-def _asked(error: BaseException) -> float:
+def _retry_after(error: BaseException) -> float:
     return (error.retry_after or 0.0) if isinstance(error, ModelError) else 0.0
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether the same step may succeed later."""
+    """Return whether a step that raised this error may succeed later."""
     return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, ModelError) and error.retryable
     )
@@ -162,43 +162,43 @@ def is_passing(error: BaseException) -> bool:
 def retried(
     step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], float | None]
 ) -> Step:
-    """Try a step again when its failure is a passing one.
+    """Wrap a step to retry it after failures that may pass.
 
-    `on_failure(name, error, wait)` hears of every failure, the last one (`wait` None) included, and returns
-    the seconds to wait, or None to give up all the same. A `ModelError` whose Retry-After is beyond the limit
-    says so in its message.
+    `on_failure(name, error, wait)` is called after every failure, with a `wait` of None after the last, and
+    returns the seconds to wait, or None to give up. The message of a `ModelError` whose Retry-After is beyond
+    the limit says so.
     """
 
     @wraps(step, (), ())
     async def try_again(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        attempts, limited, waited = 0, 0, 0.0
+        attempts, rate_limits, waited = 0, 0, 0.0
         while True:
             try:
                 return await step(name, returns, fn, *args, **kwargs)
             except Exception as error:
                 is_limit = retry.waits_out(error)
-                attempts, limited = attempts + (not is_limit), limited + is_limit
-                wait = retry.wait_before(limited if is_limit else attempts, error, waited)
+                attempts, rate_limits = attempts + (not is_limit), rate_limits + is_limit
+                wait = retry.wait_before(rate_limits if is_limit else attempts, error, waited)
                 wait = on_failure(name, error, wait)
                 if wait is None:
                     if is_passing(error) and isinstance(error, ModelError):
-                        raise _explained(error, retry.beyond_limit(error, waited)) from error.__cause__
+                        raise _with_sentence(error, retry.beyond_limit(error, waited)) from error.__cause__
                     raise
                 waited += wait if is_limit else 0.0
-            # A step, so that a wait that is over is not waited for again when the run is resumed.
+            # A step, so that a resumed run does not repeat a wait that is over.
             await step("wait", NoneType, asyncio.sleep, wait)
 
     return try_again
 
 
-def _explained(error: ModelError, why: str) -> ModelError:
-    """Return an error with one more sentence, if there is one."""
-    if not why:
+def _with_sentence(error: ModelError, sentence: str) -> ModelError:
+    """Return an error with one more sentence in its message, if there is one."""
+    if not sentence:
         return error
     return ModelError(
-        f"{str(error).rstrip('.')}. {why}",
+        f"{str(error).rstrip('.')}. {sentence}",
         status=error.status,
         retryable=error.retryable,
         retry_after=error.retry_after,
@@ -207,18 +207,18 @@ def _explained(error: ModelError, why: str) -> ModelError:
 
 
 async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Answer a request, as a step within the step under way; raises what the model raises.
+    """Ask a model, as a step within the current step; raises what the model raises.
 
-    Raises `ConfigError` for what is no model: it is not async, or returns something else than a `ChatReply`.
-    The step goes by the content of the request, so that of many calls at once each finds its own reply again.
+    Raises `ConfigError` if the model is not async or does not return a `ChatReply`. The step is named after
+    the content of the request, so that each of several simultaneous calls finds its own reply again.
     """
     step, within = inner_step.get(), allowance.get()
     if step is direct:
-        return await affordable(model, request)
+        return await answer_within_budget(model, request)
     if within is None:
         return await step(_name_of(request), ChatReply, partial(_reply, model=model), request)
     with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
-        # The budget is asked inside the journal's step: a reply that is recorded was paid for already.
+        # The budget is checked inside the journal's step: a recorded reply has already been paid for.
         async def carried_out(request: ChatRequest) -> ChatReply:
             return await call.carry_out(_reply, request, model)
 
@@ -227,8 +227,8 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
     return reply
 
 
-async def affordable(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Answer a request within the budget of the step under way, if it has one; it is no step of its own."""
+async def answer_within_budget(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """Ask a model within the budget of the current step, if any, but not as a step of its own."""
     within = allowance.get()
     if within is None:
         return await _reply(request, model)
@@ -249,9 +249,9 @@ def _input_tokens(request: ChatRequest) -> int:
 
 
 async def _reply(request: ChatRequest, model: ChatModel) -> ChatReply:
-    made: Any = model(request)
-    reply = await made if isawaitable(made) else made
-    if reply is made or not isinstance(reply, ChatReply):
+    returned: Any = model(request)
+    reply = await returned if isawaitable(returned) else returned
+    if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(
             f"The model {model!r} returned {short_repr(reply)}; expected an async function of a ChatRequest "
             "that returns a ChatReply."

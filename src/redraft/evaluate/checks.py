@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import evaluator
-from redraft._codec import MISTAKES, OF_A_FUNCTION
+from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
 from redraft._texts import as_text
 from redraft._validation import is_number, nearest
 from redraft.errors import ConfigError, ModelError
@@ -237,7 +237,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
         except ModelError:
             raise
         except MISTAKES as error:
-            error.add_note(f"{OF_A_FUNCTION}{criterion.name!r}")
+            error.add_note(f"{CRITERION_FUNCTION_NOTE}{criterion.name!r}")
             raise
         except Exception as error:  # noqa: BLE001 (the user's code: whatever it raises, it did not judge)
             return unknown(criterion, f"the function raised {type(error).__name__}: {error}")

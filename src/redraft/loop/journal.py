@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
-from redraft._steps import inner_step, offered
+from redraft._steps import find_in_step, inner_step
 from redraft.errors import ChangedRunError, ConfigError, StoreError, over_budget
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store
@@ -269,12 +269,12 @@ class StepWithin:
 
 def journal_in(step: Step) -> Journalled | None:
     """Return the journal that a step is or wraps, if there is one."""
-    return offered(step, Journalled)
+    return find_in_step(step, Journalled)
 
 
 def step_within() -> StepWithin | None:
     """Return the journalled step under way here, if there is one."""
-    return offered(inner_step.get(), StepWithin)
+    return find_in_step(inner_step.get(), StepWithin)
 
 
 @dataclass(slots=True)

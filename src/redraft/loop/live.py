@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from redraft._calls import render_critique
-from redraft._steps import Retry, affordable, direct, inner_step, observed, retried
+from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
 from redraft._texts import as_text, scored
 from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
@@ -274,7 +274,7 @@ class LiveRun:
 
         try:
             ask = retried(direct, self.retry, on_failure)
-            reply = await ask("reflect", ChatReply, partial(affordable, model), request)
+            reply = await ask("reflect", ChatReply, partial(answer_within_budget, model), request)
         except Exception as error:
             if over_budget(error):
                 raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
-from redraft._steps import Retry, allowance, direct, observed, offered, retried
+from redraft._steps import Retry, allowance, direct, find_in_step, observed, retried
 from redraft._texts import as_text, copy_of
 from redraft.errors import (
     ChangedRunError,
@@ -124,7 +124,7 @@ class Run:
     """One run under way. `versions` are those made so far; `result` is there once it has ended with any."""
 
     def __init__(self, task: Task, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
-        clock = offered(step, TimedStep)
+        clock = find_in_step(step, TimedStep)
         self.task = task
         self.verbs = verbs
         self.options = options

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from redraft._codec import said_of
+from redraft._codec import describe_error
 from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
 from redraft._validation import nearest
 from redraft.errors import ConfigError
@@ -131,7 +131,7 @@ def error_line(result: ReflectionResult) -> Text:
     """Render the error that ended a run, in a line of its own; nothing for a run that was cancelled."""
     if not isinstance(result.error, Exception):
         return Text()
-    return Text(f"\nError: {visible(withheld(said_of(result.error)))}", BAD)
+    return Text(f"\nError: {visible(withheld(describe_error(result.error)))}", BAD)
 
 
 def check_document(file: str, given: CriteriaFile, result: ReflectionResult) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from heapq import nlargest
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redraft._codec import from_json, from_record, to_json, untagged
+from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._texts import compared, counted
 from redraft._validation import nearest, only
 from redraft.errors import ConfigError, DamagedRecordError
@@ -199,7 +199,7 @@ class Runs:
     async def read(self, record: Record) -> RunRecord:
         """Read a run of its record; one that has not ended has the versions that its journal has so far."""
         # The classes of outputs are the program's that ran: who only looks does not have them.
-        run = from_record(RunRecord, untagged(record.data))
+        run = from_record(RunRecord, without_tags(record.data))
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
@@ -456,7 +456,7 @@ def _step(record: Record) -> KeptStep:
         error = {"type": DamagedRecordError.__name__, "message": record.damage}
         at = record.created_at or datetime.now(UTC)
         return KeptStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
-    data = untagged(record.data)
+    data = without_tags(record.data)
     return KeptStep(
         place,
         data["name"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
-from redraft._codec import is_of_a_function
+from redraft._codec import is_from_criterion_function
 from redraft.errors import (
     AgentFileError,
     ConfigError,
@@ -67,7 +67,7 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.PROVIDER
     if isinstance(error, AgentFileError | ConfigError | SandboxError | StoreError | WorkflowError):
         return ExitCode.USAGE
-    return ExitCode.USAGE if _is_full(error) or is_of_a_function(error) else ExitCode.DEFECT
+    return ExitCode.USAGE if _is_full(error) or is_from_criterion_function(error) else ExitCode.DEFECT
 
 
 def _is_full(error: BaseException) -> TypeGuard[OSError]:
@@ -97,7 +97,7 @@ def tell_error(error: Exception, *, debug: bool) -> ExitCode:
         _tell("".join(traceback.format_exception(error)).rstrip("\n"))
     elif isinstance(error, RedraftError):
         _tell(f"Error: {place}{error}")
-    elif is_of_a_function(error):
+    elif is_from_criterion_function(error):
         _tell(f"Error: {place}{type(error).__name__}: {error}")
     elif _is_full(error):
         _tell(f"Error: {place}what was made can't be written: {error.strerror}.")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import render_feedback
-from redraft._codec import said_of
+from redraft._codec import describe_error
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -96,7 +96,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> 
         if isinstance(failure, RedraftError) and not isinstance(failure, ModelError | OutputError):
             failure.usage = result.token_usage
             raise failure
-        reason = f"The evaluator failed: {said_of(failure)}"
+        reason = f"The evaluator failed: {describe_error(failure)}"
         logger.warning("%s ends with what was made until then. %s", LOOP, reason)
     values = values_of(result, pattern.best_version_selection, reason)
     if not values["success"] and given.on_failure == "raise":
@@ -220,7 +220,9 @@ NO_ATTEMPT = (ConfigError, WorkflowError, ChangedRunError)
 def _failed(who: str, error: Exception, strategy: str) -> Draft:
     """Return the draft of an attempt that raised, with what it used until then."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
-    return Draft(FailedAttempt(message=f"The {who} failed: {said_of(error)}"), usage, strategy=strategy)
+    return Draft(
+        FailedAttempt(message=f"The {who} failed: {describe_error(error)}"), usage, strategy=strategy
+    )
 
 
 def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from redraft._codec import said_of, to_json
-from redraft._steps import offered
+from redraft._codec import describe_error, to_json
+from redraft._steps import find_in_step
 from redraft.errors import ChangedRunError, ConfigError, RedraftError, SandboxError, ScriptError, StoreError
 from redraft.events import Event
 from redraft.protocols import Step, TimedStep
@@ -106,7 +106,7 @@ class Running:
         at = 0
         while at < len(self.spec.nodes):
             at = await self._visit(at)
-        clock = offered(self.step, TimedStep)
+        clock = find_in_step(self.step, TimedStep)
         seconds = monotonic() - started if clock is None else clock.elapsed()
         return WorkflowResult(self.scope.state, self.run_id, tuple(self.visited), self.usage, seconds)
 
@@ -185,7 +185,7 @@ class Running:
             target = self._target(node.on_error)
         if target is None:
             raise located(error, node, at, self.source)
-        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, said_of(error))
+        logger.warning("The node %r failed, and the workflow goes on: %s", node.name, describe_error(error))
         self.visited.append(node.name)
         self.usage += (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
         self._forget_last_loop(node)
