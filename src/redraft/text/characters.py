@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 
-# Control characters steer a terminal; those for writing direction let a text read otherwise than it is;
-# surrogates that stand alone are in no encoding.
-_ACTING = re.compile(
+# Control characters steer a terminal, direction marks make a text read differently from what it says, and
+# lone surrogates exist in no encoding.
+_UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 _LINE_BREAK = re.compile(r"\r\n|\r(?!\n)")
 
 
 def visible(text: str) -> str:
-    """Return a text with every character that acts, and does not just stand there, as its escape.
+    """Return a text with control characters, direction marks and lone surrogates escaped.
 
-    Line breaks and tabs stay; a carriage return is a line break.
+    Line breaks and tabs stay; a carriage return counts as a line break.
     """
-    return _ACTING.sub(_escape, _LINE_BREAK.sub("\n", text))
+    return _UNSAFE.sub(_escape, _LINE_BREAK.sub("\n", text))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -25,8 +25,8 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 (as Python writes them)
 
 
-# Control characters but tab and line feed; soft hyphens and zero widths; marks for writing direction; tags
-# and variation selectors, which can carry a whole hidden text; surrogates that stand alone; private use.
+# Control characters except tab and line feed; soft hyphens and zero-width characters; direction marks; tags
+# and variation selectors, which can carry a whole hidden text; lone surrogates; private use.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\ue000-\uf8ff"
@@ -36,7 +36,7 @@ _HIDDEN_LINE_BREAK = re.compile("\r\n|\r|\x85|\u2028|\u2029")
 
 
 def without_invisible(text: str) -> str:
-    """Return a text of what can be seen: line breaks of all kinds become line feeds, the rest is left out."""
+    """Return a text without invisible characters; line breaks of all kinds become line feeds."""
     return _INVISIBLE.sub("", _HIDDEN_LINE_BREAK.sub("\n", text))
 
 
@@ -44,14 +44,14 @@ _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def is_well_formed(text: str) -> bool:
-    """Say whether UTF-8 can hold a text: not where half of a character stands in it."""
+    """Say whether a text can be encoded as UTF-8: whether it holds no surrogates."""
     return text.isascii() or _SURROGATES.search(text) is None
 
 
 def well_formed(text: str) -> str:
-    r"""Return a text whose two halves of a character are one, and where a half that stands alone is U+FFFD.
+    r"""Return a text with surrogate pairs joined and lone surrogates replaced by U+FFFD.
 
-    JSON may spell halves (`"\ud83d"`), and models that count tokens cut characters in two.
+    JSON can spell a lone surrogate (`"\ud83d"`), and a model that stops at a token can cut a pair in two.
     """
     return text if is_well_formed(text) else _SURROGATES.sub(_joined, text)
 
@@ -61,7 +61,7 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def without_middle(text: str, most: int) -> str:
-    """Return a text of about `most` characters: of a longer one the middle is left out, and the gap named."""
+    """Shorten a text to about `most` characters by replacing its middle with a note of its length."""
     if len(text) <= most:
         return text
     head = most * 2 // 3

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 Op: TypeAlias = Literal["=", "-", "+"]
 
 MAX_WORDS = 20_000
-"""Beyond this many words in both texts together, lines are compared: matching takes quadratic time."""
+"""Texts with more words than this in total are compared by line: matching takes quadratic time."""
 
 MAX_LINES = 20_000
 
 MAX_PAIRS = 100_000
-"""Likewise beyond this many pairs of the same word: a text that repeats itself is one of few words."""
+"""So are texts with more pairs of equal words than this: repetition is what makes matching slow."""
 
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _PLAIN_WORD = re.compile(r"\S+")
 
 
 class Absent:
-    """Mark a field that one of two values does not have; there is one, `ABSENT`."""
+    """The type of `ABSENT`, which stands for a field that one of two values lacks."""
 
     def __repr__(self) -> str:
         return "(absent)"
@@ -38,7 +38,7 @@ ABSENT = Absent()
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """Hold one field that differs: its JSON pointer (empty: the whole value), the old and the new value."""
+    """One field that differs: its JSON pointer (empty for the whole value), the old and the new value."""
 
     path: str
     old: Any
@@ -48,8 +48,8 @@ class FieldChange:
 def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
     """Return the pieces of two texts in order: kept (`=`), removed (`-`), added (`+`).
 
-    What is kept and removed makes up `old`, what is kept and added makes up `new`. Large texts are compared
-    line by line, and enormous ones as a whole.
+    Kept and removed pieces make up `old`; kept and added pieces make up `new`. Large texts are compared line
+    by line, enormous ones as a whole.
     """
     pieces: list[tuple[Op, str]] = []
     before, after = _units(old, new)
@@ -65,7 +65,7 @@ def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
 
 
 def similarity(old: str, new: str) -> float:
-    """Return the share of words that two texts have in common, in order: 1.0 for the same ones, 0.0 for none.
+    """Return the share of words that two texts have in common, in order, from 0.0 to 1.0.
 
     Large texts are compared line by line.
     """
@@ -78,13 +78,13 @@ def similarity(old: str, new: str) -> float:
 
 
 def field_diff(old: Any, new: Any) -> list[FieldChange]:
-    """Return the fields in which two JSON values differ, in the order of `old`, then what is new.
+    """Return the fields in which two JSON values differ: those of `old` in order, then new ones.
 
-    Lists are compared place by place. A field that is missing on one side is `ABSENT` there.
+    Lists are compared by position. A field that is missing on one side is `ABSENT` there.
     """
     changes: list[FieldChange] = []
     waiting: list[tuple[str, Any, Any]] = [("", old, new)]
-    while waiting:  # a stack, since values may be nested deeper than Python calls
+    while waiting:  # not recursion: values may be nested deeper than Python can call
         path, before, after = waiting.pop()
         left, right = _fields(before), _fields(after)
         if left is None or right is None or type(before) is not type(after):
@@ -110,7 +110,7 @@ def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def _is_quick(before: Sequence[str], after: Sequence[str], most: int) -> bool:
-    """Say whether two sequences are matched in a moment: short, and not the same words over and over."""
+    """Say whether two sequences can be matched quickly: they are short and not too repetitive."""
     if len(before) + len(after) > most:
         return False
     again = Counter(after)
@@ -119,7 +119,7 @@ def _is_quick(before: Sequence[str], after: Sequence[str], most: int) -> bool:
 
 
 def _matcher(before: Sequence[str], after: Sequence[str]) -> SequenceMatcher[str]:
-    # Every space is like every other: to try each pair of them takes fifty times as long as all the words.
+    # Spaces count as junk: pairing every space with every other takes fifty times as long as the words do.
     return SequenceMatcher(str.isspace, before, after, autojunk=False)
 
 
@@ -145,7 +145,7 @@ Line: TypeAlias = "list[Piece]"
 
 
 def diff_lines(pieces: Sequence[Piece]) -> list[Line]:
-    """Return the pieces of a word diff line by line; a line has no line break, and may be empty."""
+    """Split the pieces of a word diff into lines, without their line breaks; a line may be empty."""
     lines: list[Line] = [[]]
     for op, text in pieces:
         first, *more = text.split("\n")
@@ -156,9 +156,10 @@ def diff_lines(pieces: Sequence[Piece]) -> list[Line]:
 
 
 def hunks(pieces: Sequence[Piece], context: int) -> list[list[Line] | int]:
-    """Return the lines that differ with `context` lines around them, and between them how many are left out.
+    """Return the lines that differ, each with `context` lines around it.
 
-    What follows the last difference is left out, too, with its number.
+    A number stands for as many unchanged lines that were left out, also before the first and after the last
+    difference.
     """
     lines = diff_lines(pieces)
     changed = {at for at, line in enumerate(lines) if any(op != "=" for op, _ in line)}

@@ -1,4 +1,4 @@
-"""Pattern: a user's regular expression that can't hang."""
+"""Regular expressions from users, matched in bounded time."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _FLAG_LETTERS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBO
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Hold a compiled regular expression with the meaning that Python gives it.
+    """A compiled regular expression that means what it means in Python.
 
-    Matching takes linear time (RE2) wherever RE2 can read the pattern and can be told to read it as Python
-    does; elsewhere a backtracking engine with a time limit matches.
+    RE2 matches it in linear time if it can read the pattern as Python does; otherwise a backtracking engine
+    with a time limit does.
     """
 
     source: str
@@ -52,13 +52,13 @@ class Pattern:
     def spans(self, text: str, limit: int = 1) -> list[Span]:
         """Return the first `limit` matches as (start, end); raises `TimeoutError` after half a second."""
         if not self.is_quick_on(text, limit):
-            # concurrent: the interpreter's lock is released, so that other threads go on meanwhile.
+            # concurrent=True releases the interpreter's lock, so that other threads can run meanwhile.
             found = _backtracking(self.source).finditer(text, timeout=TIMEOUT, concurrent=True)
             return [match.span() for match in islice(found, limit)]
         engine = self._engine_for(text)
         if not self._ends_twice(text):
             return [match.span() for match in islice(engine.finditer(text), limit)]
-        # The text ends for `$` with and without the last line break; the leftmost match of both counts.
+        # `$` matches before and after the final line break; the leftmost match of the two counts.
         ends = (engine.search(text), engine.search(text[:-1]))
         return sorted((match.span() for match in ends if match), key=itemgetter(0))[:1]
 
@@ -66,20 +66,20 @@ class Pattern:
         """Return the RE2 that reads this pattern as Python does on such a text, or None."""
         if self.linear is None or text.isascii():
             return self.linear
-        if not is_well_formed(text):  # RE2 takes UTF-8, which holds no half of a character
+        if not is_well_formed(text):  # RE2 takes UTF-8, which can't hold surrogates
             return None
         return self.linear if _UNICODE_CLASS.search(self.source) is None else _unicode(self.source)
 
     def _ends_twice(self, text: str) -> bool:
-        """Say whether `$` is met before a final line break, too, which RE2 does not know."""
+        """Say whether `$` also matches before a final line break, as it never does in RE2."""
         return text.endswith("\n") and "$" in self.source and _MULTILINE.match(self.source) is None
 
 
 def compile_pattern(pattern: str, flags: str | int = "") -> Pattern:
-    r"""Compile a regular expression of Python's syntax.
+    r"""Compile a regular expression in Python's syntax.
 
-    `flags` are letters out of `imsx`, or flags of `re`. Raises `ConfigError` for a pattern that is not valid,
-    longer than 2,000 characters, or whose counted repetitions multiply to a bomb (`((a{100}){100}){100}`).
+    `flags` are letters from `imsx`, or flags of `re`. Raises `ConfigError` for a pattern that is invalid,
+    longer than 2,000 characters, or whose counted repetitions multiply out (`((a{100}){100}){100}`).
     """
     if not isinstance(pattern, str) or not pattern:  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(f"A pattern must be a text that is not empty, got {pattern!r}.")
@@ -109,7 +109,7 @@ def _letters(flags: str | int) -> str:
 
 
 def _linear(source: str) -> Any:
-    # Only who matches pays for it; it comes without type hints.
+    # Imported on first use; it has no type hints.
     import re2  # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415
 
     engine: Any = re2
@@ -123,9 +123,9 @@ def _linear(source: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _unicode(source: str) -> Any:
-    r"""Return RE2 with `\w`, `\d` and `\s` as all of Unicode has them; None where it can't be told so.
+    r"""Compile a pattern with RE2 so that `\w`, `\d` and `\s` cover all of Unicode; None if it can't.
 
-    Of itself, RE2 knows only ASCII letters, digits and spaces. Its word boundaries can't be taught more.
+    RE2's own classes are ASCII only; so are its word boundaries, which can't be rewritten.
     """
     parts: list[str] = []
     for part, in_class in _parts(source):
@@ -139,7 +139,7 @@ def _unicode(source: str) -> Any:
 
 
 def _parts(source: str) -> Iterator[tuple[str, bool]]:
-    """Yield the characters and escapes of a pattern, each with whether it stands inside of `[...]`."""
+    """Yield the characters and escapes of a pattern, each with whether it is inside `[...]`."""
     opened = -1
     for found in _PART.finditer(source):
         part, at = found[0], found.start()
@@ -155,12 +155,12 @@ _CLASSES = frozenset("wWdDsS")
 
 @cache
 def _ranges(letter: str, *, is_complement: bool) -> str:
-    """Return the characters of a class, or all others, as ranges: those that the other engine takes."""
+    """Return the characters of a class, or of its complement, as ranges, as the `regex` package has them."""
     import regex  # noqa: PLC0415 (most patterns never need it)
 
     name = letter.upper() if is_complement else letter.lower()
     ranges: list[str] = []
-    for first, behind in ((0, 0xD800), (0xE000, 0x110000)):  # between them are no characters
+    for first, behind in ((0, 0xD800), (0xE000, 0x110000)):  # between the two are the surrogates
         text = array("I", range(first, behind)).tobytes().decode(f"utf-32-{byteorder[0]}e")
         ranges += [
             rf"\x{{{first + found.start():x}}}-\x{{{first + found.end() - 1:x}}}"
@@ -171,7 +171,7 @@ def _ranges(letter: str, *, is_complement: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _ends_are_last(source: str) -> bool:
-    """Say whether nothing can follow a `$`: each stands at the end of the pattern or of an alternative."""
+    """Say whether every `$` ends the pattern or one of its outermost alternatives."""
     depth = position = 0
     for part, in_class in _parts(source):
         position += len(part)

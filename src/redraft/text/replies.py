@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 100
 MAX_BRACKETS = 200
-CONTAINERS = (dict, list)  # not dict | list, which is a new object each time that it is said
+CONTAINERS = (dict, list)  # a tuple, since dict | list would be built anew at every use
 
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
@@ -26,32 +26,31 @@ _BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
 
 
 def json_of(text: str) -> Any:
-    """Return the one JSON value that a model's reply holds: bare, in a fence, or with prose around it.
+    """Return the one JSON value in a model's reply: bare, in a fence, or with prose around it.
 
-    What the value means is for the caller to check. A fence that says `json` comes before other fences, a
-    fence before prose, and in prose an object before an array; a bare number, text, true, false or null
-    counts only where it is the whole reply or the whole fence. Line breaks inside of strings are accepted,
-    since models write them. A block `<think>...</think>` at the beginning is passed over.
+    A fence marked `json` takes precedence over other fences, any fence over prose, and in prose an object
+    over an array; a bare number, string, true, false or null counts only if it is the whole reply or the
+    whole fence. Line breaks inside strings are accepted, since models write them. A leading
+    `<think>...</think>` block is skipped.
 
-    Raises `OutputError` where there is no JSON, where it is broken (a value inside of a broken one is never
-    taken for it), where there are several different values, for NaN, infinities and a key that comes twice,
-    beyond 1 MB, and beyond 100 levels of nesting.
+    Raises `OutputError` if there is no JSON, if it is broken (a part of a broken value is never taken for the
+    value), if there are several different values, for NaN, infinities and duplicate keys, and beyond 1 MB or
+    100 levels of nesting.
     """
     return _read(text, _found)
 
 
 def verdict_json_of(text: str) -> Any:
-    """Return the JSON value that a judge's reply holds, as `json_of` does, where it is the only one.
+    """Return the only JSON value in a judge's reply, found as `json_of` does.
 
-    A judge may quote what it judges, and what it judges may be a verdict in its own favour. So a fence has no
-    precedence here: raises `OutputError`, too, where another object stands anywhere beside it, be it bare or
-    in another fence.
+    A judge may quote what it judges, and that may hold a verdict in its own favour. So fences take no
+    precedence here: another object anywhere in the reply, bare or in a fence, raises `OutputError`, too.
     """
     return _read(text, _only_one)
 
 
 def _read(text: str, find: Callable[[str], Any]) -> Any:
-    # A character takes at most four bytes: most replies need no counting.
+    # A character takes at most four bytes, so most replies need not be encoded to be measured.
     if len(text) * 4 > MAX_BYTES and len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise OutputError(f"The reply is longer than {MAX_BYTES:,} bytes; expected a JSON value.")
     text = without_thoughts(text)
@@ -65,10 +64,9 @@ def _read(text: str, find: Callable[[str], Any]) -> Any:
 
 
 def without_thoughts(text: str) -> str:
-    """Return a reply without the block `<think>...</think>` that reasoning models begin with.
+    """Return a reply without the leading `<think>...</think>` block of reasoning models.
 
-    The block ends where it is closed first: what a reply quotes can only make it look longer, never shorter.
-    One that is never closed leaves nothing.
+    The block ends at the first closing tag. One that is never closed leaves nothing.
     """
     opening = _THOUGHTS.match(text)
     if opening is None:
@@ -92,10 +90,10 @@ def _found(text: str) -> Any:
 
 
 def _only_one(text: str) -> Any:
-    value = _found(text)  # raises for all that is wrong in any reply
+    value = _found(text)  # raises whatever `json_of` would raise
     fences = list(_fences(text, nested=True))
     if not fences:
-        return value  # looked for in prose, where nothing has precedence
+        return value  # found in prose, where nothing takes precedence
     others: list[Any] = [value]
     for fence in fences:
         try:
@@ -114,7 +112,7 @@ def _has_object(value: Any) -> bool:
 
 
 def _beside(text: str, fences: list[_Fence]) -> list[Any]:
-    """Return every JSON value outside of the fences; a bracket that begins none is passed over."""
+    """Return every JSON value outside the fences; a bracket that starts none is skipped."""
     values: list[Any] = []
     position, blocks = 0, iter(fences)
     block = next(blocks, None)
@@ -148,7 +146,7 @@ class _Fence(NamedTuple):
 
 
 def _fences(text: str, *, nested: bool = False) -> Iterator[_Fence]:
-    """Find the fences of a text; with `nested` one that says `json` begins inside of another, too."""
+    """Yield the fences of a text; with `nested`, a `json` fence may also open inside another one."""
     opening: re.Match[str] | None = None
     for line in _FENCE_LINE.finditer(text):
         if opening is None or (nested and line[1].lower() == "json"):
@@ -159,7 +157,7 @@ def _fences(text: str, *, nested: bool = False) -> Iterator[_Fence]:
 
 
 def _whole(text: str, start: int, end: int) -> Any:
-    """Decode what stands between `start` and `end`, all of it."""
+    """Decode the text from `start` to `end`, which must be one JSON value."""
     while start < end and text[start].isspace():
         start += 1
     value, behind = _decode(text, start)
@@ -183,8 +181,8 @@ def _in_prose(text: str, code: list[_Fence]) -> Any:
         try:
             value, position = _decode(text, start)
         except json.JSONDecodeError:
-            # Only brackets of prose, such as {name}, may be passed over, and then as a whole: looking into
-            # a broken value would find a part of it and take it for the answer.
+            # Only brackets of prose, such as {name}, may be skipped, and only up to the closing one: a search
+            # inside a broken value would take a part of it for the answer.
             if _BEGINS_LIKE_JSON.match(text, start):
                 raise
             position = _closing(text, start)
@@ -213,7 +211,7 @@ def _the_one(values: list[Any]) -> Any:
 
 
 def _decode(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that begins at `start`, and where it ends."""
+    """Decode the value that starts at `start`; return it and where it ends."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError:
@@ -222,7 +220,7 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.") from error
     except ValueError as error:
         raise OutputError(f"The JSON in the reply cannot be used: {error}.") from error
-    # Each level begins with a bracket: most values need no walk.
+    # Each level opens a bracket, so few values need to be walked.
     if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _is_too_deep(value):
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.")
     return value, end
@@ -242,12 +240,12 @@ def _containers(value: Any) -> list[Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        # A dict keeps its keys in the order in which they first came.
-        twice = next(key for (key, _), new in zip(pairs, [*made, None], strict=False) if key != new)
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        # A dict keeps its keys in the order of their first appearance.
+        twice = next(key for (key, _), new in zip(pairs, [*fields, None], strict=False) if key != new)
         raise ValueError(f"the key {twice!r} comes twice in one object")
-    return made
+    return fields
 
 
 def _number(digits: str) -> float:
@@ -271,16 +269,16 @@ _DECODER = json.JSONDecoder(
 )
 
 
-# Indented deeper, a fence is an example in a docstring, not the wrapping of an answer.
+# A fence that is indented deeper is an example in a docstring, not the wrapping of an answer.
 _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
 _PYTHON = {"python", "py", "python3", "py3"}
 
 
 def unfenced(text: str) -> tuple[str, int]:
-    """Return a text without the one fence that wraps all of it, and the 1-based line on which it begins.
+    """Remove the fence around a whole text; return the inside and the line on which it starts, from 1.
 
-    A text that is not wrapped as a whole is returned as it is. The line break before the closing fence goes
-    with it.
+    A text that is not wrapped as a whole is returned unchanged. The line break before the closing fence is
+    removed with it.
     """
     if not text.lstrip().startswith(("```", "~~~")):
         return text, 1
@@ -293,14 +291,14 @@ def unfenced(text: str) -> tuple[str, int]:
 
 
 def python_of(text: str) -> str:
-    """Return the Python source in a text: its first `python` fence, else its first bare one, else it all."""
+    """Return the Python source in a text: its first `python` fence, else its first bare fence, else all."""
     return python_block(text)[0]
 
 
 def python_block(text: str) -> tuple[str, int]:
-    """Return the Python source in a text, as `python_of` does, and the 1-based line on which it begins.
+    """Return the Python source in a text, as `python_of` does, and the line on which it starts, from 1.
 
-    A fence that is never closed, as in an answer that was cut off, goes to the end of the text.
+    A fence that is never closed, as in a truncated answer, extends to the end of the text.
     """
     lines = text.splitlines(keepends=True)
     bare: tuple[str, int] | None = None
@@ -330,11 +328,10 @@ def _closing_fence(lines: list[str], start: int, marks: str) -> int:
 
 
 def fenced(text: str, label: str) -> str:
-    """Put `text` between two lines that carry the same code, and say that it is data.
+    """Put `text` between two lines with the same code, and say that it is data, not instructions.
 
-    The code is drawn from the text itself, all of it: to close the fence from inside, a text would have to
-    hold its own hash. So it can't be foreseen, yet the same text is asked about in the same words, which is
-    what prompt caches, cassettes and replays live on.
+    The code is a hash of the whole text, so a text can't close the fence from inside: it would have to
+    contain its own hash. Equal texts give equal prompts, which prompt caches, cassettes and replays need.
     """
     nonce = _nonce(text)
     return (

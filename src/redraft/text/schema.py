@@ -30,14 +30,222 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+
+MAX_PROBLEMS = 100
+MAX_BRANCHING = 10_000
+BACKTRACKS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaResult:
+    """The outcome of a check: `value` is parsed and coerced; `omitted` counts problems that are not listed.
+
+    `wrong_type` is True if the value as a whole has a type that the schema does not allow: a list instead of
+    an object, say, or a string that holds no JSON.
+    """
+
+    valid: bool
+    score: float
+    value: Any
+    errors: tuple[SchemaProblem, ...] = ()
+    omitted: int = 0
+    wrong_type: bool = False
+
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        """What to do about the errors, without repetition."""
+        return tuple(dict.fromkeys(error.suggestion for error in self.errors))
+
+
+class Schema:
+    """Check values against a JSON Schema of the draft that its `$schema` names, else of 2020-12.
+
+    `$ref` can name parts of the schema and, with a `folder`, files inside it; nothing is ever fetched. As the
+    standard has it, `format` is checked only for drafts before 2019-09. Raises `ConfigError` for a schema
+    that is invalid, too large, or branches too much.
+    """
+
+    def __init__(self, given: dict[str, Any] | bool, folder: Path | None = None) -> None:
+        import jsonschema_rs  # noqa: PLC0415 (on first use)
+
+        if not isinstance(given, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
+            raise ConfigError(f"a schema must be an object, true or false, got {given!r}")
+        self._tree = SchemaTree(given, folder)
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                given,
+                retriever=self._tree.retrieve,
+                base_uri=ROOT,
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+            )
+        except ValueError as error:  # jsonschema_rs.ValidationError is one
+            if self._tree.refusal is not None:
+                raise self._tree.refusal from error
+            reason = str(error).split("\n", 1)[0]
+            raise ConfigError(f"the schema is not valid: {reason}") from error
+        self._cost = Cost(self._tree)
+        self._score: Score | None = None
+        self._takes_text = self._tree.allows_strings()
+        if self._cost.explained(0) > MAX_BRANCHING:
+            raise ConfigError(f"the schema has more than {MAX_BRANCHING:,} branches for one place")
+
+    def is_valid(self, value: Any) -> bool:
+        """Say whether a JSON value fits as it is; raises `ValueError` if it is no JSON, or too large."""
+        self._affordable_size(value)
+        return self._validator.is_valid(value)
+
+    def check(self, output: Any, *, coerce: bool = True) -> SchemaResult:
+        """Check an output: whether it fits, to what degree, and what to change.
+
+        A string is read as JSON first, fenced or bare; if the schema allows strings (`type: string`,
+        `pattern`), it may also be the value itself. With `coerce`, strings that hold just a number or a
+        boolean are converted where the schema wants one.
+        """
+        value, broken = output, None
+        if isinstance(output, str):
+            try:
+                value = json_of(output)
+            except OutputError as error:
+                broken = str(error)
+        try:
+            if (broken is None or self._takes_text) and self.is_valid(value):
+                return SchemaResult(valid=True, score=1.0, value=value)
+            if isinstance(output, str) and self._takes_text and self._validator.is_valid(output):
+                return SchemaResult(valid=True, score=1.0, value=output)
+            if broken is not None and not self._takes_text:
+                return _refused(
+                    output, broken, "a JSON value", "Answer with one JSON value, and nothing else."
+                )
+            return self._explained(value, coerce=coerce)
+        except (ValueError, TypeError) as error:  # not JSON, or too large to check
+            message = f"The output is not a JSON value that can be checked: {error}."
+            return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
+
+    def faults_of(self, text: str, most: int) -> list[tuple[str, str]] | None:
+        """Return the validator's messages for a JSON text, at most `most`, each with a JSON pointer.
+
+        A fast path for callers that need neither a score nor the value; None means that `check` must be used.
+        """
+        if self._takes_text or len(text) > self._cheap_length:
+            return None
+        try:
+            value = json_of(text)
+        except OutputError:
+            return None
+        return [
+            (detail_of(error), pointer(error.instance_path))
+            for error in islice(self._validator.iter_errors(value), most)
+        ]
+
+    @cached_property
+    def _cheap_length(self) -> int:
+        """The length up to which any text is cheap enough to check, whatever it holds."""
+        looks = self._cost.explained(MAX_DEPTH)
+        self._score = self._score or Score(self._tree)
+        return min(
+            MAX_CHECKS // max(1, self._cost.verdict),
+            MAX_EXPLAINED // max(1, looks),
+            MAX_COPIED // max(1, looks + self._score.total),
+        )
+
+    def _affordable_size(self, value: Any) -> Size:
+        size = size_of(value)
+        if size.nodes * self._cost.verdict > MAX_CHECKS:
+            raise ValueError(f"{size.nodes:,} values are too many for a schema with so many branches")
+        return size
+
+    def _explained(self, value: Any, *, coerce: bool) -> SchemaResult:
+        size = size_of(value)
+        self._score = self._score or Score(self._tree)
+        looks = self._cost.explained(size.depth)
+        # Each error holds a copy of the value that it describes.
+        copied = size.characters * (looks + self._score.total)
+        if looks * size.nodes > MAX_EXPLAINED or copied > MAX_COPIED:
+            return self._first_error_of(value, size)
+        errors = list(self._validator.iter_errors(value))
+        if coerce:
+            value, errors = coerced(value, errors, lambda new: list(self._validator.iter_errors(new)))
+        problems = tuple(problem_of(error, value) for error in errors[:MAX_PROBLEMS])
+        return SchemaResult(
+            not errors,
+            self._score.of(errors),
+            value,
+            problems,
+            max(0, len(errors) - MAX_PROBLEMS),
+            any(map(_is_of_root_type, errors)),
+        )
+
+    def _first_error_of(self, value: Any, size: Size) -> SchemaResult:
+        """Report only the first error, for a value in which finding them all would take too long."""
+        large = f"{size.nodes:,} values and {size.characters:,} characters"
+        what = f"{large} are too much to find every error"
+        problem = _problem_with_value(
+            f"The value: {what}.", "a smaller value", what, "Make the value smaller."
+        )
+        looks = self._cost.explained(size.depth)
+        if looks > MAX_BRANCHING or looks * size.characters > 4 * MAX_COPIED:
+            return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,))
+        try:
+            self._validator.validate(value)
+        except ValueError as error:  # jsonschema_rs.ValidationError is one
+            problems = (problem_of(error, value), problem)
+            wrong = _is_of_root_type(error)
+            return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
+        raise AssertionError("a value that does not fit has an error")
+
+
+def _refused(value: Any, message: str, expected: str, suggestion: str) -> SchemaResult:
+    got = shown(value) if isinstance(value, str) else f"a {type(value).__name__}"
+    problem = _problem_with_value(message, expected, got, suggestion)
+    return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,), wrong_type=True)
+
+
+def _is_of_root_type(error: Any) -> bool:
+    """Say whether an error is that the value as a whole has the wrong type."""
+    return error.kind.name == "type" and not error.instance_path
+
+
+def _problem_with_value(message: str, expected: str, got: str, suggestion: str) -> SchemaProblem:
+    """Return a problem with the value as a whole, for which no rule of the schema stands."""
+    return SchemaProblem("", message, "", expected, got, suggestion, detail=message)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaProblem:
+    """One place where a value does not fit its schema: what was expected, what was found, and what to do.
+
+    `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
+    pointer; `schema_path` points to the rule in the schema; `detail` is the validator's own message.
+    """
+
+    path: str
+    message: str
+    schema_path: str
+    expected: str
+    got: str
+    suggestion: str
+    detail: str
+    pointer: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as documented: path, message, schema_path, expected, got."""
+        return {
+            "path": self.path,
+            "message": self.message,
+            "schema_path": self.schema_path,
+            "expected": self.expected,
+            "got": self.got,
+        }
+
+
 MAX_ROUNDS = 6
 MAX_DIGITS = 300
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-"""The texts that are truth values, in lower case."""
+"""The strings that count as booleans, in lower case."""
 
 Place = tuple[str | int, ...]
 Key = tuple[Place, Place]
-"""Which rule an error is of, and where in the value."""
+"""Identifies an error: its rule in the schema, and its place in the value."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")
@@ -45,12 +253,11 @@ _NOTHING = object()
 
 
 def coerced(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]) -> tuple[Any, list[Any]]:
-    """Return the value with its texts turned into what the schema wants there, and the errors that remain.
+    """Convert strings to the types that the schema wants; return the new value and the errors that remain.
 
-    Only where a text is an error of type, and holds nothing but the value, with or without white space around
-    it: `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of
-    `anyOf` and `oneOf` the first branch that it makes valid is taken. The value that was given is left as it
-    is.
+    A string is converted only if its type is an error, and if it holds nothing but the value and white space:
+    `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of `anyOf`
+    and `oneOf`, the first branch that becomes valid is taken. The given value is not changed.
     """
     tried: set[Place] = set()
     branches: Counter[Key] = Counter()
@@ -58,20 +265,20 @@ def coerced(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]
         changes = {place: new for place, new in _changes(errors, value) if place not in tried}
         tried |= set(changes)
         if changes:
-            value, errors = _keeping(value, changes, errors_of)
+            value, errors = _coerce_types(value, changes, errors_of)
             continue
-        asked = {_key(error): _asked(error, value, branches) for error in errors if _is_choice(error)}
+        asked = {_key(error): _next_branch(error, value, branches) for error in errors if _is_choice(error)}
         asked = {key: changes for key, changes in asked.items() if changes}
         if not asked:
             break
-        value, errors = _mending(value, asked, errors_of)
+        value, errors = _coerce_branches(value, asked, errors_of)
     return value, errors
 
 
-def _keeping(
+def _coerce_types(
     value: Any, changes: dict[Place, Any], errors_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, list[Any]]:
-    """Change the places of a value, but for those where another part of the schema wants the text."""
+    """Change some places of a value, except where another part of the schema wants the string."""
     changed = _with(value, changes)
     errors = errors_of(changed)
     types = [error for error in errors if error.kind.name == "type" and "string" in error.kind.value]
@@ -82,10 +289,10 @@ def _keeping(
     return changed, errors_of(changed)
 
 
-def _mending(
+def _coerce_branches(
     value: Any, asked: dict[Key, dict[Place, Any]], errors_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, list[Any]]:
-    """Change the places of a value as branches ask, and take back what did not mend its error."""
+    """Change a value as branches ask for, and undo the changes that did not fix their error."""
     changed = _with(value, {place: new for changes in asked.values() for place, new in changes.items()})
     errors = errors_of(changed)
     failed = {_key(error) for error in errors} & set(asked)
@@ -96,8 +303,8 @@ def _mending(
     return changed, errors_of(changed)
 
 
-def _asked(error: Any, value: Any, branches: Counter[Key]) -> dict[Place, Any]:
-    """Return what the next branch of an error asks for that asks for anything."""
+def _next_branch(error: Any, value: Any, branches: Counter[Key]) -> dict[Place, Any]:
+    """Return the changes that the next branch of an error asks for, skipping those that ask for none."""
     key = _key(error)
     while branches[key] < len(error.kind.value):
         branches[key] += 1
@@ -112,7 +319,7 @@ def _is_choice(error: Any) -> bool:
 
 
 def _nested(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
-    """Yield what the errors of a branch ask for; of branches within it, the first that asks for anything."""
+    """Yield the changes that the errors of a branch ask for; of nested branches, the first with any."""
     errors = list(errors)
     yield from _changes(errors, value)
     for error in errors:
@@ -138,9 +345,9 @@ def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
 
 
 def as_type(text: str, types: Sequence[str]) -> Any:
-    """Return the value of one of the types that a text holds and nothing else, or a mark of its own.
+    """Read a string as a value of one of the types; `_NOTHING` if it is none.
 
-    A number goes before a truth value: `"1"` is 1 where both are allowed.
+    Numbers take precedence over booleans: `"1"` is 1 if both are allowed.
     """
     text = text.strip()
     if len(text) > MAX_DIGITS:
@@ -159,7 +366,7 @@ def _at(value: Any, place: Place) -> Any:
 
 
 def _with(value: Any, changes: dict[Place, Any]) -> Any:
-    """Return the value with some places changed; what holds them is copied, once, and the rest is shared."""
+    """Return the value with some places changed; only the containers on the way to them are copied."""
     if not changes or () in changes:
         return changes.get((), value)
     copies: dict[Place, Any] = {(): _copy(value)}
@@ -192,20 +399,20 @@ _CONDITIONAL = frozenset(("if", "then", "else", "dependentRequired", "dependentS
 
 
 class Score:
-    """Weigh the errors of a value against all the checks of a schema.
+    """Score a value by the share of a schema's checks that it passes.
 
-    A schema makes so many checks: each assertion is one, so is each required key, so are those of every
-    property and item that it describes. The score is the share that holds:
+    Each assertion of a schema is one check, and so is each required key; those of every property and item
+    that it describes are added.
 
-    - where a type is wrong nothing beneath it holds; neither does what is beneath a missing required key;
-    - checks of what need not be there, and is not, hold;
-    - the checks of items, of additional and of matching properties are made once for all of them: with a
-      weight w and failures f among the items, w * f / (w + f) is lost;
-    - of `anyOf` and `oneOf` the branch counts that comes nearest; `oneOf` is one check more;
-    - what a condition asks for (`then`, `else`, `dependent...`) is one check.
+    - A wrong type fails every check beneath it, and so does a missing required key.
+    - Checks of an optional part that is absent pass.
+    - The checks of items, additional and pattern properties count once for all of them: with a weight w and
+      f failures among the items, w * f / (w + f) is lost.
+    - Of `anyOf` and `oneOf`, the branch that comes nearest counts; `oneOf` is one check more.
+    - What a condition asks for (`then`, `else`, `dependent...`) is one check.
 
-    So the total depends on the schema alone, and mending an error, where that brings no new ones to light,
-    never lowers the score. It is 1.0 only for a value without errors.
+    So the total depends on the schema alone, and fixing an error never lowers the score unless that reveals
+    new ones. Only a value without errors scores 1.0.
     """
 
     def __init__(self, tree: SchemaTree) -> None:
@@ -214,25 +421,25 @@ class Score:
         self.total = max(1, self._weight(tree.root, ROOT))
 
     def of(self, errors: Iterable[Any]) -> float:
-        """Return the score of a value with these errors of the validator, from 0.0 to 1.0."""
-        lost = self._lost(errors)
+        """Return the score, from 0.0 to 1.0, of a value for which the validator found these errors."""
+        lost = self._loss_of(errors)
         if not lost:
             return 1.0
         return min(max(0.0, 1.0 - lost / self.total), 1.0 - 1e-9)
 
-    def _lost(self, errors: Iterable[Any]) -> float:
+    def _loss_of(self, errors: Iterable[Any]) -> float:
         lost = 0.0
         groups: dict[tuple[Any, ...], list[float]] = {}
         for error in errors:
-            group, weight, loss = self._place(error)
+            group, weight, loss = self._locate(error)
             if group is None:
                 lost += loss
             else:
                 groups.setdefault(group, [weight, 0.0])[1] += loss
         return lost + sum(weight * failed / (weight + failed) for weight, failed in groups.values())
 
-    def _place(self, error: Any) -> tuple[tuple[Any, ...] | None, float, float]:
-        """Return what an error loses, and the group of items that it is lost in, with the group's weight."""
+    def _locate(self, error: Any) -> tuple[tuple[Any, ...] | None, float, float]:
+        """Return the group of items that an error belongs to, if any, the group's weight, and the loss."""
         path: Sequence[Any] = error.evaluation_path
         node, base = self.tree.root, ROOT
         holder: Any = node
@@ -240,7 +447,7 @@ class Score:
         weight = 1.0
         above = {id(node)}
         for place, key in enumerate(path):
-            holder = node  # at the end: what holds the keyword that failed
+            holder = node  # after the loop: the schema that holds the keyword that failed
             found = self._step(node, key, base)
             again = found is not None and key in REFERENCES and id(found[0]) in above
             if group is None and (key in _MANY or key in _CONDITIONAL or key == "patternProperties" or again):
@@ -278,7 +485,7 @@ class Score:
     def _share(self, branches: list[Any], place: int, context: list[Any], base: str) -> float:
         """Return the share of a branch that is lost."""
         weight = self._least(branches[place], base) if place < len(branches) else 1
-        return min(1.0, self._lost(context) / weight)
+        return min(1.0, self._loss_of(context) / weight)
 
     def _nearest(self, branches: list[Any], base: str) -> int:
         return max((self._least(branch, base) for branch in branches), default=1)
@@ -291,13 +498,13 @@ class Score:
             return 1 if schema is False else 0
         node = cast("dict[str, Any]", schema)
         if id(node) not in self._weights:
-            self._weights[id(node)] = 1  # a schema within itself counts as one check
+            self._weights[id(node)] = 1  # a schema inside itself counts as one check
             self._weights[id(node)] = min(
-                sum(self._of(key, value, base) for key, value in node.items()), 10**9
+                sum(self._checks_of(key, value, base) for key, value in node.items()), 10**9
             )
         return self._weights[id(node)]
 
-    def _of(self, key: str, value: Any, base: str) -> int:
+    def _checks_of(self, key: str, value: Any, base: str) -> int:
         """Return how many checks a keyword makes."""
         if key in _LEAVES:
             return 1
@@ -307,13 +514,13 @@ class Score:
         if key in _MANY:
             return self._least(value, base) if value is not True else 0
         if isinstance(value, list):
-            return self._of_list(key, cast("list[Any]", value), base)
+            return self._checks_of_list(key, cast("list[Any]", value), base)
         if key in ("properties", "patternProperties") and isinstance(value, dict):
             inner = cast("dict[str, Any]", value).values()
             return sum(self._weight(one, base) or (key != "properties") for one in inner)
         return 0
 
-    def _of_list(self, key: str, value: list[Any], base: str) -> int:
+    def _checks_of_list(self, key: str, value: list[Any], base: str) -> int:
         if key in ("anyOf", "oneOf"):
             return (key == "oneOf") + self._nearest(value, base)
         if key in _ALL:
@@ -327,39 +534,11 @@ MAX_OPTIONS = 12
 MAX_BRANCHES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaProblem:
-    """Say where a value does not fit its schema, what was expected there, what there is, and what to do.
-
-    `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
-    pointer; `schema_path` is the pointer of the rule within the schema; `detail` are the validator's words.
-    """
-
-    path: str
-    message: str
-    schema_path: str
-    expected: str
-    got: str
-    suggestion: str
-    detail: str
-    pointer: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the problem as documented: path, message, schema_path, expected, got."""
-        return {
-            "path": self.path,
-            "message": self.message,
-            "schema_path": self.schema_path,
-            "expected": self.expected,
-            "got": self.got,
-        }
-
-
 def problem_of(error: Any, value: Any) -> SchemaProblem:
-    """Put an error of the validator into words; `value` is the whole that was checked."""
-    place: list[str | int] = list(error.instance_path)
+    """Describe an error of the validator; `value` is the whole value that was checked."""
+    place: Place = tuple(error.instance_path)
     at = ".".join(map(str, place))
-    got = shown(_place_of(value, place))
+    got = shown(_at(value, place))
     kind = error.kind.name
     expected, suggestion = _WORDS.get(kind, _other)(error, f"{at!r}" if at else "the value")
     where = at or "The value"
@@ -369,13 +548,13 @@ def problem_of(error: Any, value: Any) -> SchemaProblem:
 
 
 def detail_of(error: Any) -> str:
-    """Return the validator's own words, shortened."""
+    """Return the validator's own message, shortened."""
     words: str = error.message
     return words if len(words) <= MAX_DETAIL else f"{words[:MAX_DETAIL]}..."
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON, or what there is of it where that would be long."""
+    """Return a value as JSON, shortened; a large list or object only as its size."""
     if isinstance(value, str):
         short = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
         return json.dumps(short, ensure_ascii=False)
@@ -388,7 +567,7 @@ def shown(value: Any) -> str:
 def _shown_holder(holder: list[Any] | dict[str, Any]) -> str:
     inside = list(holder.values()) if isinstance(holder, dict) else holder
     if len(inside) <= MAX_OPTIONS and not any(isinstance(inner, list | dict) for inner in inside):
-        # What it holds is cut first, so that a large one is never written out as a whole.
+        # Cut before encoding, so that a large value is never written out in full.
         text = json.dumps(
             {_cut(key): _cut(inner) for key, inner in holder.items()}
             if isinstance(holder, dict)
@@ -404,12 +583,6 @@ def _cut(value: Any) -> Any:
     return value[:MAX_SHOWN] if isinstance(value, str) else value
 
 
-def _place_of(value: Any, place: Sequence[str | int]) -> Any:
-    for key in place:
-        value = value[key]
-    return value
-
-
 def pointer(path: Sequence[str | int]) -> str:
     """Render a path as a JSON pointer (RFC 6901)."""
     if not path:
@@ -418,7 +591,7 @@ def pointer(path: Sequence[str | int]) -> str:
 
 
 Words = tuple[str, str]
-"""What was expected, and what to do about it."""
+"""What was expected, and what to do."""
 
 _TYPES = {
     "string": "a string",
@@ -502,7 +675,9 @@ def _too_many(error: Any, at: str) -> Words:
 
 
 def _false(error: Any, at: str) -> Words:
-    if error.schema_path[-1:] == ["additionalProperties"]:  # so the validator tells that there are no others
+    if error.schema_path[-1:] == [
+        "additionalProperties"
+    ]:  # how the validator reports keys that are not allowed
         return "an object without other keys", f"Remove the keys of {at} that the schema does not name."
     return "nothing here", f"Remove {at}: it is not allowed."
 
@@ -545,7 +720,7 @@ def _other(error: Any, at: str) -> Words:
 _BARE = frozenset(
     ("required", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames")
 )
-"""Kinds whose words say it all: the value itself, often a large one, would add nothing."""
+"""Kinds whose message does not show the value, which is often large and would add nothing."""
 
 _WORDS: dict[str, Callable[[Any, str], Words]] = {
     "type": _type,
@@ -577,181 +752,3 @@ _WORDS: dict[str, Callable[[Any, str], Words]] = {
     "anyOf": _branches,
     "oneOf": _branches,
 }
-
-
-MAX_PROBLEMS = 100
-MAX_BRANCHING = 10_000
-BACKTRACKS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaResult:
-    """Say whether a value fits: `value` is it, parsed and coerced; `omitted` problems are not listed.
-
-    `wrong_type` says that the value as a whole has a type that the schema does not allow: a list where it
-    wants an object, or a text that holds no JSON.
-    """
-
-    valid: bool
-    score: float
-    value: Any
-    errors: tuple[SchemaProblem, ...] = ()
-    omitted: int = 0
-    wrong_type: bool = False
-
-    @property
-    def suggestions(self) -> tuple[str, ...]:
-        """What to do about the errors, each once."""
-        return tuple(dict.fromkeys(error.suggestion for error in self.errors))
-
-
-class Schema:
-    """Check values against a JSON Schema of the draft that its `$schema` names, else of 2020-12.
-
-    `$ref` reaches the schema's own parts, and files beneath `folder` where one is given; nothing is ever
-    fetched. Raises `ConfigError` for a schema that is not valid, too large, or branches without bound.
-    `format` is a note, as the standard says, but for drafts before 2019-09.
-    """
-
-    def __init__(self, given: dict[str, Any] | bool, folder: Path | None = None) -> None:
-        import jsonschema_rs  # noqa: PLC0415 (only who has a schema pays for it)
-
-        if not isinstance(given, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-            raise ConfigError(f"a schema must be an object, true or false, got {given!r}")
-        self._tree = SchemaTree(given, folder)
-        try:
-            self._validator = jsonschema_rs.validator_for(
-                given,
-                retriever=self._tree.retrieve,
-                base_uri=ROOT,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
-            )
-        except ValueError as error:  # jsonschema_rs.ValidationError is one
-            if self._tree.refusal is not None:
-                raise self._tree.refusal from error
-            reason = str(error).split("\n", 1)[0]
-            raise ConfigError(f"the schema is not valid: {reason}") from error
-        self._cost = Cost(self._tree)
-        self._score: Score | None = None
-        self._takes_text = self._tree.speaks_of_text()
-        if self._cost.explained(0) > MAX_BRANCHING:
-            raise ConfigError(f"the schema has more than {MAX_BRANCHING:,} branches for one place")
-
-    def is_valid(self, value: Any) -> bool:
-        """Say whether a JSON value fits as it is; raises `ValueError` for what is no JSON, or too much."""
-        self._affordable(value)
-        return self._validator.is_valid(value)
-
-    def check(self, output: Any, *, coerce: bool = True) -> SchemaResult:
-        """Return whether an output fits, how much of it does, and what to do.
-
-        A text is read as JSON first, fenced or bare; where the schema speaks of texts, as `type: string` and
-        `pattern` do, it may be one as it is.
-        With `coerce`, texts that hold nothing but a number or a truth value become one where the schema wants
-        it.
-        """
-        value, broken = output, None
-        if isinstance(output, str):
-            try:
-                value = json_of(output)
-            except OutputError as error:
-                broken = str(error)
-        try:
-            if (broken is None or self._takes_text) and self.is_valid(value):
-                return SchemaResult(valid=True, score=1.0, value=value)
-            if isinstance(output, str) and self._takes_text and self._validator.is_valid(output):
-                return SchemaResult(valid=True, score=1.0, value=output)
-            if broken is not None and not self._takes_text:
-                return _refused(
-                    output, broken, "a JSON value", "Answer with one JSON value, and nothing else."
-                )
-            return self._explained(value, coerce=coerce)
-        except (ValueError, TypeError) as error:  # what JSON can't hold, or too much
-            message = f"The output is not a JSON value that can be checked: {error}."
-            return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
-
-    def faults_of(self, text: str, most: int) -> list[tuple[str, str]] | None:
-        """Return what is wrong with a JSON text: the validator's own words, and where as a JSON pointer.
-
-        The quick way, for those who want neither a grade nor a value: None says that `check` has to look.
-        """
-        if self._takes_text or len(text) > self._quickly:
-            return None
-        try:
-            value = json_of(text)
-        except OutputError:
-            return None
-        return [
-            (detail_of(error), pointer(error.instance_path))
-            for error in islice(self._validator.iter_errors(value), most)
-        ]
-
-    @cached_property
-    def _quickly(self) -> int:
-        """The length of a text of which nothing can cost too much, whatever it holds."""
-        looks = self._cost.explained(MAX_DEPTH)
-        self._score = self._score or Score(self._tree)
-        return min(
-            MAX_CHECKS // max(1, self._cost.verdict),
-            MAX_EXPLAINED // max(1, looks),
-            MAX_COPIED // max(1, looks + self._score.total),
-        )
-
-    def _affordable(self, value: Any) -> Size:
-        size = size_of(value)
-        if size.nodes * self._cost.verdict > MAX_CHECKS:
-            raise ValueError(f"{size.nodes:,} values are too many for a schema with so many branches")
-        return size
-
-    def _explained(self, value: Any, *, coerce: bool) -> SchemaResult:
-        size = size_of(value)
-        self._score = self._score or Score(self._tree)
-        looks = self._cost.explained(size.depth)
-        # Each error holds a copy of the value that it is about.
-        copied = size.characters * (looks + self._score.total)
-        if looks * size.nodes > MAX_EXPLAINED or copied > MAX_COPIED:
-            return self._first(value, size)
-        errors = list(self._validator.iter_errors(value))
-        if coerce:
-            value, errors = coerced(value, errors, lambda new: list(self._validator.iter_errors(new)))
-        problems = tuple(problem_of(error, value) for error in errors[:MAX_PROBLEMS])
-        return SchemaResult(
-            not errors,
-            self._score.of(errors),
-            value,
-            problems,
-            max(0, len(errors) - MAX_PROBLEMS),
-            any(map(_is_of_root_type, errors)),
-        )
-
-    def _first(self, value: Any, size: Size) -> SchemaResult:
-        """Name only the first error of a value for which finding them all would take too long."""
-        large = f"{size.nodes:,} values and {size.characters:,} characters"
-        what = f"{large} are too much to find every error"
-        problem = _whole(f"The value: {what}.", "a smaller value", what, "Make the value smaller.")
-        looks = self._cost.explained(size.depth)
-        if looks > MAX_BRANCHING or looks * size.characters > 4 * MAX_COPIED:
-            return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,))
-        try:
-            self._validator.validate(value)
-        except ValueError as error:  # jsonschema_rs.ValidationError is one
-            problems = (problem_of(error, value), problem)
-            wrong = _is_of_root_type(error)
-            return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
-        raise AssertionError("a value that does not fit has an error")
-
-
-def _refused(value: Any, message: str, expected: str, suggestion: str) -> SchemaResult:
-    got = shown(value) if isinstance(value, str) else f"a {type(value).__name__}"
-    problem = _whole(message, expected, got, suggestion)
-    return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,), wrong_type=True)
-
-
-def _is_of_root_type(error: Any) -> bool:
-    """Say whether an error of the validator is that the value as a whole has the wrong type."""
-    return error.kind.name == "type" and not error.instance_path
-
-
-def _whole(message: str, expected: str, got: str, suggestion: str) -> SchemaProblem:
-    """Make the problem of a value as a whole, which no rule of the schema names."""
-    return SchemaProblem("", message, "", expected, got, suggestion, detail=message)

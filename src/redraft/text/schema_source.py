@@ -1,4 +1,4 @@
-"""A JSON Schema with the files it refers to, and the cost of checking against it."""
+"""A JSON Schema with the files it refers to, and what it costs to check a value against it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-if TYPE_CHECKING:
     Schema = dict[str, Any] | bool
 
 MAX_FILES = 20
@@ -23,17 +22,17 @@ MAX_NODES = 50_000
 MAX_DEPTH = 100
 
 ROOT = "workflow:///schema"
-_OF_TEXTS = frozenset(
+_STRING_KEYWORDS = frozenset(
     ("minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType", "contentSchema")
 )
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaTree:
-    """Hold a schema, and the files beneath one folder that its `$ref`s name, each read once.
+    """A schema and the files inside one folder that its `$ref`s name, each read once.
 
-    Without a folder there are no files. Nothing else is ever read: no address, no absolute path, no `..`, no
-    link that leads out. Raises `ConfigError` for those, and for what is too large: 50,000 nodes, 100 levels,
+    Without a folder there are no files. Nothing else is ever read: no URL, absolute path, `..`, or symbolic
+    link that leads out of the folder. Raises `ConfigError` for those, and beyond 50,000 nodes, 100 levels or
     20 files of 1 MB each.
     """
 
@@ -50,7 +49,7 @@ class SchemaTree:
         return self.documents[ROOT]
 
     def retrieve(self, address: str) -> Any:
-        """Return the file at an address, as the validator asks for it; a refusal is kept, and raised."""
+        """Return the document at an address, for the validator; an error is also kept as `refusal`."""
         document = address.partition("#")[0]
         try:
             if document not in self.documents:
@@ -68,13 +67,13 @@ class SchemaTree:
         if len(self.documents) > MAX_FILES:
             raise ConfigError(f"the schema refers to more than {MAX_FILES} files")
         name = unquote(parts.path).lstrip("/")
-        return _document(_inside(self.folder, name), name)
+        return _document(_path_inside(self.folder, name), name)
 
     def target(self, reference: Any, base: str) -> tuple[Any, str] | None:
-        """Return the schema that a reference names and the document it stands in; None where unknown."""
+        """Return the schema that a reference names, and its document; None if it is unknown."""
         if not isinstance(reference, str):
             return None
-        address, _, fragment = _joined(base, reference).partition("#")
+        address, _, fragment = _resolved(base, reference).partition("#")
         if address not in self.documents:
             return None
         found: Any = self.documents[address]
@@ -91,8 +90,8 @@ class SchemaTree:
                 return None
         return found, address
 
-    def speaks_of_text(self) -> bool:
-        """Say whether the schema, or an alternative of it, names texts as what it wants, or allows all."""
+    def allows_strings(self) -> bool:
+        """Say whether the schema, or one of its alternatives, allows strings."""
         seen: set[int] = set()
         waiting: list[tuple[Any, str]] = [(self.root, ROOT)]
         while waiting:
@@ -103,7 +102,7 @@ class SchemaTree:
                 continue
             inner = cast("dict[str, Any]", node)
             seen.add(id(inner))
-            if _names_text(inner):
+            if _asks_for_string(inner):
                 return True
             waiting += [found for key in REFERENCES if (found := self.target(inner.get(key), base))]
             choices = (inner.get(key) for key in ("anyOf", "oneOf", "allOf"))
@@ -128,16 +127,16 @@ class SchemaTree:
         return self._anchors[address]
 
 
-def _names_text(schema: dict[str, Any]) -> bool:
+def _asks_for_string(schema: dict[str, Any]) -> bool:
     types = schema.get("type")
     if types is not None:
         return "string" in types
     options = [schema.get("const"), *schema.get("enum", ())]
-    return any(isinstance(option, str) for option in options) or not _OF_TEXTS.isdisjoint(schema)
+    return any(isinstance(option, str) for option in options) or not _STRING_KEYWORDS.isdisjoint(schema)
 
 
-def _joined(base: str, reference: str) -> str:
-    """Resolve a reference as the validator does; the standard library knows only the schemes of the web."""
+def _resolved(base: str, reference: str) -> str:
+    """Resolve a reference as the validator does; `urljoin` does not know our scheme."""
     if reference.startswith("#") or not reference:
         return base + reference
     if urlsplit(reference).scheme:
@@ -147,7 +146,7 @@ def _joined(base: str, reference: str) -> str:
 
 
 def check_size(schema: Any) -> None:
-    """Refuse a schema that is too large, or that refers to what can't be beside the workflow."""
+    """Raise `ConfigError` for a schema that is too large or refers to anything outside its folder."""
     level: list[Any] = [schema]
     nodes = depth = 0
     while level:
@@ -176,7 +175,7 @@ def _check_reference(reference: Any) -> None:
             )
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _path_inside(folder: Path, name: str) -> Path:
     try:
         home = folder.resolve(strict=True)
         path = (home / name).resolve(strict=True)
@@ -223,7 +222,7 @@ _WHERE_NAMED = {"dependentSchemas": "", "dependencies": "", "properties": ".", "
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Say how large a value is: its values, the characters in it, and its levels."""
+    """How large a value is: how many values, characters and levels it has."""
 
     nodes: int
     characters: int
@@ -231,7 +230,7 @@ class Size:
 
 
 def size_of(value: Any) -> Size:
-    """Measure a value; raises `ValueError` for what is no JSON, or nested deeper than 100 levels."""
+    """Measure a value; raises `ValueError` if it is not JSON, or nested deeper than 100 levels."""
     level: list[Any] = [value]
     nodes = characters = depth = 0
     while level:
@@ -249,7 +248,7 @@ def size_of(value: Any) -> Size:
             elif isinstance(item, list | tuple):
                 deeper.extend(cast("list[Any]", item))
             elif not _is_scalar(item):
-                raise ValueError(f"{_named(item)} is not JSON")
+                raise ValueError(f"{_described(item)} is not JSON")
         level = deeper
     return Size(nodes, characters, depth)
 
@@ -265,57 +264,57 @@ def _is_scalar(item: Any) -> bool:
     return item is None or isinstance(item, int) or (isinstance(item, float) and isfinite(item))
 
 
-def _named(item: Any) -> str:
-    """Name what is no JSON: a number that is not finite by itself, all else by its type."""
+def _described(item: Any) -> str:
+    """Describe a value that is not JSON: NaN and infinities by themselves, anything else by its type."""
     return repr(item) if isinstance(item, float) else f"a {type(item).__name__}"
 
 
 class Cost:
-    """Count how often a schema looks at one place of a value, at worst.
+    """The number of times that a schema looks at one place of a value, at worst.
 
-    The validator remembers what it knows of schemas that refer to themselves, so that for a plain verdict a
-    cycle counts once; to explain a verdict it follows every branch on every level.
+    For a plain verdict, the validator caches what it knows of recursive schemas, so a cycle counts once; to
+    explain a verdict, it follows every branch on every level.
     """
 
     def __init__(self, tree: SchemaTree) -> None:
         self.tree = tree
-        self.verdict = self._looks(tree.root, ROOT, {}, set())
+        self.verdict = self._looks_at(tree.root, ROOT, {}, set())
         self._explained: dict[int, int] = {}
 
     def explained(self, depth: int) -> int:
-        """Return how often one place, `depth` levels down, is looked at to explain a verdict."""
+        """Return how often a place `depth` levels down is looked at to explain a verdict."""
         if depth not in self._explained:
-            self._explained[depth] = self._deep(self.tree.root, ROOT, depth, {})
+            self._explained[depth] = self._looks_at_depth(self.tree.root, ROOT, depth, {})
         return self._explained[depth]
 
-    def _looks(self, schema: Any, base: str, known: dict[int, int], above: set[int]) -> int:
+    def _looks_at(self, schema: Any, base: str, known: dict[int, int], above: set[int]) -> int:
         if not isinstance(schema, dict) or id(cast("Any", schema)) in above:
             return 1
         node = cast("dict[str, Any]", schema)
         if id(node) not in known:
             above.add(id(node))
-            looks = _own(node)
+            looks = _own_looks(node)
             for _, inner, where in children(self.tree, node, base):
-                looks += self._looks(inner, where, known, above)
+                looks += self._looks_at(inner, where, known, above)
             known[id(node)] = min(looks, HUGE)
             above.discard(id(node))
         return known[id(node)]
 
-    def _deep(self, schema: Any, base: str, depth: int, known: dict[tuple[int, int], int]) -> int:
-        """Follow a path down to `depth`: a place holds a list or an object, whose keys differ."""
+    def _looks_at_depth(self, schema: Any, base: str, depth: int, known: dict[tuple[int, int], int]) -> int:
+        """Return the looks of a path down to `depth`: each place is either a list or an object."""
         if not isinstance(schema, dict):
             return 1
         key = (id(cast("Any", schema)), depth)
         if key in known:
             return known[key]
-        known[key] = 1  # a schema that is itself, in place, is looked at once
+        known[key] = 1  # a schema that refers to itself at the same place is looked at once
         own = items = values = 0
         named: dict[str, int] = {}
         for where, inner, document in self._closure(schema, base):
             if where == "":
-                own = min(own + _own(inner), HUGE)
+                own = min(own + _own_looks(inner), HUGE)
             elif depth > 0:
-                looks = self._deep(inner, document, depth - 1, known)
+                looks = self._looks_at_depth(inner, document, depth - 1, known)
                 if where == "[]":
                     items += looks
                 elif where == "{}":
@@ -326,7 +325,7 @@ class Cost:
         return known[key]
 
     def _closure(self, schema: Any, base: str) -> Iterator[tuple[str, Any, str]]:
-        """Yield all that looks at one place, with `""`, and what these look at one level down."""
+        """Yield every schema that looks at one place, as `""`, and those that look one level down."""
         waiting: list[tuple[Any, str, int]] = [(schema, base, 0)]
         seen = 0
         while waiting:
@@ -343,16 +342,16 @@ class Cost:
                     waiting.append((child, home, level + 1))
 
 
-def _own(node: dict[str, Any]) -> int:
+def _own_looks(node: dict[str, Any]) -> int:
     options = node.get("enum")
     return 1 + (len(cast("list[Any]", options)) if isinstance(options, list) else 0)
 
 
 def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield the schemas within a schema, and where they look: `""` here, `[]`, `{}`, or at a key's value."""
+    """Yield the subschemas and where each looks: `""` (here), `[]`, `{}`, or `.key`."""
     for key, value in node.items():
         if key in REFERENCES:
-            # What we can't find may be anything in the schema: the whole is the safe guess.
+            # An unknown target may be anything in the schema, so assume the most expensive: all of it.
             target, document = tree.target(value, base) or (tree.root, ROOT)
             yield "", target, document
         elif isinstance(value, list):

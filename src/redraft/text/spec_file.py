@@ -1,4 +1,4 @@
-"""A YAML file that follows a typed specification, and its JSON Schema."""
+"""YAML files that follow a Pydantic model: errors with line numbers, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
-"""What a spec says of every text that may hold templates."""
+"""The description of every text that may hold templates."""
 
 EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
 TAGLESS, MISTAGGED = "union_tag_not_found", "union_tag_invalid"
@@ -35,15 +35,15 @@ EXPECTED = {
     "string_type": "a text",
     "too_short": "a list that is not empty",
 }
-"""What was expected, in the words of a file, by the kind of an error of pydantic's."""
+"""What was expected, in terms of the file, by the type of Pydantic's error."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
 
 
 @dataclass(frozen=True, slots=True)
 class SpecFile(ABC):
-    """Hold the text of a file and its name, and say where in it something is wrong.
+    """The text and name of a file; raises errors that say where in it something is wrong.
 
-    A kind of file says with `expected` what the whole of one is, and how errors in it are called.
+    A subclass says with `expected` what such a file is, and which exceptions its errors are.
     """
 
     text: str
@@ -53,14 +53,14 @@ class SpecFile(ABC):
 
     @abstractmethod
     def error(self, way: Way, what: str, *, within: int | None = None) -> Exception:
-        """Return the error that says what is wrong, and where; `within` is a line of that text, from 1."""
+        """Return the error that says what is wrong at `way`; `within` is a line of the text there, from 1."""
 
     @abstractmethod
     def broken(self, message: str, line: int | None) -> Exception:
-        """Return the error of a text that is no YAML."""
+        """Return the error for a text that is not valid YAML."""
 
     def document(self) -> dict[str, Any]:
-        """Return the document as plain data; raises `error` for what is no mapping, or no YAML."""
+        """Return the document as plain data; raises `broken` for invalid YAML, `error` for no mapping."""
         try:
             document = load_yaml(self.text, self.file)
         except ConfigError as error:
@@ -71,7 +71,7 @@ class SpecFile(ABC):
         return cast("dict[str, Any]", document)
 
     def parse(self, kind: type[M], data: object, way: Way = ()) -> M:
-        """Return `data`, which stands at `way`, as a `kind`; raises `error` for its first mistake."""
+        """Validate `data`, which is found at `way`, as a `kind`; raises `error` for its first mistake."""
         try:
             return kind.model_validate(data)
         except ValidationError as error:
@@ -83,21 +83,21 @@ class SpecFile(ABC):
         raise self.error(way, what, within=within)
 
     def line(self, way: Way, within: int | None = None) -> int:
-        """Return the line of what stands at `way`, or of line `within` of the text that stands there."""
+        """Return the line of the value at `way`, or of line `within` of the text there."""
         inner = line_within(self.text, way, within) if within else None
         return inner or line_of(self.text, way)
 
     def said(self, line: int, places: tuple[str, ...], what: str) -> str:
-        """Return a message: the file, the line, further places that are not empty, and what is wrong."""
+        """Return a message: the file, the line, further places unless they are empty, and what is wrong."""
         end = "" if what.endswith(("?", "!")) else "."
         where = ", ".join(part for part in (f"{self.file}, line {line}", *places) if part)
         return f"{where}: {what.rstrip('.')}{end}"
 
 
 def explained(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[Way, str]:
-    """Return where in `data`, which is no `kind`, its first mistake is, and what is wrong there."""
+    """Return where the first mistake is in `data`, which is not a valid `kind`, and what is wrong there."""
     wrong: list[Any] = list(error.errors(include_url=False))
-    # A key that is misspelt explains one that is missing, and the deepest mistake the ones around it.
+    # A misspelt key explains a missing one, and the deepest mistake explains those around it.
     first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
     way, what, given = first["loc"], first["type"], _short(first["input"])
     place = _written(data, way)
@@ -121,7 +121,7 @@ def explained(kind: type[BaseModel], data: object, error: ValidationError) -> tu
 
 
 def _expected(message: str) -> str:
-    """Return what was expected by a message of pydantic's."""
+    """Return what a message of Pydantic's says was expected."""
     said = message.removeprefix("Input should be ").removesuffix(".")
     for bound, plainly in BOUNDS.items():
         said = said.replace(bound, plainly)
@@ -134,7 +134,7 @@ def _short(value: object) -> str:
 
 
 def _written(data: Any, way: Way) -> Way:
-    """Return the way as it stands in the data: the branches of unions, which pydantic names, are left out."""
+    """Return the way without the names of union branches, which Pydantic adds."""
     written: list[str | int] = []
     for part in way:
         try:
@@ -154,7 +154,7 @@ def _keys_at(kind: type[BaseModel], way: Way) -> list[str]:
 
 
 def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
-    """Return the models of what stands under a key; for the tag of a union, the one that has it."""
+    """Return the models of the values under a key; for the tag of a union, the model with that tag."""
     tag = kind.model_fields.get("type")
     if tag is not None and part in get_args(tag.annotation):
         return [kind]
@@ -162,7 +162,7 @@ def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
 
 
 def _fields(kind: type[BaseModel]) -> dict[str, list[type[BaseModel]]]:
-    """Return the keys of a model, each with the models of its values, where they have any."""
+    """Return the keys of a model, each with the models that its values may be."""
     return {
         field.alias or name: list(_models_in(field.annotation)) for name, field in kind.model_fields.items()
     }
@@ -179,12 +179,12 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def parts_of(kinds: Iterable[type[BaseModel]], says: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schemas of models and of all that is in them, by their names.
+    """Return the schemas of models and of all that they contain, by name.
 
-    `says` tells what a key is for, wherever it stands, unless the spec says more of it there.
+    `says` describes keys, wherever they occur, unless the model describes them itself.
     """
-    _, made = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
-    parts: dict[str, Any] = made["$defs"]
+    _, document = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
+    parts: dict[str, Any] = document["$defs"]
     for part in parts.values():
         part["description"] = part["description"].replace("\n", " ").replace("  ", "\n\n")
         for key, value in part["properties"].items():
@@ -193,14 +193,14 @@ def parts_of(kinds: Iterable[type[BaseModel]], says: Mapping[str, str]) -> dict[
 
 
 class _Generator(GenerateJsonSchema):
-    """Leave out titles that only repeat the key."""
+    """Generate schemas without titles, which would only repeat the keys."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 (pydantic's signature)
         return False
 
 
 def _tidy(value: dict[str, Any], says: str) -> None:
-    """Say what a key is for, and take away that it may be null."""
+    """Describe a key, and remove null from what it may be."""
     branches: list[Any] = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
     if value.get("default", ...) is None:
         del value["default"]

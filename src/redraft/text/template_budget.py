@@ -1,4 +1,4 @@
-"""Budget: what one rendering of a template may use, and its values as text and as plain data."""
+"""What one rendering of a template may use, and its values as text and as plain data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_BITS = 6_400
 
 
 class TemplateError(ConfigError):
-    """Say what is wrong with a template, or with what it asks for; `line` is 1-based, where it is known.
+    """A template is wrong, or asks for something that is not there.
 
-    `source` is the template that was rendered.
+    `line` counts from 1, None if it is not known; `source` is the template that was rendered.
     """
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -33,12 +33,12 @@ class TemplateError(ConfigError):
 
 
 class TemplateLimitError(TemplateError):
-    """Say which bound a template ran into."""
+    """A template exceeded one of its limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bound a rendering: characters of its output, steps of its work, seconds on the clock."""
+    """Limits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
 
     output: int = 1_000_000
     steps: int = 100_000
@@ -46,10 +46,10 @@ class Limits:
 
 
 class Budget:
-    """Count down what is left of the limits.
+    """What is left of the limits during a rendering.
 
-    `room` are the characters and items that may be made on the way, eight times the output: without it a
-    template could hold many large values at once and write none of them.
+    `room` is how many characters and items may still be made on the way, at first eight times the output:
+    without it, a template could hold many large values at once and write none of them.
     """
 
     __slots__ = ("deadline", "depth", "limits", "room", "scopes", "steps")
@@ -67,7 +67,7 @@ BUDGET: ContextVar[Budget] = ContextVar("budget of the template that is being re
 
 
 def step() -> None:
-    """Take one step; raises `TemplateLimitError` when there is none left, or no time."""
+    """Take one step; raises `TemplateLimitError` if no steps or no time are left."""
     budget = BUDGET.get()
     budget.steps -= 1
     if budget.steps < 0:
@@ -77,7 +77,7 @@ def step() -> None:
 
 
 def make(size: int) -> None:
-    """Take room for `size` characters or items; raises `TemplateLimitError` where there is not enough."""
+    """Take room for `size` characters or items; raises `TemplateLimitError` if there is not enough."""
     budget = BUDGET.get()
     if size > budget.limits.output:
         raise TemplateLimitError(
@@ -91,7 +91,7 @@ def make(size: int) -> None:
 
 
 def each(values: Iterable[Any], written: int = 0) -> Iterator[Any]:
-    """Yield values, each for a step and for the `written` characters that a template repeats with it."""
+    """Yield values, charging each one a step and the `written` characters that the loop's body repeats."""
     for value in values:
         step()
         if written:
@@ -100,7 +100,7 @@ def each(values: Iterable[Any], written: int = 0) -> Iterator[Any]:
 
 
 def kept(value: Any) -> Any:
-    """Return a value that a template made, once it is known to be small enough to work with."""
+    """Return a value that a template made; raises `TemplateLimitError` if it is too large."""
     kind = cast("type[Any]", type(value))
     if kind is str:
         make(len(value))
@@ -109,13 +109,13 @@ def kept(value: Any) -> Any:
         _weigh(value)
     elif kind is int and value.bit_length() > MAX_BITS:
         raise TemplateLimitError(f"a number is too large; at most {MAX_BITS:,} bits")
-    elif isinstance(value, str):  # markup, that would escape whatever it meets
+    elif isinstance(value, str):  # Markup, which would escape whatever is added to it
         return kept(str.__str__(value))
     return value
 
 
 def _weigh(value: Any) -> None:
-    """Refuse what is too large once written out: a list that holds another one twice, and that one, too..."""
+    """Raise if a value is too large once written out: lists that hold others twice grow exponentially."""
     weight = 0
     waiting: list[Any] = [value]
     while waiting:
@@ -135,9 +135,9 @@ def _weigh(value: Any) -> None:
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return a value as JSON data of its own: nothing of it is shared with the state of the template.
+    """Return a copy of a value as plain JSON data, which shares nothing with the template's state.
 
-    Raises `TemplateError` for what is no data, for NaN and infinities, and beyond 100 levels.
+    Raises `TemplateError` for anything else, for NaN and infinities, and beyond 100 levels.
     """
     if value is None or isinstance(value, bool | str):
         return value if not isinstance(value, str) or type(value) is str else str.__str__(value)
@@ -163,12 +163,12 @@ _VIEWS = (KeysView, ValuesView, ItemsView)
 
 
 def _no_data(value: Any) -> TemplateError:
-    bool(value)  # a missing value says so itself
+    bool(value)  # raises what is missing, if that is the reason
     return TemplateError(f"a {type(value).__name__} is not data: expected a text, number, list, dict or null")
 
 
 def text_of(value: Any) -> str:
-    """Return what a template writes for a value: a text as it is, lists and dicts as JSON."""
+    """Return what a template writes for a value: a string as it is, lists and dicts as JSON."""
     if isinstance(value, str):
         return str.__str__(value)
     if value is None or isinstance(value, int | float):

@@ -19,10 +19,10 @@ _DEFAULT = Limits()
 
 
 class Template:
-    """Hold a text with `{{ state.x }}` in it, checked when it is made and rendered as often as one likes.
+    """A text with `{{ state.x }}` in it, checked when it is created and rendered any number of times.
 
-    Raises `TemplateError`, with the line, for what does not parse or is not allowed. What it reads is plain
-    data, which it can neither change nor hand out. A text without marks is itself.
+    Raises `TemplateError`, with the line, for syntax errors and for anything that is not allowed. Templates
+    read plain data, which they can't change. A text without marks renders to itself.
     """
 
     def __init__(self, source: str) -> None:
@@ -30,39 +30,39 @@ class Template:
         self._tree: Any = None
         self._reads: tuple[frozenset[Path], frozenset[Path]] = (frozenset(), frozenset())
         if any(mark in source for mark in _MARKS):
-            from redraft.text import template_sandbox as templates_tree  # noqa: PLC0415 (only who has a template pays for Jinja2)
+            from redraft.text.template_sandbox import parse, reads  # noqa: PLC0415 (loads Jinja2)
 
-            self._tree = templates_tree.parse(source)
-            self._reads = templates_tree.reads(self._tree)
+            self._tree = parse(source)
+            self._reads = reads(self._tree)
 
     def __repr__(self) -> str:
         return f"Template({self.source!r})"
 
     @property
     def paths(self) -> frozenset[Path]:
-        """What it reads: `("state", "user", "email")` for `state.user.email`."""
+        """The paths it reads: `("state", "user", "email")` for `state.user.email`."""
         return self._reads[0]
 
     @property
     def required(self) -> frozenset[Path]:
-        """What it reads and can't do without: no `default`, `is defined` or `.get()` stands by it."""
+        """The paths it needs: those read without `default`, `is defined` or `.get()`."""
         return self._reads[0] - self._reads[1]
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes that it reads, such as `state` and `env`."""
+        """The scopes it reads, such as `state` and `env`."""
         return frozenset(str(path[0]) for path in self.paths)
 
     def mentions(self, path: str) -> bool:
-        """Say whether the template reads a dotted path, something in it, or the whole that it is in."""
+        """Say whether the template reads a dotted path, a part of it, or a value that contains it."""
         asked = tuple(path.split("."))
         return any(_is_within(asked, tuple(map(str, read))) for read in self.paths)
 
     def render(self, scopes: Mapping[str, Any], limits: Limits = _DEFAULT) -> Any:
-        """Return the value of a lone expression such as `{{ state.x }}`, else the text.
+        """Return the value of a single expression such as `{{ state.x }}`, else the rendered text.
 
         `scopes` maps names such as `state` to plain JSON data; the value is a copy. Raises `TemplateError`
-        for what is missing or can't be done, `TemplateLimitError` for what exceeds the limits.
+        for missing values and operations that fail, `TemplateLimitError` beyond the limits.
         """
         if self._tree is None:
             return self.source
@@ -77,7 +77,7 @@ class Template:
 
     @cached_property
     def _run(self) -> Callable[[Mapping[str, Any], Limits], Any]:
-        from redraft.text.template_sandbox import compiled  # noqa: PLC0415 (as above)
+        from redraft.text.template_sandbox import compiled  # noqa: PLC0415 (likewise)
 
         return compiled(self._tree)
 
@@ -87,14 +87,14 @@ def _is_within(one: Iterable[str], other: Iterable[str]) -> bool:
 
 
 FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})
-"""What a condition that renders to a text says no with."""
+"""The texts that make a condition false."""
 
 template = lru_cache(maxsize=1024)(Template)
-"""Compile a template, once for each text."""
+"""Return the compiled template of a text, from a cache."""
 
 
 def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
-    """Say whether a condition is true; it may do without the braces around it. Raises `TemplateError`."""
+    """Evaluate a condition, with or without braces around it. Raises `TemplateError`."""
     if isinstance(condition, bool):
         return condition
     value = template(braced(condition)).render(scopes)
@@ -102,5 +102,5 @@ def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
 
 
 def braced(condition: str) -> str:
-    """Return a condition as a template."""
+    """Return a condition as a template, with braces around it."""
     return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"

@@ -1,4 +1,4 @@
-"""Load YAML safely: no code, no bombs, no surprises."""
+"""Load YAML safely: no objects, no bombs, no surprising types."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ MAX_CHARACTERS = 1_000_000
 
 
 def load_yaml(text: str, source: str = "YAML") -> Any:
-    """Return the one document of a YAML text as plain data; `source` names it in errors.
+    """Return the only document of a YAML text as plain data; `source` names it in errors.
 
-    Plain scalars follow YAML 1.2. Raises `ConfigError` with the line for what is not valid, a key that comes
-    twice, a tag that makes objects, several documents, and for what is too large: 1,000,000 characters,
-    50,000 nodes, 64 levels, 100 aliases, 200,000 nodes once aliases are written out, or endless ones.
+    Plain scalars follow YAML 1.2. Raises `ConfigError` with the line for invalid YAML, duplicate keys, tags
+    that make objects, several documents, recursive aliases, and beyond 1,000,000 characters, 50,000 nodes,
+    64 levels, 100 aliases, or 200,000 nodes once aliases are expanded.
     """
-    import yaml  # noqa: PLC0415 (only who reads YAML pays for it)
-
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{source}: {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     try:
-        # Events come one by one: what is too large never gets built.
+        # Events come one by one, so a document that is too large is never built.
         return Reader(yaml.parse(text, Loader=yaml.CSafeLoader), source).document()
-    except UnicodeEncodeError as error:  # of half a character
+    except UnicodeEncodeError as error:  # a lone surrogate
         raise ConfigError(f"{source}: {error}.") from error
     except yaml.YAMLError as error:
         line, said = wrong_yaml(error, text)
@@ -41,15 +39,15 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
 
 
 def line_of(text: str, way: Way) -> int:
-    """Return the 1-based line of what `way` leads to in a text that could be loaded, or the nearest above."""
+    """Return the line, from 1, of the value at `way` in a valid text, or of its nearest ancestor."""
     at, _ = _nodes_at(text, way)
     return at.start_mark.line + 1 if at else 1
 
 
 def line_within(text: str, way: Way, line: int) -> int | None:
-    """Return on which line of the file line `line` of the text stands that `way` leads to, both from 1.
+    """Return the line of the file that holds line `line` of the text at `way`, both from 1.
 
-    None where the lines of the one are not the lines of the other, as in a folded text.
+    None if lines of the text are not lines of the file, as in a folded scalar.
     """
     _, node = _nodes_at(text, way)
     if node is None or not isinstance(node.value, str):
@@ -60,9 +58,7 @@ def line_within(text: str, way: Way, line: int) -> int | None:
 
 
 def _nodes_at(text: str, way: Way) -> tuple[Any, Any]:
-    """Return the node of the last key on a way and that of its value, None where the way ends before."""
-    import yaml  # noqa: PLC0415 (only an error needs it)
-
+    """Return the nodes of the last key that was found and of its value; None for a value that is absent."""
     node: Any = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
     at = node
     for part in way:
@@ -91,11 +87,11 @@ ADVICE = {
     "unexpected end of stream": "the quote that line {begun} opens is not closed",
     "unknown escape character": "write the backslash twice, or use single quotes",
 }
-"""What can be done, by a part of what the parser says."""
+"""What to do, by a part of the parser's message."""
 
 
 def wrong_yaml(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
-    """Return the line of what the parser stumbled over, where it is known, and what to say of it."""
+    """Return the line of a syntax error, if it is known, and a message with advice."""
     if isinstance(error, yaml.MarkedYAMLError) and (error.problem_mark or error.context_mark):
         return _marked(error, text)
     if isinstance(error, yaml.reader.ReaderError) and isinstance(error.character, int):
@@ -130,7 +126,7 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-# The core schema of YAML 1.2: `no` is a text, `012` is twelve, `12:30` and `2001-01-01` are texts.
+# The core schema of YAML 1.2: `no` is a string, `012` is twelve, `12:30` and `2001-01-01` are strings.
 _PLAIN: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text in ("true", "True", "TRUE")),
     (r"[-+]?[0-9]{1,18}", "-+0123456789", int),
@@ -145,7 +141,7 @@ _BY_FIRST = {
     first: [(re.compile(pattern), make) for pattern, firsts, make in _PLAIN if first in firsts]
     for first in "tTfF-+.0123456789~nN"
 } | {"": [(re.compile(""), _PLAIN[-1][2])]}
-"""What a plain scalar may be, by its first character."""
+"""The types that a plain scalar may have, by its first character."""
 
 _TAGGED: dict[str | None, Callable[[str], Any]] = {
     "tag:yaml.org,2002:str": str,
@@ -158,17 +154,17 @@ _SEQUENCE, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
 
 
 class Reader:
-    """Build plain data from the events of a YAML text, and refuse the first one that is too much."""
+    """Builds plain data from the events of a YAML text, and stops at the first that exceeds a limit."""
 
-    def __init__(self, told: Iterator[Any], source: str) -> None:
-        self._events = told
+    def __init__(self, stream: Iterator[Any], source: str) -> None:
+        self._events = stream
         self._source = source
         self._nodes = self._expanded = self._aliases = 0
         self._anchors: dict[str, tuple[Any, int] | None] = {}
-        """What an anchor stands for, and how many nodes that is; None inside of it."""
+        """The value of each anchor and its number of nodes; None while it is being read."""
 
     def document(self) -> Any:
-        """Return the value of the one document, None of an empty one; raises `ConfigError` with the line."""
+        """Return the value of the only document, None if it is empty; raises `ConfigError` with the line."""
         next(self._events)
         if isinstance(next(self._events), events.StreamEndEvent):
             return None
