@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from redraft.terminal import options
-from redraft.terminal.exits import surface, tell_error
+from redraft.terminal.exits import report_error, surface
 
 if TYPE_CHECKING:
     from typer import _click
@@ -142,7 +142,7 @@ def main() -> None:
     try:
         app()
     except OSError as error:  # the help can't be written: no command was begun that would have told it
-        sys.exit(tell_error(error, debug=False))
+        sys.exit(report_error(error, debug=False))
 
 
 def _open_missing_streams() -> None:

@@ -36,7 +36,7 @@ from redraft.loop.version_diff import diff_document
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.location import open_project_store, project_place, project_store
 from redraft.terminal import options
-from redraft.terminal.console import CalmConsole, emit, emit_json, emit_made
+from redraft.terminal.console import CalmConsole, emit, emit_json, emit_untrusted
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.types import Task
 from redraft.workflow.cli import (
@@ -141,7 +141,7 @@ def show(
             if as_json:
                 emit_json({"run_id": kept.record.run_id, "version": chosen})
             else:
-                emit_made(as_text(chosen.output))
+                emit_untrusted(as_text(chosen.output))
         elif as_json:
             emit_json(shown_document(kept, steps=prompts))
         else:

@@ -51,7 +51,7 @@ from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_made, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
 from redraft.types import QualityCriterion, Task, render_score, render_usage
@@ -397,14 +397,14 @@ def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json
         document = withheld(to_json(run_document(result)))
         emit_json(document | {"best_output": result.best_output})
     elif path is None:
-        emit_made(best)
+        emit_untrusted(best)
     if path is None:
         return
     try:
         write_output(path, best, force=force)
     except ConfigError as error:
         if not as_json:
-            emit_made(best)
+            emit_untrusted(best)
         raise ConfigError(f"{error} See stdout.") from error
 
 

@@ -16,7 +16,7 @@ from redraft.loop.run_text import when
 from redraft.notes.notes import Notes, TaskNotes
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, emit_json, emit_made, sparkline
+from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, sparkline
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 from redraft.types import render_score
@@ -142,7 +142,7 @@ async def export(
     async with Notes(database) as opened:
         tasks = await opened.read_all(task)
     if markdown:
-        emit_made("\n".join(each.markdown() for each in tasks))
+        emit_untrusted("\n".join(each.markdown() for each in tasks))
     else:
         emit_json({"tasks": [each.document() for each in tasks]})
 

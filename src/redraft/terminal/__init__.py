@@ -1,1 +1,1 @@
-"""What every command uses: the console, exit codes, shared options."""
+"""What all commands share: the console, exit codes, options."""

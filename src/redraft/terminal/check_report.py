@@ -1,4 +1,4 @@
-"""What `--check` prints of a valid file."""
+"""What `--check` prints about a valid file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def deliver_check(file: str, used: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print that a file is ok, and what it would use: its name, how many parts it has, and the rest."""
+    """Print that a file is valid, with its name, the number of its parts, and what it would use."""
     if as_json:
         emit_json({"file": file, "ok": True, **used})
     else:

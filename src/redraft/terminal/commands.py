@@ -1,4 +1,4 @@
-"""How commands are declared: groups with a default, errors as exit codes, a question before a write."""
+"""Declare commands: groups with a default, errors as exit codes, a question before a write."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from redraft.errors import ConfigError
-from redraft.terminal import options
 from redraft.terminal.exits import surface
+from redraft.terminal.options import Debug
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def command_group(*, default: str, help: str) -> typer.Typer:  # noqa: A002 (as Typer calls it)
-    """Return a group of commands; called with no command, or with options alone, it runs `default`."""
+    """Return a group of commands that runs `default` if it is called without a command."""
 
     class Group(TyperGroup):
         def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
@@ -38,21 +38,21 @@ def command_group(*, default: str, help: str) -> typer.Typer:  # noqa: A002 (as 
 
 
 def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[..., None]:
-    """Make a command of a function, async or not: an error becomes a line on stderr and an exit code.
+    """Make a command of a sync or async function: an error becomes a line on stderr and an exit code.
 
-    The command has an option `--debug`, which prints the traceback instead.
+    The command has a `--debug` option, which prints the traceback instead.
     """
 
     @wraps(function)
-    def command(*, debug: bool, **given: Any) -> None:
+    def command(*, debug: bool, **options: Any) -> None:
         with surface(debug=debug):
-            result = function(**given)
+            result = function(**options)
             if isawaitable(result):
                 asyncio.run(_awaited(result))
 
-    # Evaluated here: Typer would look for the annotations in this module.
+    # Evaluated here, since Typer would look up the annotations in this module.
     declared = signature(function, eval_str=True)
-    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug)
+    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
     vars(command)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), debug])
     return command
 
@@ -62,7 +62,7 @@ async def _awaited(result: Awaitable[None]) -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask a person on stderr; raises `ConfigError` if there is nobody to ask."""
+    """Ask a yes-or-no question on stderr; raises `ConfigError` if stdin is not a terminal."""
     if not sys.stdin.isatty():
         raise ConfigError("Nothing was written: there is no terminal to ask in. Pass --yes to write.")
     typer.echo(f"{question} [y/N] ", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""What a person sees: data on stdout, progress on stderr."""
+"""Console output: data on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 GOOD, BAD, QUIET = "green", "red", "dim"
 GAP = 2
 """Spaces between the columns of a table."""
-
-
 WIDTH_WITHOUT_TERMINAL = 100
 SCHEMA_VERSION = 1
 
 
 class CalmConsole(Console):
-    """Print to stdout or stderr; a reader that has gone away is no error."""
+    """A console for stdout or stderr that stays quiet when the reader has gone away."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         file = sys.stderr if stderr else sys.stdout
@@ -48,18 +46,18 @@ class CalmConsole(Console):
 
     @property
     def is_coloured(self) -> bool:
-        """Whether colours arrive: on a terminal that has some, unless NO_COLOR is set."""
+        """Whether colours are shown: on a terminal that supports them, unless NO_COLOR is set."""
         return self.color_system is not None and not self.no_color
 
     @property
     def is_utf8(self) -> bool:
-        """Whether more than ASCII can be drawn."""
+        """Whether characters beyond ASCII can be drawn."""
         return self.encoding.startswith("utf")
 
     def show(self, renderable: RenderableType, *, soft_wrap: bool = False) -> None:
-        """Print what a person reads; in a file without the spaces that fill up lines.
+        """Print output for people; in a file or pipe, lines have no trailing spaces.
 
-        With `soft_wrap` the lines stay as long as they are.
+        With `soft_wrap`, long lines are not broken.
         """
         if self.is_terminal:
             self.print(renderable, soft_wrap=soft_wrap)
@@ -69,18 +67,18 @@ class CalmConsole(Console):
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
     def say(self, line: str) -> None:
-        """Print a line that may be copied, so that it is not broken; nothing for an empty one."""
+        """Print a line without breaking it, so that it can be copied; print nothing if it is empty."""
         if line:
             self.out(line, highlight=False)
 
     def on_broken_pipe(self) -> None:
-        """Fall silent; Rich would leave with the exit code 1, which means something else here."""
+        """Stop printing. Rich would exit with code 1, which means something else here."""
         self.quiet = True
         _close(self.file.fileno())
 
 
 def emit(text: str) -> None:
-    """Write data on stdout, as it is, with a line break at its end."""
+    """Write data to stdout unchanged, with a final line break."""
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
@@ -88,19 +86,19 @@ def emit(text: str) -> None:
         _close(sys.stdout.fileno())
 
 
-def emit_made(text: str) -> None:
-    """Write what a model or a program made on stdout; what acts on a terminal is spelt out there.
+def emit_untrusted(text: str) -> None:
+    """Write the output of a model or a program to stdout, with control characters escaped on a terminal.
 
-    A file and a pipe get every character as it is.
+    A file or pipe gets every character unchanged.
     """
     emit(visible(text) if sys.stdout.isatty() else text)
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
-    """Write a JSON document on stdout, with its `schema_version` first."""
-    numbered = {"schema_version": SCHEMA_VERSION, **document}
-    text = json.dumps(to_json(numbered), ensure_ascii=False, indent=2)
-    # A lone surrogate is in no encoding; its escape is what JSON has for it.
+    """Write a JSON document to stdout, with its `schema_version` first."""
+    versioned = {"schema_version": SCHEMA_VERSION, **document}
+    text = json.dumps(to_json(versioned), ensure_ascii=False, indent=2)
+    # No encoding has lone surrogates; JSON can escape them.
     emit(text.encode("utf-8", "backslashreplace").decode())
 
 
@@ -109,7 +107,7 @@ def deliver(
 ) -> None:
     """Print a result on stdout: the document with `--json`, else the view for people.
 
-    With `soft_wrap` lines stay as long as they are in a file; a terminal breaks them between words.
+    With `soft_wrap`, long lines are broken only on a terminal.
     """
     if as_json:
         emit_json(document)
@@ -119,14 +117,14 @@ def deliver(
 
 
 def _close(descriptor: int) -> None:
-    """Let what still comes go nowhere: Python flushes once more at its end, and would complain."""
+    """Redirect a descriptor to the null device: Python flushes once more at exit, which would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 class Warnings(logging.Handler):
-    """Show what is logged as a warning, above the line that moves; a context manager around the work."""
+    """A log handler that shows warnings above a progress line; use it as a context manager."""
 
     def __init__(self, console: CalmConsole) -> None:
         super().__init__(logging.WARNING)
@@ -140,7 +138,7 @@ class Warnings(logging.Handler):
         logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a line of the log."""
+        """Print a log message."""
         self._console.show(Text(record.getMessage(), "yellow"), soft_wrap=True)
 
 
@@ -149,8 +147,8 @@ UNKNOWN = "·"
 
 
 def sparkline(scores: Sequence[float | None], longest: int | None = None) -> str:
-    """Draw scores (0..1, the full height is 1) as bars; `longest` bounds how many."""
-    if longest is not None and len(scores) > longest:  # the first one and the latest tell most
+    """Draw scores from 0 to 1 as bars, None as a dot; show at most `longest` of them."""
+    if longest is not None and len(scores) > longest:  # the first and the latest are the most telling
         scores = [scores[0], *scores[len(scores) - longest + 1 :]]
     return "".join(_bar(score) for score in scores)
 
@@ -163,8 +161,8 @@ T = TypeVar("T")
 
 
 def withheld(value: T) -> T:
-    """Return a text, plain data or a dataclass with its secrets and personal data withheld.
+    """Redact secrets and personal data in a text, plain data or a dataclass.
 
-    The names of the machine and its user stay: they are told to nobody but that user, who needs the paths.
+    The names of the machine and its user stay: only that user sees them, and needs the paths.
     """
     return Redactor(secrets_of(os.environ), also=(Category.PERSONAL,)).redact_object(value)

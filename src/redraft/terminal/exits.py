@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and errors as a line on stderr."""
+"""Exit codes, and errors as a line on stderr."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUDGETS = frozenset({"token_budget", "cost_budget", "time_budget"})
 
 
 class ExitCode(IntEnum):
-    """Tell a script how it went."""
+    """The exit codes of all commands."""
 
     MET = 0
     NOT_MET = 1
@@ -46,7 +46,7 @@ class ExitCode(IntEnum):
 
 
 def code_of(result: ReflectionResult) -> ExitCode:
-    """Return the exit code for a finished run, also for one that was cut short."""
+    """Return the exit code for a run that has ended, for whatever reason."""
     reason = result.convergence_reason.value
     if reason == "cancelled":
         return ExitCode.INTERRUPTED
@@ -58,7 +58,7 @@ def code_of(result: ReflectionResult) -> ExitCode:
 
 
 def code_of_error(error: BaseException) -> ExitCode:
-    """Return the exit code for an error that left nothing to show."""
+    """Return the exit code for an error that left no result."""
     if isinstance(error, ReflectionFailedError):
         return ExitCode.NOT_MET
     if isinstance(error, UnfinishedError) and error.reason in BUDGETS:
@@ -67,48 +67,48 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.PROVIDER
     if isinstance(error, AgentFileError | ConfigError | SandboxError | StoreError | WorkflowError):
         return ExitCode.USAGE
-    return ExitCode.USAGE if _is_full(error) or is_from_criterion_function(error) else ExitCode.DEFECT
+    return ExitCode.USAGE if _is_disk_full(error) or is_from_criterion_function(error) else ExitCode.DEFECT
 
 
-def _is_full(error: BaseException) -> TypeGuard[OSError]:
-    """Say whether there is no room left where stdout or a file goes, which is nobody's defect."""
+def _is_disk_full(error: BaseException) -> TypeGuard[OSError]:
+    """Say whether an error means that a disk or quota is full, which is not a defect."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def surface(*, debug: bool) -> Generator[None]:
-    """Turn an error inside into a line on stderr and an exit code; a traceback only with `debug`."""
+    """Turn an error in the block into a line on stderr, a traceback with `debug`, and an exit code."""
     try:
         yield
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        _tell("Interrupted; nothing was made yet.")
+        _report("Interrupted; nothing was made yet.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # a surface: whatever went wrong, a person is told and nothing else breaks
-        raise typer.Exit(tell_error(error, debug=debug)) from error
+    except Exception as error:  # the outermost layer: whatever went wrong is reported
+        raise typer.Exit(report_error(error, debug=debug)) from error
 
 
-def tell_error(error: Exception, *, debug: bool) -> ExitCode:
-    """Say on stderr what went wrong, and where in a file if that is known; return the exit code for it."""
-    # Where a workflow's node raised it is in a note, which only an exception that has one has.
+def report_error(error: Exception, *, debug: bool) -> ExitCode:
+    """Report an error on stderr; return its exit code."""
+    # A note says which node of a workflow raised it; `__notes__` exists only if there are notes.
     place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
     if debug:
-        _tell("".join(traceback.format_exception(error)).rstrip("\n"))
+        _report("".join(traceback.format_exception(error)).rstrip("\n"))
     elif isinstance(error, RedraftError):
-        _tell(f"Error: {place}{error}")
+        _report(f"Error: {place}{error}")
     elif is_from_criterion_function(error):
-        _tell(f"Error: {place}{type(error).__name__}: {error}")
-    elif _is_full(error):
-        _tell(f"Error: {place}what was made can't be written: {error.strerror}.")
+        _report(f"Error: {place}{type(error).__name__}: {error}")
+    elif _is_disk_full(error):
+        _report(f"Error: {place}what was made can't be written: {error.strerror}.")
     else:
-        _tell(
+        _report(
             f"Defect in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints."
         )
     return code_of_error(error)
 
 
-def _tell(message: str) -> None:
+def _report(message: str) -> None:
     from redraft.terminal.console import withheld
     from redraft.text.characters import visible
 

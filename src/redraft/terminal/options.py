@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and the texts that people name or edit."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON do
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Print a traceback when something fails.")]
 
 
-FALLBACK = "vi"
+DEFAULT_EDITOR = "vi"
 
 
 def can_edit() -> bool:
-    """Say whether there is an editor, or a terminal to have one in."""
-    return bool(_chosen()) or sys.stdin.isatty()
+    """Say whether an editor is set, or stdin is a terminal to run the default one in."""
+    return bool(_editor()) or sys.stdin.isatty()
 
 
 def edited(text: str, name: str) -> str:
-    """Return a text as it is after it was edited in `$VISUAL`, `$EDITOR`, else vi; `name` is its file's.
+    """Have a text edited in `$VISUAL`, `$EDITOR` or vi, in a file called `name`; return the new text.
 
-    Raises `ConfigError` where there is neither an editor nor a terminal, and for an editor that fails.
+    Raises `ConfigError` if there is neither an editor nor a terminal, and if the editor fails.
     """
     if not can_edit():
         raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file itself.")
-    command = shlex.split(_chosen() or FALLBACK)
+    command = shlex.split(_editor() or DEFAULT_EDITOR)
     with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
         path = Path(folder) / name
         path.write_text(text, "utf-8")
@@ -85,15 +85,15 @@ def edited(text: str, name: str) -> str:
             raise ConfigError(f"What the editor left can't be read: {error}.") from error
 
 
-LONGEST_TEXT = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 def read_text(file: str) -> str:
-    """Return the text of a file that a person names; raises `ConfigError` if it can't be read."""
+    """Return the text of a file that the user names; raises `ConfigError` if it can't be read."""
     path = Path(file)
     try:
-        if (size := path.stat().st_size) > LONGEST_TEXT:
-            raise ConfigError(f"{file!r} is too long: {size:,} bytes, at most {LONGEST_TEXT:,} are read.")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ConfigError(f"{file!r} is too long: {size:,} bytes, at most {MAX_BYTES:,} are read.")
         return path.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error
@@ -101,5 +101,5 @@ def read_text(file: str) -> str:
         raise ConfigError(f"{file!r} is not UTF-8: {error.reason}.") from error
 
 
-def _chosen() -> str:
+def _editor() -> str:
     return os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()

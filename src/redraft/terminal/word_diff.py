@@ -1,4 +1,4 @@
-"""Show what changed from one text to another, word by word."""
+"""Render what changed between two texts, word by word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redraft.text.diff import Line, Op
 
 ALIKE = 0.4
-"""The similarity below which two texts are shown one after the other: their words would only be mixed up."""
+"""Below this similarity, texts are shown one after the other: a word diff would be a jumble."""
 CONTEXT = 1
 LONGEST = 14
 STYLES = {"=": "", "-": f"strike {BAD}", "+": GOOD}
@@ -22,9 +22,9 @@ MARKS = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
 
 
 def changes(before: str, after: str, *, coloured: bool, longest: int | None = LONGEST) -> Text:
-    """Render the lines that differ with a line around them; without colours, marks stand for them.
+    """Render the lines that differ, each with a line around it; without colours, with marks instead.
 
-    `longest` is how many lines are shown at most.
+    At most `longest` lines are shown.
     """
     before, after = visible(before), visible(after)
     if similarity(before, after) < ALIKE:
@@ -43,7 +43,7 @@ def changes(before: str, after: str, *, coloured: bool, longest: int | None = LO
 
 
 def marked(op: Op, text: str, *, coloured: bool) -> Text:
-    """Render a piece that was kept, removed or added."""
+    """Render a kept, removed or added piece of a diff."""
     opening, closing = ("", "") if coloured else MARKS[op]
     return Text(f"{opening}{text}{closing}", STYLES[op])
 

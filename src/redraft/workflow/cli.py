@@ -38,8 +38,8 @@ from redraft.stores.base import Record
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit_json, emit_made
-from redraft.terminal.exits import ExitCode, surface, tell_error
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit_json, emit_untrusted
+from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
 from redraft.workflow.history import (
@@ -245,7 +245,7 @@ def _how_to_go_on(progress: WorkflowProgress, say: Callable[[str], None], *, deb
         say_kept("resume")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # the command's own surface, around this one, would not name the id
-        code = tell_error(error, debug=debug)
+        code = report_error(error, debug=debug)
         say_kept("show" if isinstance(error, ReflectionFailedError) else "resume")
         raise typer.Exit(code) from error
 
@@ -266,7 +266,7 @@ def deliver_workflow(result: WorkflowResult, last: Any, *, as_json: bool) -> Non
             }
         )
     elif last is not None:
-        emit_made(readable(last))
+        emit_untrusted(readable(last))
 
 
 def readable(value: Any) -> str:
