@@ -31,6 +31,245 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatRequest
 
+
+class LocalModel:
+    """Answer with weights of this machine: a known name or the path of a GGUF file. Costs nothing.
+
+    `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the room in
+    tokens for the prompt and reply of one call. `max_tokens` bounds a reply where the request does not: a
+    small model that repeats itself would go on until the context is full. The weights are loaded by the
+    first call, once in a process for all models with the same options. Calls run in threads and never block
+    the event loop; a cancelled one returns at once and stops generating at its next token.
+
+    Without a temperature the most likely token is taken, so that the same request gets the same reply; with
+    one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
+    sample and running again gives the same ones. A schema is kept to by the grammar of what can be generated.
+
+    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` where
+    the runtime is not installed, and `ModelError` for a prompt that is too long.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        threads: int = 1,
+        context: int = 4096,
+        parallel: int = 1,
+        max_tokens: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        counts = {"threads": threads, "context": context, "parallel": parallel, "max_tokens": max_tokens}
+        for name, value in counts.items():
+            check_count(f"LocalModel: {name}", value, 1)
+        weights = weights_of(source)
+        check_runtime()
+        self._options = EngineOptions(weights, threads, context, parallel)
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._sampled: Counter[int] = Counter()
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Answer one request."""
+        engine = engine_of(self._options)
+        stop = threading.Event()
+        try:
+            loop = asyncio.get_running_loop()
+            completion = await loop.run_in_executor(engine.pool, engine.answer, self._body(request), stop)
+        finally:
+            stop.set()
+        if "error" in completion:
+            raise self._error(completion["error"])
+        return self._reply(completion, request)
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "messages": [
+                {"role": message.role, "content": well_formed(message.content)}
+                for message in request.messages
+            ],
+            "temperature": request.temperature or 0.0,
+            "seed": self._seed,
+            "max_tokens": request.max_tokens or self._max_tokens,
+        }
+        if request.temperature:
+            asked = hash((request.messages, request.temperature))
+            body["seed"] += self._sampled[asked]
+            self._sampled[asked] += 1
+        if request.schema is not None:
+            schema = {"name": "reply", "schema": dict(request.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.logprobs:
+            body |= {"logprobs": True, "top_logprobs": request.logprobs}
+        return body
+
+    def _error(self, error: Mapping[str, Any]) -> ModelError:
+        if error.get("type") == "exceed_context_size_error":
+            return ModelError(
+                f"The prompt has {error['n_prompt_tokens']} tokens; {self._options.weights.name} was given "
+                f"room for {error['n_ctx']}: shorten the prompt, or use LocalModel(..., context=...)."
+            )
+        return ModelError(f"{self._options.weights.name} failed: {error.get('message', error)}")
+
+    def _reply(self, completion: Mapping[str, Any], request: ChatRequest) -> ChatReply:
+        choice: dict[str, Any] = completion["choices"][0]
+        used = completion["usage"]
+        tokens = choice["logprobs"]["content"] if "logprobs" in choice else ()
+        text = choice["message"]["content"] or ""
+        finish_reason = choice["finish_reason"]
+        return ChatReply(
+            text,
+            parsed_of(text, request),
+            tuple(alternatives_of(token) for token in tokens),
+            TokenUsage(
+                input_tokens=used["prompt_tokens"],
+                output_tokens=used["completion_tokens"],
+                cached_tokens=used["prompt_tokens_details"]["cached_tokens"],
+                requests=1,
+                cost_usd=0.0,
+            ),
+            f"local:{self._options.weights.name}",
+            finish_reason if finish_reason in ("stop", "length") else "other",
+        )
+
+
+PROMPT_CACHE_MIB = 256
+RUNTIME = "xllamacpp"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Say what makes two uses of the same weights two engines."""
+
+    weights: PackagedWeights | WeightsFile
+    threads: int = 1
+    context: int = 4096
+    parallel: int = 1
+
+
+class _Server(Protocol):
+    """Name what is used of the runtime, which comes without types."""
+
+    def handle_chat_completions(
+        self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
+    ) -> dict[str, Any]: ...
+
+
+def check_runtime() -> None:
+    """Raise `MissingExtraError` where the runtime is not installed; does not load it."""
+    if sys.modules.get(RUNTIME) is None and (RUNTIME in sys.modules or find_spec(RUNTIME) is None):
+        raise MissingExtraError("A local model", "local")
+
+
+class Engine:
+    """Run one set of weights in this process, for as many `LocalModel` as use it.
+
+    The weights are loaded by the first call. `pool` has one thread a parallel call: what is submitted beyond
+    that waits. The runtime opens a loopback port, whatever one asks for; a key of this process guards it.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="redraft-local")
+        self._loading = threading.Lock()
+
+    def answer(self, body: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]:
+        """Return the chat completion for a request body, or `{"error": ...}`; blocks.
+
+        `stop` ends the generation at the next token; what comes back then is of no use. Raises `ModelError`.
+        """
+        with self._loading:
+            server = self._server
+        if stop.is_set():
+            return {"choices": []}
+        try:
+            # A stream drops the log probabilities of tokens that add no text yet, so these calls (short ones:
+            # verdicts) come whole, and can't be stopped.
+            if body.get("logprobs"):
+                return server.handle_chat_completions(dict(body))
+            chunks = _Chunks(stop)
+            server.handle_chat_completions({**body, "stream": True, **_WITH_USAGE}, chunks.take)
+        except ValueError as error:  # so says the runtime of a request that it can't make sense of
+            raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
+        return chunks.whole()
+
+    @cached_property
+    def _server(self) -> _Server:
+        try:
+            xllamacpp: Any = import_module(RUNTIME)  # 100 MB: on first use
+        except ImportError as error:
+            raise MissingExtraError("A local model", "local") from error
+        _check_processor()
+        options = self.options
+        params = xllamacpp.CommonParams()
+        params.model.path = str(options.weights.file())
+        params.n_parallel = options.parallel
+        params.n_ctx = options.context * options.parallel  # the runtime divides it among the calls
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+        params.n_threads_http = 1
+        params.api_keys = [secrets.token_urlsafe(32)]
+        params.model_alias = {options.weights.name}
+        params.ui = params.endpoint_slots = False
+        params.verbosity = -1  # no line on stdout or stderr
+        params.warmup = params.fit_params = False
+        params.cache_ram_mib = PROMPT_CACHE_MIB
+        try:
+            return xllamacpp.Server(params)
+        except RuntimeError as error:
+            raise ModelError(
+                f"The weights of {options.weights.name} could not be loaded: is the file whole, of a known "
+                f"architecture, and is there memory for it and a context of {params.n_ctx} tokens? ({error})"
+            ) from error
+
+
+_WITH_USAGE = {"stream_options": {"include_usage": True}}
+
+
+class _Chunks:
+    """Put a streamed chat completion together, until someone says stop."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._texts: list[str] = []
+        self._finish_reason: str | None = None
+        self._last: dict[str, Any] = {}
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Keep a chunk; return True to end the stream."""
+        for choice in chunk.get("choices", ()):
+            self._texts.append(choice["delta"].get("content") or "")
+            self._finish_reason = choice["finish_reason"] or self._finish_reason
+        self._last = chunk
+        return self._stop.is_set()
+
+    def whole(self) -> dict[str, Any]:
+        """Return what a call without streaming would have returned."""
+        message = {"role": "assistant", "content": "".join(self._texts)}
+        return {**self._last, "choices": [{"message": message, "finish_reason": self._finish_reason}]}
+
+
+_engines: dict[tuple[int, EngineOptions], Engine] = {}
+_engines_lock = threading.Lock()
+
+
+def engine_of(options: EngineOptions) -> Engine:
+    """Return the engine with these options that all of this process share."""
+    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
+    key = (os.getpid(), options)
+    with _engines_lock:
+        if key not in _engines:
+            _engines[key] = Engine(options)
+        return _engines[key]
+
+
+def _check_processor() -> None:
+    processor = Path("/proc/cpuinfo")
+    if platform.machine() == "x86_64" and processor.is_file() and "avx2" not in processor.read_text():
+        raise ConfigError(
+            "Local models need a processor with AVX2; this one has none. Use a provider's model."
+        )
+
+
 _PIECE = 1 << 20
 
 
@@ -202,241 +441,3 @@ def _locked(path: Path) -> Generator[None]:
     with path.open("w") as file:
         flock(file.fileno())
         yield
-
-
-PROMPT_CACHE_MIB = 256
-RUNTIME = "xllamacpp"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Say what makes two uses of the same weights two engines."""
-
-    weights: PackagedWeights | WeightsFile
-    threads: int = 1
-    context: int = 4096
-    parallel: int = 1
-
-
-class _Server(Protocol):
-    """Name what is used of the runtime, which comes without types."""
-
-    def handle_chat_completions(
-        self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
-    ) -> dict[str, Any]: ...
-
-
-def check_runtime() -> None:
-    """Raise `MissingExtraError` where the runtime is not installed; does not load it."""
-    if sys.modules.get(RUNTIME) is None and (RUNTIME in sys.modules or find_spec(RUNTIME) is None):
-        raise MissingExtraError("A local model", "local")
-
-
-class Engine:
-    """Run one set of weights in this process, for as many `LocalModel` as use it.
-
-    The weights are loaded by the first call. `pool` has one thread a parallel call: what is submitted beyond
-    that waits. The runtime opens a loopback port, whatever one asks for; a key of this process guards it.
-    """
-
-    def __init__(self, options: EngineOptions) -> None:
-        self.options = options
-        self.pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="redraft-local")
-        self._loading = threading.Lock()
-
-    def answer(self, body: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]:
-        """Return the chat completion for a request body, or `{"error": ...}`; blocks.
-
-        `stop` ends the generation at the next token; what comes back then is of no use. Raises `ModelError`.
-        """
-        with self._loading:
-            server = self._server
-        if stop.is_set():
-            return {"choices": []}
-        try:
-            # A stream drops the log probabilities of tokens that add no text yet, so these calls (short ones:
-            # verdicts) come whole, and can't be stopped.
-            if body.get("logprobs"):
-                return server.handle_chat_completions(dict(body))
-            chunks = _Chunks(stop)
-            server.handle_chat_completions({**body, "stream": True, **_WITH_USAGE}, chunks.take)
-        except ValueError as error:  # so says the runtime of a request that it can't make sense of
-            raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
-        return chunks.whole()
-
-    @cached_property
-    def _server(self) -> _Server:
-        try:
-            xllamacpp: Any = import_module(RUNTIME)  # 100 MB: on first use
-        except ImportError as error:
-            raise MissingExtraError("A local model", "local") from error
-        _check_processor()
-        options = self.options
-        params = xllamacpp.CommonParams()
-        params.model.path = str(options.weights.file())
-        params.n_parallel = options.parallel
-        params.n_ctx = options.context * options.parallel  # the runtime divides it among the calls
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
-        params.n_threads_http = 1
-        params.api_keys = [secrets.token_urlsafe(32)]
-        params.model_alias = {options.weights.name}
-        params.ui = params.endpoint_slots = False
-        params.verbosity = -1  # no line on stdout or stderr
-        params.warmup = params.fit_params = False
-        params.cache_ram_mib = PROMPT_CACHE_MIB
-        try:
-            return xllamacpp.Server(params)
-        except RuntimeError as error:
-            raise ModelError(
-                f"The weights of {options.weights.name} could not be loaded: is the file whole, of a known "
-                f"architecture, and is there memory for it and a context of {params.n_ctx} tokens? ({error})"
-            ) from error
-
-
-_WITH_USAGE = {"stream_options": {"include_usage": True}}
-
-
-class _Chunks:
-    """Put a streamed chat completion together, until someone says stop."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-        self._texts: list[str] = []
-        self._finish_reason: str | None = None
-        self._last: dict[str, Any] = {}
-
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Keep a chunk; return True to end the stream."""
-        for choice in chunk.get("choices", ()):
-            self._texts.append(choice["delta"].get("content") or "")
-            self._finish_reason = choice["finish_reason"] or self._finish_reason
-        self._last = chunk
-        return self._stop.is_set()
-
-    def whole(self) -> dict[str, Any]:
-        """Return what a call without streaming would have returned."""
-        message = {"role": "assistant", "content": "".join(self._texts)}
-        return {**self._last, "choices": [{"message": message, "finish_reason": self._finish_reason}]}
-
-
-_engines: dict[tuple[int, EngineOptions], Engine] = {}
-_engines_lock = threading.Lock()
-
-
-def engine_of(options: EngineOptions) -> Engine:
-    """Return the engine with these options that all of this process share."""
-    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
-    key = (os.getpid(), options)
-    with _engines_lock:
-        if key not in _engines:
-            _engines[key] = Engine(options)
-        return _engines[key]
-
-
-def _check_processor() -> None:
-    processor = Path("/proc/cpuinfo")
-    if platform.machine() == "x86_64" and processor.is_file() and "avx2" not in processor.read_text():
-        raise ConfigError(
-            "Local models need a processor with AVX2; this one has none. Use a provider's model."
-        )
-
-
-class LocalModel:
-    """Answer with weights of this machine: a known name or the path of a GGUF file. Costs nothing.
-
-    `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the room in
-    tokens for the prompt and reply of one call. `max_tokens` bounds a reply where the request does not: a
-    small model that repeats itself would go on until the context is full. The weights are loaded by the
-    first call, once in a process for all models with the same options. Calls run in threads and never block
-    the event loop; a cancelled one returns at once and stops generating at its next token.
-
-    Without a temperature the most likely token is taken, so that the same request gets the same reply; with
-    one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
-    sample and running again gives the same ones. A schema is kept to by the grammar of what can be generated.
-
-    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` where
-    the runtime is not installed, and `ModelError` for a prompt that is too long.
-    """
-
-    def __init__(
-        self,
-        source: str | Path,
-        *,
-        threads: int = 1,
-        context: int = 4096,
-        parallel: int = 1,
-        max_tokens: int = 1024,
-        seed: int = 0,
-    ) -> None:
-        counts = {"threads": threads, "context": context, "parallel": parallel, "max_tokens": max_tokens}
-        for name, value in counts.items():
-            check_count(f"LocalModel: {name}", value, 1)
-        weights = weights_of(source)
-        check_runtime()
-        self._options = EngineOptions(weights, threads, context, parallel)
-        self._max_tokens = max_tokens
-        self._seed = seed
-        self._sampled: Counter[int] = Counter()
-
-    async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Answer one request."""
-        engine = engine_of(self._options)
-        stop = threading.Event()
-        try:
-            loop = asyncio.get_running_loop()
-            completion = await loop.run_in_executor(engine.pool, engine.answer, self._body(request), stop)
-        finally:
-            stop.set()
-        if "error" in completion:
-            raise self._error(completion["error"])
-        return self._reply(completion, request)
-
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "messages": [
-                {"role": message.role, "content": well_formed(message.content)}
-                for message in request.messages
-            ],
-            "temperature": request.temperature or 0.0,
-            "seed": self._seed,
-            "max_tokens": request.max_tokens or self._max_tokens,
-        }
-        if request.temperature:
-            asked = hash((request.messages, request.temperature))
-            body["seed"] += self._sampled[asked]
-            self._sampled[asked] += 1
-        if request.schema is not None:
-            schema = {"name": "reply", "schema": dict(request.schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if request.logprobs:
-            body |= {"logprobs": True, "top_logprobs": request.logprobs}
-        return body
-
-    def _error(self, error: Mapping[str, Any]) -> ModelError:
-        if error.get("type") == "exceed_context_size_error":
-            return ModelError(
-                f"The prompt has {error['n_prompt_tokens']} tokens; {self._options.weights.name} was given "
-                f"room for {error['n_ctx']}: shorten the prompt, or use LocalModel(..., context=...)."
-            )
-        return ModelError(f"{self._options.weights.name} failed: {error.get('message', error)}")
-
-    def _reply(self, completion: Mapping[str, Any], request: ChatRequest) -> ChatReply:
-        choice: dict[str, Any] = completion["choices"][0]
-        used = completion["usage"]
-        tokens = choice["logprobs"]["content"] if "logprobs" in choice else ()
-        text = choice["message"]["content"] or ""
-        finish_reason = choice["finish_reason"]
-        return ChatReply(
-            text,
-            parsed_of(text, request),
-            tuple(alternatives_of(token) for token in tokens),
-            TokenUsage(
-                input_tokens=used["prompt_tokens"],
-                output_tokens=used["completion_tokens"],
-                cached_tokens=used["prompt_tokens_details"]["cached_tokens"],
-                requests=1,
-                cost_usd=0.0,
-            ),
-            f"local:{self._options.weights.name}",
-            finish_reason if finish_reason in ("stop", "length") else "other",
-        )

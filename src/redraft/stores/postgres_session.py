@@ -32,96 +32,177 @@ if TYPE_CHECKING:
     from redraft.stores.postgres_sql import Steps, Write, WriteAll
     from redraft.stores.worker import Job
 
-_SAYS = {
-    "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
-    "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
-    "3D000": "does not exist: make it with `createdb`, or name another one in the URL",
-    "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
-    "3F000": "has no schema in which this user may create tables: see its search_path",
-    "25006": "can be read only (a standby server?): give the URL of the one that takes writes",
-    "53100": "can't grow, because the server's disk is full: free some space",
-    "53300": "has no connection to spare: raise max_connections, or use fewer processes",
-    "54000": "can't hold so much in one record",
-    "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
-    "57P01": "is stopping: try again when it is back",
-    "57P02": "has crashed: try again when it is back",
-    "57P03": "is starting or stopping: try again in a moment",
-}
-_SETTINGS = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
-"""What only somebody who changes the URL, the database or its rights can mend."""
-_AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
-_TEXTS = {
-    "password authentication failed": "28P01",
-    "no password supplied": "28P01",
-    'no pg_hba.conf entry|pg_hba.conf rejects|authentication failed|role ".*" ': "28000",
-    'database ".*" does not exist': "3D000",
-    "permission denied": "42501",
-    "too many clients|too many connections|remaining connection slots": "53300",
-    "starting up|shutting down|recovery mode|accepting connections": "57P03",
-}
-"""What the server says where libpq gives no code: while one connects."""
+
+_STALE = frozenset({"25006", "3F000", "42P01", "42703"})
+"""States in which another connection may do better: the server is read-only now, or the tables are gone."""
 
 
-def explained(error: Error, name: str) -> StoreError:
-    """Return the `StoreError` that says what an error of psycopg means for a database of a name."""
-    said = " ".join(str(error).split())
-    state = error.sqlstate
-    if state is None:
-        # Before this stand names, which may hold any word.
-        answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
-        state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
-    says = _SAYS.get(state, "can't be used" if state else _AWAY)
-    kind = StoreSettingsError if state in _SETTINGS else StoreError
-    return kind(f"The PostgreSQL database {name} {says} ({said}).")
+class Reader:
+    """Answer what many tasks ask in one exchange with the server.
+
+    A connection that was lost since it was last used is opened anew, once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: SpaceConnection | None = None
+        self._is_lost = False
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for nobody: the server gives each its turn."""
+        return nullcontext()
+
+    def work(self, jobs: Sequence[Job[Any]], /) -> None:
+        """Do the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        try:
+            self._do_again_if_lost(jobs)
+        except psycopg.Error as error:
+            if len(jobs) == 1 or self._connection is None:
+                raise explained(error, self._database.name) from error
+        else:
+            return
+        for job in jobs:
+            try:
+                self._do_again_if_lost([job])
+            except psycopg.Error as error:
+                job.error = explained(error, self._database.name)
+            except StoreError as error:
+                job.error = error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):  # what was committed is safe, and there is nothing else to lose
+                self._connection.close()
+            self._connection = None
+
+    def _do_again_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
+        before = self._connection
+        try:
+            self._do(jobs)
+        except psycopg.Error:
+            if before is None or not self._is_lost:
+                raise
+            self._do(jobs)
+
+    def _do(self, jobs: Sequence[Job[Any]]) -> None:
+        self._is_lost = False
+        if self._connection is None:
+            self._connection = self._database.connect()
+        self._connection.space = None
+        try:
+            self._exchange(self._connection, jobs)
+        except BaseException as error:
+            self._is_lost = self._connection.closed
+            if self._is_lost or not isinstance(error, psycopg.Error) or error.sqlstate in _STALE:
+                self.close()
+            raise
+
+    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
+        # What is to be seen in a space alone needs to enter it in the same transaction, which a pipeline is.
+        is_alone = len(jobs) == 1 and not self._database.is_isolated
+        with nullcontext() if is_alone else _pipeline(connection):
+            run_together([(job, job.do(connection)) for job in jobs])
 
 
-def unknown(error: Error, name: str) -> StoreError:
-    """Return the `StoreError` for a write whose fate nobody knows."""
-    said = " ".join(str(error).split())
-    return StoreError(
-        f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "
-        f"read it before you write it again ({said})."
-    )
+class Writer(Reader):
+    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+
+    def __init__(self, database: Database, wait: float) -> None:
+        super().__init__(database)
+        self._wait = f"SET LOCAL lock_timeout = '{milliseconds(wait)}'".encode()
+
+    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
+        is_committing = False
+        try:
+            with _pipeline(connection) as pipeline:
+                connection.execute("BEGIN")
+                connection.execute(self._wait)
+                # In one order in all processes: then none waits for one that waits for it.
+                parts = [
+                    (place, job, steps) for job in jobs for place, steps in _writes(job).parts(connection)
+                ]
+                run_together(
+                    [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
+                    partial(_sync, connection, pipeline),
+                )
+                is_committing = True
+                connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if is_committing and connection.closed:
+                # What may have been done is not to be tried again.
+                raise unknown(error, self._database.name) from error
+            with suppress(psycopg.Error):  # a connection that is lost has nothing to take back
+                connection.execute("ROLLBACK")
+            raise
 
 
-REAL = 700
-ARRAY_OF_REAL = 1021
-_HEAD = Struct(">iiiii")
-"""Dimensions, whether there are nulls, the type, the length, the first index; then come items with sizes."""
+@contextmanager
+def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
+    """Send each statement without waiting for the answer to the one before."""
+    failed: psycopg.Error | None = None
+    try:
+        with connection.pipeline() as pipeline:
+            try:
+                yield pipeline
+            except psycopg.Error as error:  # raised in there, psycopg would log what follows from it
+                failed = error
+    except psycopg.Error as error:
+        failed = failed or error
+    if failed is not None:
+        raise failed
 
 
-class VectorDumper(Dumper):
-    """Write a packed vector as an array of real."""
-
-    format = Format.BINARY
-    oid = ARRAY_OF_REAL
-
-    def dump(self, obj: Vector) -> Buffer:
-        """Return the array in binary."""
-        numbers = array("I", obj)
-        items = array("I", bytes(2 * len(obj)))
-        items[0::2] = array("I", b"\4\0\0\0" * len(numbers))
-        items[1::2] = numbers
-        items.byteswap()
-        return _HEAD.pack(1, 0, REAL, len(numbers), 1) + items.tobytes()
+def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
+    """Let the server know that it waits for us now: it ends who stands still with locks in hand."""
+    pgconn = connection.pgconn
+    # psycopg waits for answers only, also where there is more to send than the socket takes at once.
+    while pgconn.flush():
+        socket = poll()
+        socket.register(pgconn.socket, POLLIN | POLLOUT)
+        if any(event & POLLIN for _, event in socket.poll()):
+            pgconn.consume_input()
+    pipeline.sync()
 
 
-class VectorLoader(Loader):
-    """Read an array of real as a packed vector."""
+def run_together(
+    waiting: Sequence[tuple[Job[Any], Steps[Any]]], sent: Callable[[], None] = lambda: None
+) -> None:
+    """Let each job send what it asks, then each read what it got, until all have what they need.
 
-    format = Format.BINARY
+    `sent` is called when all is sent, before anything is read. An error of the database is that of them all;
+    any other is the error of its job.
+    """
+    for job, _ in waiting:
+        job.error = None
+    while waiting:
+        waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
+        if waiting:
+            sent()
 
-    def load(self, data: Buffer) -> bytes:
-        """Return the numbers as little-endian float32."""
-        items = array("I", bytes(data)[_HEAD.size :])
-        items.byteswap()
-        return items[1::2].tobytes()
+
+def _writes(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
+    return cast("Write[Any] | WriteAll[Any]", job.do)
 
 
-def register(connection: Connection) -> None:
-    """Let a connection write `Vector` and read it back as bytes."""
-    connection.adapters.register_dumper(Vector, VectorDumper)
-    connection.adapters.register_loader(ARRAY_OF_REAL, VectorLoader)
+def _goes_on(job: Job[Any], steps: Steps[Any]) -> bool:
+    try:
+        next(steps)
+    except StopIteration as end:
+        job.result = end.value
+        return False
+    except psycopg.Error:
+        raise
+    except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+        job.error = error
+        return False
+    return True
+
+
+class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Know which space it has entered in this exchange: `space` is None before the first one."""
+
+    space: str | None = None
 
 
 EXPECTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters percent-encoded"
@@ -135,128 +216,6 @@ STANDS_STILL = 2.0
 Else nobody could write what it has locked, such as the lease of an agent, until it goes on."""
 _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
 """Of options, white space ends one, unless a backslash is before it."""
-
-
-# Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb refuses NUL characters and
-# lone surrogates and forgets how numbers were written; `fields` is what of it can be asked for:
-# '"status":"finished"' for each field at the top. `vector` becomes pgvector's type where that is there.
-# `checksum` is CRC-32 of kind, key, schema_version, data and vector. `redraft_runs` and `redraft_run_shares`
-# hold what `stores.run_index` says, names escaped as in JSON.
-MIGRATIONS = (
-    """
-CREATE TABLE redraft_schema (version integer NOT NULL);
-INSERT INTO redraft_schema VALUES (0);
-
-CREATE TABLE redraft_records (
-    space          text COLLATE "C" NOT NULL,
-    kind           text COLLATE "C" NOT NULL,
-    key            text COLLATE "C" NOT NULL,
-    data           text             NOT NULL,
-    fields         text[] COLLATE "C" NOT NULL,
-    schema_version integer          NOT NULL,
-    vector         real[],
-    checksum       bigint           NOT NULL,
-    revision       bigint           NOT NULL,
-    created_at     bigint           NOT NULL,
-    updated_at     bigint           NOT NULL,
-    PRIMARY KEY (space, kind, key)
-);
-
-CREATE INDEX redraft_records_newest ON redraft_records (space, kind, created_at, key);
-CREATE INDEX redraft_records_fields ON redraft_records USING gin (fields);
-
-CREATE TABLE redraft_runs (
-    space           text COLLATE "C" NOT NULL,
-    run_id          text COLLATE "C" NOT NULL,
-    created_at      bigint  NOT NULL,
-    status          text    NOT NULL,
-    is_inner        integer NOT NULL,
-    requests        bigint  NOT NULL,
-    failed_requests bigint  NOT NULL,
-    input_tokens    bigint  NOT NULL,
-    output_tokens   bigint  NOT NULL,
-    known_usd       double precision NOT NULL,
-    unpriced        integer NOT NULL,
-    later_tokens    bigint  NOT NULL,
-    later_usd       double precision NOT NULL,
-    later_unpriced  integer NOT NULL,
-    agent           text    NOT NULL,
-    task            text    NOT NULL,
-    model           text    NOT NULL,
-    judge           text    NOT NULL,
-    reason          text    NOT NULL,
-    parent          text    NOT NULL,
-    host            text    NOT NULL,
-    pid             bigint  NOT NULL,
-    process_started text    NOT NULL,
-    is_advised      integer NOT NULL,
-    strategy        text    NOT NULL,
-    max_iterations  bigint,
-    threshold       double precision,
-    selection       text    NOT NULL,
-    versions        bigint  NOT NULL,
-    first_score     double precision,
-    best_score      double precision,
-    satisfactory    integer NOT NULL,
-    seconds         double precision NOT NULL,
-    criteria        text    NOT NULL,
-    PRIMARY KEY (space, run_id)
-);
-CREATE INDEX redraft_runs_newest ON redraft_runs (space, created_at, run_id);
-CREATE INDEX redraft_runs_of_agents ON redraft_runs (space, agent, created_at, run_id);
-CREATE INDEX redraft_runs_of_tasks ON redraft_runs (space, task, created_at, run_id);
-CREATE INDEX redraft_runs_by_status ON redraft_runs (space, status, created_at, run_id);
-
-CREATE TABLE redraft_run_shares (
-    space           text COLLATE "C" NOT NULL,
-    run_id          text COLLATE "C" NOT NULL,
-    facet           text    NOT NULL,
-    value           text    NOT NULL,
-    created_at      bigint  NOT NULL,
-    status          text    NOT NULL,
-    is_inner        integer NOT NULL,
-    requests        bigint  NOT NULL,
-    failed_requests bigint  NOT NULL,
-    input_tokens    bigint  NOT NULL,
-    output_tokens   bigint  NOT NULL,
-    known_usd       double precision NOT NULL,
-    unpriced        integer NOT NULL,
-    PRIMARY KEY (space, facet, run_id, value)
-);
-
--- The records of agents that share a database: a session sees those of the space that it has set, whatever
--- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
--- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
-CREATE TABLE redraft_agent_records (LIKE redraft_records, PRIMARY KEY (space, kind, key));
-CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind, created_at, key);
-CREATE TABLE redraft_agent_runs (LIKE redraft_runs, PRIMARY KEY (space, run_id));
-CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
-CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, facet, run_id, value));
-
-ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_records
-    USING (space = current_setting('redraft.space', true));
-ALTER TABLE redraft_agent_runs ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_runs FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_runs
-    USING (space = current_setting('redraft.space', true));
-ALTER TABLE redraft_agent_run_shares ENABLE ROW LEVEL SECURITY;
-ALTER TABLE redraft_agent_run_shares FORCE ROW LEVEL SECURITY;
-CREATE POLICY redraft_own_space ON redraft_agent_run_shares
-    USING (space = current_setting('redraft.space', true));
--- The directory of agents shows what each says of itself, and nothing else.
-CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
-    USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
-""",
-)
-"""The schema, one script a version."""
-
-
-class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Know which space it has entered in this exchange: `space` is None before the first one."""
-
-    space: str | None = None
 
 
 class Database:
@@ -487,167 +446,209 @@ def _asked(connection: psycopg.Connection, sql: str) -> Any:
     return row and row[0]
 
 
-_STALE = frozenset({"25006", "3F000", "42P01", "42703"})
-"""States in which another connection may do better: the server is read-only now, or the tables are gone."""
-
-
-class Reader:
-    """Answer what many tasks ask in one exchange with the server.
-
-    A connection that was lost since it was last used is opened anew, once.
+# Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb refuses NUL characters and
+# lone surrogates and forgets how numbers were written; `fields` is what of it can be asked for:
+# '"status":"finished"' for each field at the top. `vector` becomes pgvector's type where that is there.
+# `checksum` is CRC-32 of kind, key, schema_version, data and vector. `redraft_runs` and `redraft_run_shares`
+# hold what `stores.run_index` says, names escaped as in JSON.
+MIGRATIONS = (
     """
+CREATE TABLE redraft_schema (version integer NOT NULL);
+INSERT INTO redraft_schema VALUES (0);
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connection: SpaceConnection | None = None
-        self._is_lost = False
+CREATE TABLE redraft_records (
+    space          text COLLATE "C" NOT NULL,
+    kind           text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    data           text             NOT NULL,
+    fields         text[] COLLATE "C" NOT NULL,
+    schema_version integer          NOT NULL,
+    vector         real[],
+    checksum       bigint           NOT NULL,
+    revision       bigint           NOT NULL,
+    created_at     bigint           NOT NULL,
+    updated_at     bigint           NOT NULL,
+    PRIMARY KEY (space, kind, key)
+);
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Wait for nobody: the server gives each its turn."""
-        return nullcontext()
+CREATE INDEX redraft_records_newest ON redraft_records (space, kind, created_at, key);
+CREATE INDEX redraft_records_fields ON redraft_records USING gin (fields);
 
-    def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Do the jobs together; if that fails, each alone, so that none fails for its neighbour."""
-        try:
-            self._do_again_if_lost(jobs)
-        except psycopg.Error as error:
-            if len(jobs) == 1 or self._connection is None:
-                raise explained(error, self._database.name) from error
-        else:
-            return
-        for job in jobs:
-            try:
-                self._do_again_if_lost([job])
-            except psycopg.Error as error:
-                job.error = explained(error, self._database.name)
-            except StoreError as error:
-                job.error = error
+CREATE TABLE redraft_runs (
+    space           text COLLATE "C" NOT NULL,
+    run_id          text COLLATE "C" NOT NULL,
+    created_at      bigint  NOT NULL,
+    status          text    NOT NULL,
+    is_inner        integer NOT NULL,
+    requests        bigint  NOT NULL,
+    failed_requests bigint  NOT NULL,
+    input_tokens    bigint  NOT NULL,
+    output_tokens   bigint  NOT NULL,
+    known_usd       double precision NOT NULL,
+    unpriced        integer NOT NULL,
+    later_tokens    bigint  NOT NULL,
+    later_usd       double precision NOT NULL,
+    later_unpriced  integer NOT NULL,
+    agent           text    NOT NULL,
+    task            text    NOT NULL,
+    model           text    NOT NULL,
+    judge           text    NOT NULL,
+    reason          text    NOT NULL,
+    parent          text    NOT NULL,
+    host            text    NOT NULL,
+    pid             bigint  NOT NULL,
+    process_started text    NOT NULL,
+    is_advised      integer NOT NULL,
+    strategy        text    NOT NULL,
+    max_iterations  bigint,
+    threshold       double precision,
+    selection       text    NOT NULL,
+    versions        bigint  NOT NULL,
+    first_score     double precision,
+    best_score      double precision,
+    satisfactory    integer NOT NULL,
+    seconds         double precision NOT NULL,
+    criteria        text    NOT NULL,
+    PRIMARY KEY (space, run_id)
+);
+CREATE INDEX redraft_runs_newest ON redraft_runs (space, created_at, run_id);
+CREATE INDEX redraft_runs_of_agents ON redraft_runs (space, agent, created_at, run_id);
+CREATE INDEX redraft_runs_of_tasks ON redraft_runs (space, task, created_at, run_id);
+CREATE INDEX redraft_runs_by_status ON redraft_runs (space, status, created_at, run_id);
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        if self._connection is not None:
-            with suppress(psycopg.Error):  # what was committed is safe, and there is nothing else to lose
-                self._connection.close()
-            self._connection = None
+CREATE TABLE redraft_run_shares (
+    space           text COLLATE "C" NOT NULL,
+    run_id          text COLLATE "C" NOT NULL,
+    facet           text    NOT NULL,
+    value           text    NOT NULL,
+    created_at      bigint  NOT NULL,
+    status          text    NOT NULL,
+    is_inner        integer NOT NULL,
+    requests        bigint  NOT NULL,
+    failed_requests bigint  NOT NULL,
+    input_tokens    bigint  NOT NULL,
+    output_tokens   bigint  NOT NULL,
+    known_usd       double precision NOT NULL,
+    unpriced        integer NOT NULL,
+    PRIMARY KEY (space, facet, run_id, value)
+);
 
-    def _do_again_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
-        before = self._connection
-        try:
-            self._do(jobs)
-        except psycopg.Error:
-            if before is None or not self._is_lost:
-                raise
-            self._do(jobs)
+-- The records of agents that share a database: a session sees those of the space that it has set, whatever
+-- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
+-- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
+CREATE TABLE redraft_agent_records (LIKE redraft_records, PRIMARY KEY (space, kind, key));
+CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind, created_at, key);
+CREATE TABLE redraft_agent_runs (LIKE redraft_runs, PRIMARY KEY (space, run_id));
+CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
+CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, facet, run_id, value));
 
-    def _do(self, jobs: Sequence[Job[Any]]) -> None:
-        self._is_lost = False
-        if self._connection is None:
-            self._connection = self._database.connect()
-        self._connection.space = None
-        try:
-            self._exchange(self._connection, jobs)
-        except BaseException as error:
-            self._is_lost = self._connection.closed
-            if self._is_lost or not isinstance(error, psycopg.Error) or error.sqlstate in _STALE:
-                self.close()
-            raise
-
-    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
-        # What is to be seen in a space alone needs to enter it in the same transaction, which a pipeline is.
-        is_alone = len(jobs) == 1 and not self._database.is_isolated
-        with nullcontext() if is_alone else _pipeline(connection):
-            run_together([(job, job.do(connection)) for job in jobs])
-
-
-class Writer(Reader):
-    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
-
-    def __init__(self, database: Database, wait: float) -> None:
-        super().__init__(database)
-        self._wait = f"SET LOCAL lock_timeout = '{milliseconds(wait)}'".encode()
-
-    def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
-        is_committing = False
-        try:
-            with _pipeline(connection) as pipeline:
-                connection.execute("BEGIN")
-                connection.execute(self._wait)
-                # In one order in all processes: then none waits for one that waits for it.
-                parts = [
-                    (place, job, steps) for job in jobs for place, steps in _writes(job).parts(connection)
-                ]
-                run_together(
-                    [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
-                    partial(_sync, connection, pipeline),
-                )
-                is_committing = True
-                connection.execute("COMMIT")
-        except psycopg.Error as error:
-            if is_committing and connection.closed:
-                # What may have been done is not to be tried again.
-                raise unknown(error, self._database.name) from error
-            with suppress(psycopg.Error):  # a connection that is lost has nothing to take back
-                connection.execute("ROLLBACK")
-            raise
-
-
-@contextmanager
-def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
-    """Send each statement without waiting for the answer to the one before."""
-    failed: psycopg.Error | None = None
-    try:
-        with connection.pipeline() as pipeline:
-            try:
-                yield pipeline
-            except psycopg.Error as error:  # raised in there, psycopg would log what follows from it
-                failed = error
-    except psycopg.Error as error:
-        failed = failed or error
-    if failed is not None:
-        raise failed
+ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_records
+    USING (space = current_setting('redraft.space', true));
+ALTER TABLE redraft_agent_runs ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_runs FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_runs
+    USING (space = current_setting('redraft.space', true));
+ALTER TABLE redraft_agent_run_shares ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_run_shares FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_run_shares
+    USING (space = current_setting('redraft.space', true));
+-- The directory of agents shows what each says of itself, and nothing else.
+CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
+    USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
+""",
+)
+"""The schema, one script a version."""
 
 
-def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
-    """Let the server know that it waits for us now: it ends who stands still with locks in hand."""
-    pgconn = connection.pgconn
-    # psycopg waits for answers only, also where there is more to send than the socket takes at once.
-    while pgconn.flush():
-        socket = poll()
-        socket.register(pgconn.socket, POLLIN | POLLOUT)
-        if any(event & POLLIN for _, event in socket.poll()):
-            pgconn.consume_input()
-    pipeline.sync()
+REAL = 700
+ARRAY_OF_REAL = 1021
+_HEAD = Struct(">iiiii")
+"""Dimensions, whether there are nulls, the type, the length, the first index; then come items with sizes."""
 
 
-def run_together(
-    waiting: Sequence[tuple[Job[Any], Steps[Any]]], sent: Callable[[], None] = lambda: None
-) -> None:
-    """Let each job send what it asks, then each read what it got, until all have what they need.
+class VectorDumper(Dumper):
+    """Write a packed vector as an array of real."""
 
-    `sent` is called when all is sent, before anything is read. An error of the database is that of them all;
-    any other is the error of its job.
-    """
-    for job, _ in waiting:
-        job.error = None
-    while waiting:
-        waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
-        if waiting:
-            sent()
+    format = Format.BINARY
+    oid = ARRAY_OF_REAL
 
-
-def _writes(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
-    return cast("Write[Any] | WriteAll[Any]", job.do)
+    def dump(self, obj: Vector) -> Buffer:
+        """Return the array in binary."""
+        numbers = array("I", obj)
+        items = array("I", bytes(2 * len(obj)))
+        items[0::2] = array("I", b"\4\0\0\0" * len(numbers))
+        items[1::2] = numbers
+        items.byteswap()
+        return _HEAD.pack(1, 0, REAL, len(numbers), 1) + items.tobytes()
 
 
-def _goes_on(job: Job[Any], steps: Steps[Any]) -> bool:
-    try:
-        next(steps)
-    except StopIteration as end:
-        job.result = end.value
-        return False
-    except psycopg.Error:
-        raise
-    except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
-        job.error = error
-        return False
-    return True
+class VectorLoader(Loader):
+    """Read an array of real as a packed vector."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        """Return the numbers as little-endian float32."""
+        items = array("I", bytes(data)[_HEAD.size :])
+        items.byteswap()
+        return items[1::2].tobytes()
+
+
+def register(connection: Connection) -> None:
+    """Let a connection write `Vector` and read it back as bytes."""
+    connection.adapters.register_dumper(Vector, VectorDumper)
+    connection.adapters.register_loader(ARRAY_OF_REAL, VectorLoader)
+
+
+_SAYS = {
+    "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
+    "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
+    "3D000": "does not exist: make it with `createdb`, or name another one in the URL",
+    "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
+    "3F000": "has no schema in which this user may create tables: see its search_path",
+    "25006": "can be read only (a standby server?): give the URL of the one that takes writes",
+    "53100": "can't grow, because the server's disk is full: free some space",
+    "53300": "has no connection to spare: raise max_connections, or use fewer processes",
+    "54000": "can't hold so much in one record",
+    "55P03": "has been locked by another session: see pg_stat_activity, or try again later",
+    "57P01": "is stopping: try again when it is back",
+    "57P02": "has crashed: try again when it is back",
+    "57P03": "is starting or stopping: try again in a moment",
+}
+_SETTINGS = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
+"""What only somebody who changes the URL, the database or its rights can mend."""
+_AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
+_TEXTS = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    'no pg_hba.conf entry|pg_hba.conf rejects|authentication failed|role ".*" ': "28000",
+    'database ".*" does not exist': "3D000",
+    "permission denied": "42501",
+    "too many clients|too many connections|remaining connection slots": "53300",
+    "starting up|shutting down|recovery mode|accepting connections": "57P03",
+}
+"""What the server says where libpq gives no code: while one connects."""
+
+
+def explained(error: Error, name: str) -> StoreError:
+    """Return the `StoreError` that says what an error of psycopg means for a database of a name."""
+    said = " ".join(str(error).split())
+    state = error.sqlstate
+    if state is None:
+        # Before this stand names, which may hold any word.
+        answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
+        state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
+    says = _SAYS.get(state, "can't be used" if state else _AWAY)
+    kind = StoreSettingsError if state in _SETTINGS else StoreError
+    return kind(f"The PostgreSQL database {name} {says} ({said}).")
+
+
+def unknown(error: Error, name: str) -> StoreError:
+    """Return the `StoreError` for a write whose fate nobody knows."""
+    said = " ".join(str(error).split())
+    return StoreError(
+        f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "
+        f"read it before you write it again ({said})."
+    )

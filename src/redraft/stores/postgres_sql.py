@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from redraft.stores.base import NewRow, Question, Record
 
 
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Send a statement, yield, read its answer: what many tasks ask for goes out before the first one reads."""
+
+
 class Connection(Protocol):
     """A connection of psycopg that knows which space it has entered in this exchange, if any."""
 
@@ -29,85 +35,8 @@ class Connection(Protocol):
         ...
 
 
-_LONGEST = 200
-"""Characters of a name or value that stand for themselves; of longer ones, the index has a digest."""
-
-
-def entries(data: Mapping[str, Any]) -> list[str]:
-    """Return an entry for each field that is not null: `"status":"finished"`; `"items":#` for no scalar."""
-    return [
-        entry(name, json_text(value) if isinstance(value, str | int | float) else "#")
-        for name, value in data.items()
-        if value is not None
-    ]
-
-
-def entry(name: str, text: str) -> str:
-    """Return the entry of a field whose value has a JSON text; the fields of one name begin alike."""
-    return beginning(name) + _short(text)
-
-
-@lru_cache(maxsize=1024)
-def beginning(name: str) -> str:
-    """Return how the entry of a field begins, whatever its value, and how that of no other field does."""
-    return f"{_short(json_text(name))}:"
-
-
-def _short(text: str) -> str:
-    # No JSON text begins with "#".
-    return text if len(text) <= _LONGEST else f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"
-
-
-T = TypeVar("T")
-
-Steps: TypeAlias = Generator[None, None, T]
-"""Send a statement, yield, read its answer: what many tasks ask for goes out before the first one reads."""
-
-
-class Vector(bytes):
-    """Hold a packed vector, to be written as an array of real."""
-
-    __slots__ = ()
-
-
-_COLUMNS = ", ".join(Row._fields)
-_ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
-_STORED = "RETURNING revision, created_at, updated_at"
-_CHANGE = """
-SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
-    checksum = %(checksum)s, revision = records.revision + 1, updated_at = %(updated_at)s"""
-_INSERT = f"""
-INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
-VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, %(checksum)s, 1,
-    %(created_at)s, %(updated_at)s, %(fields)b)
-ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
-_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
-_HOLD = """
-SELECT set_config('redraft.held', concat(current_setting('redraft.held', true), (
-    SELECT %(turn)s::text FROM redraft_records WHERE {} FOR SHARE)), true)"""
-"""Note for this transaction whether a record is as it should be; it stays so until the transaction ends."""
-_PUT_IF = _PUT.replace("VALUES (", "SELECT ").replace(
-    "%(fields)b)", "%(fields)b WHERE strpos(current_setting('redraft.held'), %(turn)s) > 0"
-)
-_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
-_REPLACE = f"""
-UPDATE redraft_records AS records {_CHANGE}
-WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_at) {_STORED}"""
-_SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
-_DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
-
-_PGVECTOR = """
-SELECT extnamespace::regnamespace::text FROM pg_extension
-WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
-_MOST_DIMENSIONS = 16_000
-"""What pgvector's type can hold."""
-_MARGIN = 1e-4
-"""How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
-
-
 PREFIX, ISOLATED = "redraft_", "redraft_agent_"
 """What the names of tables begin with; of the second ones, a session sees the space that it has entered."""
-_ENTER = b"SELECT set_config('redraft.space', %s, true)"
 
 
 class Space(NamedTuple):
@@ -149,6 +78,47 @@ class WriteAll(NamedTuple, Generic[T]):
             (write.place, result_of_all(number, write.steps(connection)))
             for number, write in enumerate(self.writes)
         ]
+
+
+class Vector(bytes):
+    """Hold a packed vector, to be written as an array of real."""
+
+    __slots__ = ()
+
+
+_COLUMNS = ", ".join(Row._fields)
+_ONE = "space = %(space)s AND kind = %(kind)s AND key = %(key)s"
+_STORED = "RETURNING revision, created_at, updated_at"
+_CHANGE = """
+SET data = %(data)s, fields = %(fields)b, schema_version = %(schema_version)s, vector = %(vector)s,
+    checksum = %(checksum)s, revision = records.revision + 1, updated_at = %(updated_at)s"""
+_INSERT = f"""
+INSERT INTO redraft_records AS records (space, {_COLUMNS}, fields)
+VALUES (%(space)s, %(kind)s, %(key)s, %(data)s, %(schema_version)s, %(vector)s, %(checksum)s, 1,
+    %(created_at)s, %(updated_at)s, %(fields)b)
+ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
+_PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
+_HOLD = """
+SELECT set_config('redraft.held', concat(current_setting('redraft.held', true), (
+    SELECT %(turn)s::text FROM redraft_records WHERE {} FOR SHARE)), true)"""
+"""Note for this transaction whether a record is as it should be; it stays so until the transaction ends."""
+_PUT_IF = _PUT.replace("VALUES (", "SELECT ").replace(
+    "%(fields)b)", "%(fields)b WHERE strpos(current_setting('redraft.held'), %(turn)s) > 0"
+)
+_PUT_IF_ABSENT = f"{_INSERT} NOTHING {_STORED}"
+_REPLACE = f"""
+UPDATE redraft_records AS records {_CHANGE}
+WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_at) {_STORED}"""
+_SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
+_DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
+
+_PGVECTOR = """
+SELECT extnamespace::regnamespace::text FROM pg_extension
+WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
+_MOST_DIMENSIONS = 16_000
+"""What pgvector's type can hold."""
+_MARGIN = 1e-4
+"""How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
 
 
 def put(space: Space, new: NewRow, fields: list[str], connection: Connection) -> Steps[NewRow]:
@@ -320,6 +290,9 @@ def _rows(space: Space, connection: Connection, sql: str, values: Mapping[str, A
     return [Row(*row) for row in cursor.fetchall()]
 
 
+_ENTER = b"SELECT set_config('redraft.space', %s, true)"
+
+
 def _ask(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
     if space.prefix == ISOLATED and connection.space != space.name:
         connection.execute(_ENTER, (space.name,))
@@ -366,3 +339,32 @@ def _of_fields(asked: Question) -> tuple[list[str], dict[str, Any]]:
             values[f"begins{number}"] = beginning(field)
         parts.append(any_of)
     return parts, values
+
+
+_LONGEST = 200
+"""Characters of a name or value that stand for themselves; of longer ones, the index has a digest."""
+
+
+def entries(data: Mapping[str, Any]) -> list[str]:
+    """Return an entry for each field that is not null: `"status":"finished"`; `"items":#` for no scalar."""
+    return [
+        entry(name, json_text(value) if isinstance(value, str | int | float) else "#")
+        for name, value in data.items()
+        if value is not None
+    ]
+
+
+def entry(name: str, text: str) -> str:
+    """Return the entry of a field whose value has a JSON text; the fields of one name begin alike."""
+    return beginning(name) + _short(text)
+
+
+@lru_cache(maxsize=1024)
+def beginning(name: str) -> str:
+    """Return how the entry of a field begins, whatever its value, and how that of no other field does."""
+    return f"{_short(json_text(name))}:"
+
+
+def _short(text: str) -> str:
+    # No JSON text begins with "#".
+    return text if len(text) <= _LONGEST else f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"

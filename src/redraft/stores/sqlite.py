@@ -36,89 +36,8 @@ if TYPE_CHECKING:
     from redraft.stores.run_index import RunIndex
     from redraft.stores.worker import Job
 
+
 T = TypeVar("T")
-
-# Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
-# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` hold what `stores.run_index`
-# says, names escaped as in JSON. Columns for sums come first: SQLite reads a row only as far as it has to.
-MIGRATIONS = (
-    """
-CREATE TABLE records (
-    space          TEXT    NOT NULL,
-    kind           TEXT    NOT NULL,
-    key            TEXT    NOT NULL,
-    data           TEXT    NOT NULL,
-    schema_version INTEGER NOT NULL,
-    vector         BLOB,
-    checksum       INTEGER NOT NULL,
-    revision       INTEGER NOT NULL,
-    created_at     INTEGER NOT NULL,
-    updated_at     INTEGER NOT NULL,
-    PRIMARY KEY (space, kind, key)
-);
-CREATE INDEX records_newest ON records (space, kind, created_at, key);
-
-CREATE TABLE runs (
-    space           TEXT    NOT NULL,
-    run_id          TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL,
-    status          TEXT    NOT NULL,
-    is_inner        INTEGER NOT NULL,
-    requests        INTEGER NOT NULL,
-    failed_requests INTEGER NOT NULL,
-    input_tokens    INTEGER NOT NULL,
-    output_tokens   INTEGER NOT NULL,
-    known_usd       REAL    NOT NULL,
-    unpriced        INTEGER NOT NULL,
-    later_tokens    INTEGER NOT NULL,
-    later_usd       REAL    NOT NULL,
-    later_unpriced  INTEGER NOT NULL,
-    agent           TEXT    NOT NULL,
-    task            TEXT    NOT NULL,
-    model           TEXT    NOT NULL,
-    judge           TEXT    NOT NULL,
-    reason          TEXT    NOT NULL,
-    parent          TEXT    NOT NULL,
-    host            TEXT    NOT NULL,
-    pid             INTEGER NOT NULL,
-    process_started TEXT    NOT NULL,
-    is_advised      INTEGER NOT NULL,
-    strategy        TEXT    NOT NULL,
-    max_iterations  INTEGER,
-    threshold       REAL,
-    selection       TEXT    NOT NULL,
-    versions        INTEGER NOT NULL,
-    first_score     REAL,
-    best_score      REAL,
-    satisfactory    INTEGER NOT NULL,
-    seconds         REAL    NOT NULL,
-    criteria        TEXT    NOT NULL,
-    PRIMARY KEY (space, run_id)
-);
-CREATE INDEX runs_newest ON runs (space, created_at, run_id);
-CREATE INDEX runs_of_agents ON runs (space, agent, created_at, run_id);
-CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id);
-CREATE INDEX runs_by_status ON runs (space, status, created_at, run_id);
-
-CREATE TABLE run_shares (
-    space           TEXT    NOT NULL,
-    facet           TEXT    NOT NULL,
-    run_id          TEXT    NOT NULL,
-    value           TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL,
-    status          TEXT    NOT NULL,
-    is_inner        INTEGER NOT NULL,
-    requests        INTEGER NOT NULL,
-    failed_requests INTEGER NOT NULL,
-    input_tokens    INTEGER NOT NULL,
-    output_tokens   INTEGER NOT NULL,
-    known_usd       REAL    NOT NULL,
-    unpriced        INTEGER NOT NULL,
-    PRIMARY KEY (space, facet, run_id, value)
-) WITHOUT ROWID;
-""",
-)
-"""The schema, one script a version."""
 
 
 class SqliteStore:
@@ -501,6 +420,90 @@ APPLICATION_ID = 0x52445246
 """How a file says that it is ours ("RDRF")."""
 OLDEST = (3, 35)
 """The first SQLite that returns what it has written."""
+
+
+# Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
+# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` hold what `stores.run_index`
+# says, names escaped as in JSON. Columns for sums come first: SQLite reads a row only as far as it has to.
+MIGRATIONS = (
+    """
+CREATE TABLE records (
+    space          TEXT    NOT NULL,
+    kind           TEXT    NOT NULL,
+    key            TEXT    NOT NULL,
+    data           TEXT    NOT NULL,
+    schema_version INTEGER NOT NULL,
+    vector         BLOB,
+    checksum       INTEGER NOT NULL,
+    revision       INTEGER NOT NULL,
+    created_at     INTEGER NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    PRIMARY KEY (space, kind, key)
+);
+CREATE INDEX records_newest ON records (space, kind, created_at, key);
+
+CREATE TABLE runs (
+    space           TEXT    NOT NULL,
+    run_id          TEXT    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    status          TEXT    NOT NULL,
+    is_inner        INTEGER NOT NULL,
+    requests        INTEGER NOT NULL,
+    failed_requests INTEGER NOT NULL,
+    input_tokens    INTEGER NOT NULL,
+    output_tokens   INTEGER NOT NULL,
+    known_usd       REAL    NOT NULL,
+    unpriced        INTEGER NOT NULL,
+    later_tokens    INTEGER NOT NULL,
+    later_usd       REAL    NOT NULL,
+    later_unpriced  INTEGER NOT NULL,
+    agent           TEXT    NOT NULL,
+    task            TEXT    NOT NULL,
+    model           TEXT    NOT NULL,
+    judge           TEXT    NOT NULL,
+    reason          TEXT    NOT NULL,
+    parent          TEXT    NOT NULL,
+    host            TEXT    NOT NULL,
+    pid             INTEGER NOT NULL,
+    process_started TEXT    NOT NULL,
+    is_advised      INTEGER NOT NULL,
+    strategy        TEXT    NOT NULL,
+    max_iterations  INTEGER,
+    threshold       REAL,
+    selection       TEXT    NOT NULL,
+    versions        INTEGER NOT NULL,
+    first_score     REAL,
+    best_score      REAL,
+    satisfactory    INTEGER NOT NULL,
+    seconds         REAL    NOT NULL,
+    criteria        TEXT    NOT NULL,
+    PRIMARY KEY (space, run_id)
+);
+CREATE INDEX runs_newest ON runs (space, created_at, run_id);
+CREATE INDEX runs_of_agents ON runs (space, agent, created_at, run_id);
+CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id);
+CREATE INDEX runs_by_status ON runs (space, status, created_at, run_id);
+
+CREATE TABLE run_shares (
+    space           TEXT    NOT NULL,
+    facet           TEXT    NOT NULL,
+    run_id          TEXT    NOT NULL,
+    value           TEXT    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    status          TEXT    NOT NULL,
+    is_inner        INTEGER NOT NULL,
+    requests        INTEGER NOT NULL,
+    failed_requests INTEGER NOT NULL,
+    input_tokens    INTEGER NOT NULL,
+    output_tokens   INTEGER NOT NULL,
+    known_usd       REAL    NOT NULL,
+    unpriced        INTEGER NOT NULL,
+    PRIMARY KEY (space, facet, run_id, value)
+) WITHOUT ROWID;
+""",
+)
+"""The schema, one script a version."""
+
 
 # The cache grows as far only as pages are read: sums over 100,000 runs read 50 MB.
 _SETTINGS = (
