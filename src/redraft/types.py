@@ -352,11 +352,12 @@ class ReflectionEvaluation:
             return bool(self.gates_passed)
         if self.overall_score is None or other.overall_score is None:
             return self.overall_score is not None
-        missing, others = self.unjudged, other.unjudged
-        if len(missing) != len(others):
-            return len(missing) < len(others)
-        if missing and set(missing) != set(others):
-            return False
+        if not (self.is_fully_judged and other.is_fully_judged):
+            missing, others = self.unjudged, other.unjudged
+            if len(missing) != len(others):
+                return len(missing) < len(others)
+            if set(missing) != set(others):
+                return False
         gain = self.overall_score - other.overall_score
         return gain > 0 and gain > max(self.spread, other.spread)
 

@@ -60,6 +60,7 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redraft.events import Event
     from redraft.loop.select import Peaks
     from redraft.protocols import Step
     from redraft.types import Task
@@ -183,7 +184,7 @@ class Run:
             draft = await self._revise()
 
     async def _begin(self, given: Draft | None) -> None:
-        self.emit(RunStarted(self.run_id, self.task))
+        self._tell(RunStarted, self.task)
         if self.options.advisors:
             self.context = replace(self.context, advice=(*self.context.advice, *await self._recall()))
         if given is not None:
@@ -273,7 +274,7 @@ class Run:
             self.best = version
         for text in draft.notes:
             self._note("draft_notes", f"Version {version.iteration}: {text}")
-        self.emit(VersionEvaluated(self.run_id, version, is_best))
+        self._tell(VersionEvaluated, version, is_best)
         return version
 
     async def _stop(self, version: ReflectionVersion) -> Stop | None:
@@ -313,7 +314,7 @@ class Run:
         if isinstance(error, asyncio.CancelledError):
             detail = f"It was cancelled after version {made}."
             stop = Stop(ConvergenceReason.CANCELLED, detail, {"versions": made})
-            self.emit(RunFinished(self.run_id, self._make_result(stop, error)))
+            self._tell(RunFinished, self._make_result(stop, error))
             raise error
         if isinstance(error, UnfinishedError) and error.reason is not None:
             return self.tally.stop(error.reason)
@@ -324,7 +325,7 @@ class Run:
             return stop
         is_mistake = isinstance(error, MISTAKES)
         if is_mistake and not had_versions:  # the evaluator has never worked: nobody wants an unjudged draft
-            self.emit(RunFinished(self.run_id, self._make_result(stop, error)))
+            self._tell(RunFinished, self._make_result(stop, error))
             await self._observe_failure(error)
             raise error
         logger.warning(
@@ -343,7 +344,7 @@ class Run:
                 await self.step_once("observe", type(None), advisor.observe, result)
             except Exception:
                 logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
-        self.emit(RunFinished(self.run_id, result))
+        self._tell(RunFinished, result)
         if stop.reason is ConvergenceReason.ERROR and self.options.on_failure == "raise":
             failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
             failed.usage = result.token_usage
@@ -385,6 +386,11 @@ class Run:
         )
         options.last_run.set(self.began, self.result)
         return self.result
+
+    def _tell(self, kind: Callable[..., Event], *fields: object) -> None:
+        """Tell the listener, if there is one, of an event of this run."""
+        if self.options.on_event is not None:
+            self.emit(kind(self.run_id, *fields))
 
     # The caller's callbacks and advisors. What they raise must not cost the run what it has made.
 
@@ -466,19 +472,23 @@ def next_attempt(
     if worse and not fresh:
         tried = last.strategy if last.strategy in AFTER_FAILURE else before.strategy
         strategy = AFTER_FAILURE.get(tried, "full_rewrite")
-    fresh_before = sum(version.strategy == "fresh" for version in versions)
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
         previous=copy_of(base.output),
         evaluation=base.evaluation,
         strategy=strategy,
-        temperature=min(1.0, FRESH_TEMPERATURE + 0.3 * fresh_before) if fresh else None,
+        temperature=_fresh_temperature(versions) if fresh else None,
         failed=last if worse and last.repeats is None else None,
         max_tokens=tokens_left,
         base=None if fresh else base.iteration,
     )
     return attempt, base
+
+
+def _fresh_temperature(versions: Sequence[ReflectionVersion]) -> float:
+    """Return the temperature of the next fresh start: each one is freer than the last."""
+    return min(1.0, FRESH_TEMPERATURE + 0.3 * sum(version.strategy == "fresh" for version in versions))
 
 
 def _failure_handler(

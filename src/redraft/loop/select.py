@@ -41,8 +41,8 @@ def gain_over(peaks: Peaks, evaluation: ReflectionEvaluation) -> float | None:
     if score is None:
         return None
     gates, names = evaluation.gates_passed, evaluation.judged
-    reached = {passed for passed, _ in peaks}
     before = peaks.get((gates, names))
+    reached = () if gates is None else {passed for passed, _ in peaks}
     peaks[gates, names] = score if before is None else max(before, score)
     if gates is False and True in reached:
         return score - peaks.get((True, names), score) - 1
