@@ -462,8 +462,8 @@ def test_a_run_that_is_not_there_is_an_error(project, command):
     name, *more = command
     result = redraft(name, "nonsense", *more)
     assert result.exit_code == 2
-    assert "There is no run 'nonsense' here; `redraft runs` lists those that there are." in result.stderr
-    assert "No run is kept here yet." in redraft(name, "last", *more).stderr
+    assert "There is no run 'nonsense' here; `redraft runs` lists those there are." in result.stderr
+    assert "No runs are kept here yet." in redraft(name, "last", *more).stderr
 
 
 def test_prompts_are_word_for_word(revised):

@@ -47,7 +47,7 @@ def test_a_version_has_many_names(name, number):
 @pytest.mark.parametrize(
     ("scores", "name", "says"),
     [
-        ((0.1, 0.2), "7", "has no version '7'; kept are 1, 2."),
+        ((0.1, 0.2), "7", "has no version '7'; it has 1, 2."),
         ((0.1,), "bset", "A version is a number such as 2 or v2, 'first', 'best' or 'last'; got 'bset'."),
         ((0.1,), "²", "got '²'"),
         ((), "best", "has no version yet: it is running."),
@@ -92,7 +92,7 @@ def test_why_shows_what_the_rule_said_and_derives_nothing():
     ("fields", "rule", "says"),
     [
         ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
-        ({"process": GONE}, "killed", "is gone; kept are 1 version and 0 finished steps"),
+        ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are stored"),
         ({"status": "failed", "error": "E: x"}, "failed", "A step failed after version 1: E: x"),
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),
     ],

@@ -1,4 +1,4 @@
-"""Changes: what differs between two versions of a run, and which points of the critique that deals with."""
+"""The diff page: what changed between two versions of a run, and which issues that resolved."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 VIEWS = ("inline", "side")
 CONTEXT = 2
 ALIKE = 0.4
-"""The similarity below which two texts stand side by side: their words would only be mixed up."""
+"""Texts less similar than this are shown whole: a word diff of them would be noise."""
 LARGEST = 200_000
-"""Characters of both texts together beyond which they are not compared word by word in a page."""
+"""Combined length, in characters, beyond which a page does not compare texts word by word."""
 SHORT = 20_000
-"""Characters of both texts together up to which it is remembered how they differ."""
+"""Combined length, in characters, up to which a diff is cached."""
 REMEMBERED = 500
-"""Pairs of texts that are remembered: the page of a run at work compares the same ones again and again."""
+"""Diffs in the cache: the page of an active run compares the same versions again and again."""
 
 
 async def diff(request: PageRequest) -> DiffView:
-    """Compare version `a` (default: first) with `b` (default: best), in one text or side by side."""
+    """Compare version `a` (default: first) with `b` (default: best), inline or side by side."""
     view = request.query.get("view", VIEWS[0])
     if view not in VIEWS:
         raise ConfigError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
@@ -59,7 +59,7 @@ async def diff(request: PageRequest) -> DiffView:
 
 @dataclass(frozen=True, slots=True)
 class DiffView:
-    """Hold what differs from version `older` to version `newer`, with lines in `sides` where wanted so."""
+    """The page: what changed from `older` to `newer`; `sides` has paired lines for the side-by-side view."""
 
     record: RunRecord
     older: ReflectionVersion
@@ -70,7 +70,7 @@ class DiffView:
 
     @property
     def others(self) -> list[tuple[str, ReflectionVersion, ReflectionVersion]]:
-        """Comparisons one may want next: of each version with the one that it was made from."""
+        """Links to other comparisons: each version with the one it was made from."""
         made = (
             (self.record.version(one.base) or self.record.version(one.iteration - 1), one)
             for one in self.record.versions
@@ -79,7 +79,7 @@ class DiffView:
 
 
 def _compared(record: RunRecord, older: int, newer: int, view: str) -> DiffView:
-    """Compare two versions: in a thread, since long texts take a while."""
+    """Compare two versions. Runs in a thread, since long texts take a while."""
     before, after = KeptRun(record).version(str(older)), KeptRun(record).version(str(newer))
     change = comparison(before, after)
     rows: tuple[list[Pair] | int, ...] = ()
@@ -94,7 +94,7 @@ def _document(view: DiffView) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Hold what differs between two versions: `fields`, `hunks` of lines, or both texts `whole`."""
+    """What changed between two versions: `fields` of JSON, `hunks` of lines, or both texts `whole`."""
 
     older: ReflectionVersion
     newer: ReflectionVersion
@@ -107,7 +107,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Hold a field that differs; `old` and `new` are None where it is not there."""
+    """A field that changed; `old` or `new` is None where the field is missing."""
 
     path: str
     old: str | None
@@ -115,7 +115,7 @@ class Field:
 
 
 def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison:
-    """Compare two versions."""
+    """Compare two versions for display, with long values clipped."""
     before, after = as_text(older.output), as_text(newer.output)
     if len(before) + len(after) > LARGEST:
         return Comparison(
@@ -160,9 +160,9 @@ def _is_short(before: str, after: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Hold a line of the older text and that of the newer one beside it, with their numbers.
+    """A line of the older text next to its counterpart in the newer one, with line numbers.
 
-    A line that only one side has leaves the other None.
+    A line that exists on one side only leaves the other None.
     """
 
     old: Line | None
@@ -172,20 +172,20 @@ class Pair:
 
     @property
     def differs(self) -> bool:
-        """Whether anything in it does."""
+        """Whether the two sides differ."""
         sides = (self.old, self.new)
         return None in sides or any(op != "=" for side in sides for op, _ in side or ())
 
 
 def pairs(pieces: Sequence[Piece]) -> list[Pair]:
-    """Return the pieces of a word diff as pairs of lines: a line break that both texts have ends a pair."""
+    """Turn a word diff into pairs of lines; a line break common to both texts ends a pair."""
     found: list[Pair] = []
     old: list[Line] = [[]]
     new: list[Line] = [[]]
     numbers = [0, 0]
 
     def end(lines: int = 0) -> None:
-        """Pair what there is but for the last lines of each side, so many."""
+        """Pair up the pending lines, except the last `lines` of each side."""
         for left, right in zip_longest(old[: len(old) - lines], new[: len(new) - lines]):
             numbers[0] += left is not None
             numbers[1] += right is not None
@@ -200,7 +200,7 @@ def pairs(pieces: Sequence[Piece]) -> list[Pair]:
             elif at:
                 (old if op == "-" else new).append([])
             if line and op == "=":
-                end(lines=1)  # a line that both have a part of stands beside itself
+                end(lines=1)  # lines that share text stay side by side
             if line and op != "+":
                 old[-1].append((op, line))
             if line and op != "-":
@@ -210,7 +210,7 @@ def pairs(pieces: Sequence[Piece]) -> list[Pair]:
 
 
 def folded(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
-    """Return the pairs that differ with `context` ones around them, and between how many are left out."""
+    """Keep the pairs that differ and `context` around them; a number stands for that many omitted pairs."""
     changed = [at for at, pair in enumerate(rows) if pair.differs]
     near = {at + off for at in changed for off in range(-context, context + 1)}
     shown: list[list[Pair] | int] = []
@@ -220,13 +220,13 @@ def folded(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
     return shown
 
 
-def strip_versions(record: RunRecord, whole: Collection[int]) -> RunRecord:
-    """Return a run of which only the versions with these numbers say anything.
+def strip_versions(record: RunRecord, keep: Collection[int]) -> RunRecord:
+    """Return a run with the text of all versions removed, except those whose numbers are in `keep`.
 
-    What is not shown needs not be looked through for secrets, which of megabytes takes long.
+    What is not shown need not be searched for secrets, which takes long for megabytes.
     """
     versions = tuple(
-        one if one.iteration in whole else replace(one, output="", conversation=None)
+        one if one.iteration in keep else replace(one, output="", conversation=None)
         for one in record.versions
     )
     return replace(record, versions=versions, draft=None)

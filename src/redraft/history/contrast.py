@@ -1,4 +1,4 @@
-"""Contrast: groups of runs, or single ones, against a baseline, and whether chance alone could do that."""
+"""The compare page: groups of runs, or single runs, against a baseline, and whether it could be chance."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 MOST = 12
-"""Groups that are shown; more than these can't be told apart."""
+"""How many groups are shown: more would be hard to tell apart."""
 CHOICES = 20
-"""Agents and tasks that the form offers."""
+"""How many agents and tasks the form offers."""
 NEITHER = (None, None)
-"""The scores of the first and the best version by a criterion that a run was not judged by."""
+"""First and best score by a criterion that a run was not judged by."""
 REMEMBERED = 4_000
-"""Effects that are remembered: they take milliseconds each, and the same scores always have the same."""
+"""Effects in the cache: each takes milliseconds, and equal scores have equal effects."""
 NOISE = 1e-9
-"""What differs by less differs only in how floating point adds up."""
+"""Smaller differences are rounding errors."""
 WIDTH, HEIGHT, EDGE = 180.0, 18.0, 6.0
 STEPS = 20
-"""The scale ends at a whole number of these parts of 1, so that it is round."""
+"""The scale ends at a multiple of 1 / `STEPS`, a round number."""
 Unit = Literal["score", "share", "versions", "usd", "seconds"]
 Verdict = Literal["higher", "lower", "none", "few", "unknown"]
 
 
 async def compare(request: PageRequest) -> CompareView:
-    """Compare groups `by` something with the `baseline`, and one of them, `with`, in each measure."""
+    """Compare the groups with the `baseline`, and one of them (`with`) in every measure."""
     wanted, project, runs = await GroupFilter.of_query(request), request.project, Runs(request.project.store)
     found = await runs.groups(wanted.by, name=wanted.name, task=wanted.task, of=wanted.of)
     groups = [group for group in found if wanted.admits(group)]
@@ -49,7 +49,7 @@ async def compare(request: PageRequest) -> CompareView:
     chosen = _shown(groups, (baseline, against))
     await asyncio.gather(*map(runs.newest, chosen))
     labels = await _labels(project, wanted.by, chosen)
-    # In threads: to draw resamples takes tens of milliseconds.
+    # In threads: resampling takes tens of milliseconds.
     rows = await asyncio.to_thread(_rows, chosen, labels, baseline)
     by_group = {id(row.group): row for row in rows}
     detail = None
@@ -72,7 +72,7 @@ async def compare(request: PageRequest) -> CompareView:
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
-    """Hold groups of runs, one of them the `baseline`, and another beside it measure by measure."""
+    """The page: groups of runs, one of them the `baseline`, and another compared with it in detail."""
 
     wanted: GroupFilter
     rows: tuple[GroupRow, ...]
@@ -88,20 +88,20 @@ class CompareView:
 
     @property
     def spans(self) -> Intervals:
-        """The scale of the groups' intervals."""
+        """The scale for the intervals of the groups."""
         return intervals(row.contrast for row in self.rows)
 
     @property
     def scores(self) -> Intervals:
-        """The scale of the intervals of one group."""
+        """The scale for the intervals in the detail."""
         return intervals([] if self.detail is None else (*self.detail.first, *self.detail.best))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFilter:
-    """Say what is compared: groups by what, of which agent and task, of which keys, against which.
+    """What to compare: the grouping, restricted to an agent, a task and the keys `of`, and the baseline.
 
-    `like` is a run whose task is meant.
+    `against` is the group to compare in detail; `like` is the id of a run whose task is to be used.
     """
 
     by: str
@@ -114,7 +114,7 @@ class GroupFilter:
 
     @classmethod
     async def of_query(cls, request: PageRequest) -> GroupFilter:
-        """Return what the query says; raises `NotFoundError` for a run that is not kept."""
+        """Parse the query; raises `NotFoundError` if the run in `like` does not exist."""
         query = request.query
         keys = tuple(key.strip() for key in query.get("of", "").split(",") if key.strip())
         like = query.get("like", "")
@@ -129,26 +129,26 @@ class GroupFilter:
         )
 
     def admits(self, group: RunGroup) -> bool:
-        """Say whether a group is one of those that are wanted."""
+        """Whether the filter includes a group."""
         return not self.of or any(self.is_named(group, of) for of in self.of)
 
     def is_named(self, group: RunGroup, of: str) -> bool:
-        """Say whether a group is meant by a name; of a run's id the beginning is enough."""
+        """Whether a name refers to a group; a prefix of its id is enough for a single run."""
         return group.key == of or (self.by == "run" and group.key.startswith(of))
 
 
 async def _task_of(request: PageRequest, run_id: str) -> str:
     row = await Runs(request.project.store).row(run_id)
     if row is None:
-        raise NotFoundError(f"There is no run {run_id!r} here, of whose task others could be.")
+        raise NotFoundError(f"There is no run {run_id!r} here to take the task from.")
     return row.task
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Hold a group as the table has it; `best` compares its best versions with those of the baseline.
+    """A group in the table; `contrast` compares its best versions with those of the baseline.
 
-    `label` is its key as it may be shown, `ref` what an address calls it.
+    `label` is its key with secrets withheld, `ref` identifies it in a URL.
     """
 
     group: RunGroup
@@ -164,7 +164,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Compare one group with the baseline in each measure, the scores over all criteria first."""
+    """One group compared with the baseline in every measure, the score over all criteria first."""
 
     baseline: str
     group: str
@@ -176,7 +176,7 @@ class Detail:
 
 
 def _chosen_pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGroup | None, RunGroup | None]:
-    """Return the baseline and the group to look at beside it: those asked for, else what is natural."""
+    """Return the baseline and the group to compare in detail: those requested, else sensible defaults."""
     if not groups:
         return None, None
     baseline = _group_of(groups, wanted.baseline) if wanted.baseline else _default_baseline(groups, wanted)
@@ -188,14 +188,14 @@ def _chosen_pair(groups: Sequence[RunGroup], wanted: GroupFilter) -> tuple[RunGr
 
 
 def _default_baseline(groups: Sequence[RunGroup], wanted: GroupFilter) -> RunGroup:
-    """Return what the others are best compared with: what was named first, what was before, the largest."""
+    """Return the default baseline: the first group named, the run to compare, or the largest group."""
     if wanted.of:
         return next(group for of in wanted.of for group in groups if wanted.is_named(group, of))
     if wanted.by == "run" and any(group.key == wanted.like for group in groups):
         return _group_of(groups, wanted.like)
     if wanted.by == "advice":
         return next((group for group in groups if group.key == WITHOUT), groups[0])
-    # The groups of days and single runs come the newest first: that one is what is compared.
+    # Days and single runs come newest first; the newest is what gets compared, so it is no baseline.
     earlier = groups[1:MOST] if wanted.by in ("day", "run") else groups
     return max(earlier or groups, key=attrgetter("runs"))
 
@@ -208,7 +208,7 @@ def _group_of(groups: Sequence[RunGroup], ref: str) -> RunGroup:
 
 
 def _shown(groups: Sequence[RunGroup], always: tuple[RunGroup | None, RunGroup | None]) -> list[RunGroup]:
-    """Return the groups that have room, those among them that must be there."""
+    """Return the groups to show: the first few, and those that must be there."""
     chosen = list(groups[:MOST])
     return chosen + [
         group for group in always if group is not None and all(group is not one for one in chosen)
@@ -249,7 +249,7 @@ def _row(group: RunGroup, label: str, baseline_best: Sample | None) -> GroupRow:
 
 
 def _criteria_names(*groups: RunGroup) -> list[str]:
-    """Return the criteria by which any of these were judged, in the order of their own."""
+    """Return the names of all criteria by which runs of these groups were judged, in order."""
     names = (name for group in groups for row in group.newest for name in row.criteria)
     return list(dict.fromkeys(names))
 
@@ -287,7 +287,7 @@ def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) 
 
 
 async def _tasks(runs: Runs, project: Project, task: str) -> tuple[tuple[str, str], ...]:
-    """Return the task that was chosen, and those with the most runs, with their words."""
+    """Return digest and description of the selected task and of those with the most runs."""
     latest: dict[str, str] = {}
     if task and (newest := await runs.rows(task=task, inner=True, limit=1)):
         latest[task] = newest[0].run_id
@@ -348,29 +348,29 @@ def _contrast_document(one: Contrast) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Hold what is known of a measure in a group of runs: its values, the newest run's first."""
+    """The known values of a measure in a group of runs, newest run first."""
 
     values: tuple[float, ...]
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Sample:
-        """Return a sample of the values that are known."""
+        """Return a sample of the values that are not None."""
         return cls(tuple(float(value) for value in values if value is not None))
 
     @property
     def count(self) -> int:
-        """How many runs it is known of."""
+        """The number of runs with a known value."""
         return len(self.values)
 
     @property
     def mean(self) -> float | None:
-        """The mean, where there is any."""
+        """The mean, or None for an empty sample."""
         return fmean(self.values) if self.values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Compare one measure of a group with that of the baseline; `effect` is None with too few runs for it."""
+    """One measure of a group against the baseline; `effect` is None if there are too few runs."""
 
     name: str
     unit: Unit
@@ -380,7 +380,7 @@ class Contrast:
 
     @classmethod
     def of(cls, name: str, unit: Unit, baseline: Sample, group: Sample) -> Contrast:
-        """Compare two samples; with fewer than ten values on a side nothing can be said of chance."""
+        """Compare two samples; the effect is computed only with at least `FEWEST` values on each side."""
         enough = min(baseline.count, group.count) >= FEWEST
         effect = _effect(group.values, baseline.values) if enough else None
         if effect is not None:
@@ -389,13 +389,13 @@ class Contrast:
 
     @property
     def difference(self) -> float | None:
-        """By how much the group's mean is above the baseline's."""
+        """The group's mean minus the baseline's; None if either is unknown."""
         ours, theirs = self.group.mean, self.baseline.mean
         return None if ours is None or theirs is None else _snapped(ours - theirs)
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said: `none` if the interval holds zero, `few` with too few runs on a side."""
+        """The verdict: `none` if the interval includes zero, `few` with too few runs on a side."""
         if self.difference is None:
             return "unknown"
         if self.effect is None:
@@ -414,7 +414,7 @@ _effect = lru_cache(REMEMBERED)(effect_of)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Place a difference, and its interval where there is one."""
+    """The position of a difference, and of its interval if there is one."""
 
     mean: float
     low: float | None
@@ -423,7 +423,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Hold a scale from `-extent` to `extent`, for differences of scores or shares."""
+    """A scale from `-extent` to `extent`, for differences of scores or shares."""
 
     extent: float
     width: float = WIDTH
@@ -432,7 +432,7 @@ class Intervals:
     middle: float = HEIGHT / 2
 
     def span(self, contrast: Contrast | None) -> Span | None:
-        """Place a contrast on the scale; None where there is no difference to place."""
+        """Place a contrast on the scale; None if its difference is unknown."""
         if contrast is None or contrast.difference is None:
             return None
         effect = contrast.effect
@@ -445,7 +445,7 @@ class Intervals:
 
 
 def intervals(contrasts: Iterable[Contrast | None]) -> Intervals:
-    """Return a scale on which all these intervals find room."""
+    """Return a scale that fits all these intervals."""
     most = 0.0
     for one in contrasts:
         if one is not None and one.difference is not None:

@@ -1,4 +1,4 @@
-"""Overview: the kept runs and workflows, the newest first, a page at a time."""
+"""The runs page: stored runs and workflows, newest first, a page at a time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
 COMPARED = 12
-"""Runs that a link to their comparison names at most."""
+"""How many runs the link to their comparison includes at most."""
 WATCHED = 10
-"""Workflows that are looked at for what moves: those at work are among the newest."""
+"""How many of the newest workflows are checked for changes: active ones are among them."""
 
 
 async def runs(request: PageRequest) -> RunsView:
-    """Read the runs and workflows that are wanted."""
+    """Read a page of the runs and workflows that match the query."""
     wanted, project, kept = RunFilter.of(request), request.project, Runs(request.project.store)
     last = await wanted.last(request)
     rows = await wanted.runs(kept, MOST + 1, last)
@@ -49,7 +49,7 @@ async def runs(request: PageRequest) -> RunsView:
 
 @dataclass(frozen=True, slots=True)
 class RunsView:
-    """Hold a page of runs and how they were chosen; `older` is the last one where there is another page."""
+    """The page and its filter; `older` is the id of its last row if there is another page, else empty."""
 
     rows: tuple[RunRow | WorkflowRow, ...]
     wanted: RunFilter
@@ -59,7 +59,7 @@ class RunsView:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """The newest runs that have ended, the oldest of them first: with that one the rest is compared."""
+        """Ids of the newest finished runs, oldest first: that one is the baseline of the comparison."""
         runs = [row.record for row in self.rows if isinstance(row, RunRow)]
         ended = [record.run_id for record in runs if record.status != "running"]
         return tuple(reversed(ended[:COMPARED]))
@@ -67,7 +67,7 @@ class RunsView:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """Hold a run as the table has it."""
+    """A run in the table."""
 
     record: RunRecord
     curve: Sparkline
@@ -76,19 +76,19 @@ class RunRow:
 
     @property
     def run_id(self) -> str:
-        """What it is kept by."""
+        """The run's id."""
         return self.record.run_id
 
     def document(self) -> dict[str, Any]:
-        """Describe it as plain data."""
+        """Return the row as plain data."""
         return {"kind": self.kind, **row_document(self.record), "budget_usd": self.budget_usd}
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Say which runs are wanted: of a state, a reason, a name (each empty for any), inner runs, too.
+    """The filter of the page: state, reason and name (each empty for any), and whether to include inner runs.
 
-    `before` is the last run or workflow of the page before.
+    `before` is the id of the last run or workflow on the previous page.
     """
 
     status: str
@@ -99,7 +99,7 @@ class RunFilter:
 
     @classmethod
     def of(cls, request: PageRequest) -> RunFilter:
-        """Return what the query says; raises `ConfigError` for a state or reason that no run can have."""
+        """Parse the query; raises `ConfigError` for an unknown state or reason."""
         query = request.query
         return cls(
             request.one_of("status", STATES),
@@ -111,21 +111,21 @@ class RunFilter:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether not all runs are wanted."""
+        """Whether the filter excludes any runs."""
         return bool(self.status or self.reason or self.name)
 
     async def last(self, request: PageRequest) -> Record | None:
-        """Return the record of `before`; raises `NotFoundError` where there is none."""
+        """Return the record of `before`, if set; raises `NotFoundError` if it does not exist."""
         store = request.project.store
         if not self.before:
             return None
         last = await listed(store, RUN, self.before) or await listed(store, WORKFLOW, self.before)
         if last is None:
-            raise NotFoundError(f"There is no run {self.before!r} here, before which others could be.")
+            raise NotFoundError(f"There is no run {self.before!r} here to page from.")
         return last
 
     async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[IndexRow]:
-        """Return the newest runs that are wanted."""
+        """Return the newest runs that match."""
         status, name, reason = self.status or None, self.name or None, self.reason or None
         return await runs.rows(
             status=status, name=name, reason=reason, inner=self.inner, after=last, limit=limit
@@ -134,7 +134,7 @@ class RunFilter:
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None
     ) -> list[KeptWorkflow]:
-        """Return the newest workflows that are wanted: none where a reason is, since that stops a loop."""
+        """Return the newest workflows that match: none if a reason is set, since only loops have one."""
         if self.reason:
             return []
         workflows, status, name = Workflows(request.project.store), self.status or None, self.name or None
@@ -142,7 +142,7 @@ class RunFilter:
 
 
 def _age(one: IndexRow | KeptWorkflow) -> tuple[datetime, str]:
-    """Return by what runs and workflows are ordered, as a store orders its records."""
+    """Sort key of runs and workflows, in the order of a store's records."""
     return one.created_at, one.run_id if isinstance(one, IndexRow) else one.record.run_id
 
 
@@ -161,9 +161,9 @@ def _document(view: RunsView) -> dict[str, Any]:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return what differs when the table does: the newest run, how far those at work are, the workflows.
+    """Return a value that changes with the table: the newest run, progress of active runs, workflow states.
 
-    A page of older runs does not move.
+    A page of older runs does not change.
     """
     wanted, project = RunFilter.of(request), request.project
     if wanted.before:

@@ -1,4 +1,4 @@
-"""Run page: all that is known of one run, on the dashboard or in one file of HTML."""
+"""The page of one run, on the dashboard or as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
-"""Where what a note says of one version begins."""
+"""Where the part of a note about one version begins."""
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 MOST = 20
-"""Versions that a page shows whole. Of 200, their outputs and prompts are megabytes, which nobody reads, and
-to compare each with the one before takes as long as the run."""
+"""How many versions a page shows in full. The outputs and prompts of 200 versions are megabytes that nobody
+reads, and comparing each with the one before takes as long as the run."""
 TEXT_FIELDS = ("output", "conversation")
-"""What a step's result holds of what was said."""
+"""The fields of a step's result that hold text."""
 
 
 async def run(request: PageRequest) -> KeptRun:
-    """Read a run with its steps; for a page, no more of many versions than it shows."""
+    """Read a run with its steps; for a page, only the versions it shows in full keep their text."""
     kept = await _kept(request)
     if not request.full:
         kept = await asyncio.to_thread(excerpt, kept)
@@ -73,7 +73,7 @@ async def _kept(request: PageRequest) -> KeptRun:
 
 
 async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
-    """Return a run with what was spent on learning from it, which came after what its record counts."""
+    """Add what was spent on learning from the run, which happened after its record was written."""
     said = (exchange(one) for step in timeline(kept) if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
     noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
@@ -95,7 +95,7 @@ async def _output(request: PageRequest) -> str:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return what tells one state of a run from another."""
+    """Return a value that changes whenever an active run makes progress."""
     run_id = request.path["run_id"]
     row = await Runs(request.project.store).row(run_id)
     if row is None:
@@ -109,9 +109,9 @@ def _document(run: KeptRun) -> dict[str, Any]:
 
 
 def run_page(run: KeptRun) -> str:
-    """Return the page of a run: all of it in one file, without scripts, with all that is its own inert.
+    """Return the page of a run as one self-contained HTML file, without scripts and with all text escaped.
 
-    Its content security policy lets a browser apply the one style sheet inside it and load nothing at all.
+    Its content security policy allows the embedded style sheet and nothing else.
     """
     style = static_text("redraft.css")
     policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
@@ -125,7 +125,7 @@ def run_page(run: KeptRun) -> str:
 
 
 def run_view(run: KeptRun) -> RunView:
-    """Work out what the page of a run shows."""
+    """Prepare what the page of a run shows."""
     record = run.record
     best = record.version(record.best)
     first = record.versions[0] if record.versions else None
@@ -148,7 +148,7 @@ def run_view(run: KeptRun) -> RunView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Hold a run and the parts of its page, in their order."""
+    """A run and the parts of its page, in order."""
 
     run: KeptRun
     record: RunRecord
@@ -165,9 +165,9 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """Hold one version: its output as text, and how it differs from the one that it was made from.
+    """One version: its output as text, and what changed since the version it was made from.
 
-    Where that is not worked out, because there are so many, `base` is the one it was made from.
+    `base` is the number of that version if there were too many versions to compare them all.
     """
 
     number: int
@@ -185,7 +185,7 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Hold one step of the timeline; `start` and `length` are in percent of the run's time."""
+    """One bar of the timeline; `start` and `length` are in percent of the run's duration."""
 
     name: str
     kind: str
@@ -199,7 +199,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """Hold what was said within one step of the loop."""
+    """The model calls within one step of the loop."""
 
     step: str
     version: int | None
@@ -221,7 +221,7 @@ def _chart(run: KeptRun) -> ScoreCurve:
 
 
 def _heat(run: KeptRun) -> list[HeatRow]:
-    """Return how each version did, the overall score first, then the criteria."""
+    """Return the scores of all versions: the overall score first, then each criterion."""
     evaluations = [one.evaluation for one in run.record.versions]
     overall = heat_row(
         "score", run.record.options.get("quality_threshold"), [one.overall_score for one in evaluations]
@@ -231,7 +231,7 @@ def _heat(run: KeptRun) -> list[HeatRow]:
 
 
 def folded(note: str) -> list[str]:
-    """Return a note in lines, what it says of several versions in one: `Versions 2 to 4 and 9: ...`."""
+    """Split a note into lines, merging what it repeats for several versions: `Versions 2 to 4 and 9: ...`."""
     before, *told = OF_A_VERSION.split(note)
     versions: dict[str, list[int]] = {}
     for number, said in zip(told[::2], told[1::2], strict=True):
@@ -241,7 +241,7 @@ def folded(note: str) -> list[str]:
 
 
 def _numbered(numbers: list[int]) -> str:
-    """Name versions: three and more that follow one another by the first and the last."""
+    """Name versions; three or more in a row are given as a range."""
     if len(numbers) == 1:
         return f"Version {numbers[0]}"
     ranges: list[list[int]] = []
@@ -261,7 +261,7 @@ def _version(version: ReflectionVersion, run: KeptRun, whole: Collection[int]) -
     record, evaluation, output = run.record, version.evaluation, as_text(version.output)
     base = record.version(version.base) or record.version(version.iteration - 1)
     best, first = record.version(record.best), record.versions[0]
-    # What is shown at length above needs not be worked out twice.
+    # The page shows that comparison above already.
     shown_above = version is best and base is first
     differs = base is not None and version.repeats is None and not shown_above
     are_whole = version.iteration in whole and base is not None and base.iteration in whole
@@ -311,7 +311,7 @@ def _bars(steps: list[TimelineStep]) -> list[Bar]:
 
 
 def whole_versions(record: RunRecord) -> frozenset[int]:
-    """Return the numbers of the versions to show whole: the first, the best, the newest."""
+    """Return the numbers of the versions to show in full: the first, the best, and the newest."""
     numbers = [version.iteration for version in record.versions]
     if len(numbers) <= MOST:
         return frozenset(numbers)
@@ -320,7 +320,7 @@ def whole_versions(record: RunRecord) -> frozenset[int]:
 
 
 def excerpt(run: KeptRun) -> KeptRun:
-    """Return a run without what was said in and about the versions that are not shown whole."""
+    """Return a run without the text of the versions that are not shown in full."""
     record = run.record
     whole = whole_versions(record)
     if len(whole) == len(record.versions):
@@ -335,7 +335,7 @@ def excerpt(run: KeptRun) -> KeptRun:
 
 
 def _strip_result(result: Any) -> Any:
-    """Return the result of a step without what was said: what it used is still counted."""
+    """Return the result of a step without its text; its usage still counts."""
     if not isinstance(result, dict):
         return result
     return {

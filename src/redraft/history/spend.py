@@ -1,4 +1,4 @@
-"""Spend: where the money went: by role, model, agent, task and day, and what bought nothing."""
+"""The spend page: usage and cost by role, model, agent, task and day, and what was spent in vain."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ K = TypeVar("K")
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
 MOST = 20
-"""Rows of one table; the rest are added up in the last one."""
+"""Rows in a table; the rest are added up in the last row."""
 MOST_DAYS = 92
-"""Days that are shown one by one; of more, the months."""
+"""Longest period in days that is shown day by day; a longer one is shown by month."""
 PATIENCE = 0.1
-"""Seconds that one question waits for what was not read yet."""
+"""Seconds that a request waits for older cycles and notes to be counted."""
 OF_A_NOTE = "/reflection"
-"""How the key of what a note came to ends, behind the id of its run."""
+"""Suffix of the key of a note's outcome; the id of its run comes before it."""
 AT_ONCE = 500
-"""Runs of notes that are looked up at once."""
+"""How many runs of notes are looked up at once."""
 CYCLE, NOTE = "cycle", "note"
-"""What is spent on, where runs have the role of a request."""
+"""What cycles and notes have as their role."""
 LONGEST = 200
 
 
 async def spend(request: PageRequest) -> SpendView:
-    """Add up what was spent in a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
+    """Add up the spend of a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
     period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
     if period not in PERIODS:
         raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
@@ -95,7 +95,7 @@ async def spend(request: PageRequest) -> SpendView:
 
 @dataclass(frozen=True, slots=True)
 class SpendView:
-    """Hold what the runs of a period used; `at_work` and `interrupted` are runs that are not counted yet."""
+    """The page: the spend of a period; `at_work` and `interrupted` count runs not yet included in it."""
 
     period: str
     inner: bool
@@ -110,14 +110,14 @@ class SpendView:
     at_work: int
     interrupted: int
     kept: bool
-    """Whether there is any run, of any time."""
+    """Whether there are any runs at all, in any period."""
     is_whole: bool
-    """Whether all cycles and notes were looked through."""
+    """Whether all cycles and notes were counted."""
     periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
 
     @property
     def bars(self) -> PeriodBars:
-        """The days as a drawing: of dollars, or of tokens where no cost is known."""
+        """The days as a bar chart, in dollars, or in tokens if no cost is known."""
         days = list(reversed(self.days))
         if any(row.used.cost_usd > 0 for row in days):
             periods = [
@@ -131,7 +131,7 @@ class SpendView:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Hold the rows of a table, what costs most first; `rest` adds up `others` that it has no room for."""
+    """A table, most expensive first; `rest` is the sum of the `others` that did not fit."""
 
     rows: tuple[Row, ...]
     others: int = 0
@@ -140,7 +140,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold what one of a kind used; `name` is as it may be shown, `key` what the runs call it."""
+    """A row of a table; `key` identifies it in the runs, `name` is the key with secrets withheld."""
 
     key: str
     name: str
@@ -152,7 +152,7 @@ def _tallies(sums: Mapping[K, Totals]) -> dict[K, Tally]:
 
 
 def _most_expensive(tallies: Mapping[str, Tally]) -> tuple[list[tuple[str, Tally]], int, Tally | None]:
-    """Return those that cost most (or, where no cost is known, used most), and the others added up."""
+    """Return the most expensive tallies (the largest, if no cost is known), and the sum of the others."""
     first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
     if len(tallies) == len(first):
         return first, 0, None
@@ -205,7 +205,7 @@ def _table_document(rows: Rows) -> dict[str, Any]:
 
 
 def _tally_document(used: Tally) -> dict[str, Any]:
-    """Tell a tally; `cost_usd` is at least that where `unknown` runs cost more."""
+    """Describe a tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
     return {field.name: getattr(used, field.name) for field in fields(used) if field.name != "latest"}
 
 
@@ -220,14 +220,14 @@ class Tally(Totals):
 
     @classmethod
     def of_runs(cls, totals: Totals) -> Self:
-        """Return the sums of runs."""
+        """Return the tally of runs."""
         tally = cls()
         Totals.add(tally, totals)
         return tally
 
     @classmethod
     def of_one(cls, used: TokenUsage) -> Self:
-        """Return what one cycle or note used."""
+        """Return the tally of one cycle or note."""
         return cls(
             requests=used.requests,
             failed_requests=used.failed_requests,
@@ -239,13 +239,13 @@ class Tally(Totals):
         )
 
     def add(self, other: Totals) -> None:
-        """Add the sums of others."""
+        """Add other sums to these."""
         Totals.add(self, other)
         self.cycles_and_notes += other.cycles_and_notes if isinstance(other, Tally) else 0
 
 
 class Spent(NamedTuple):
-    """Say what something was spent on: by cycles there is no `task`."""
+    """What something was spent on; cycles have no `task`."""
 
     day: date
     role: str
@@ -256,7 +256,7 @@ class Spent(NamedTuple):
 
 @dataclass(slots=True)
 class _CyclesRead:
-    """Remember how far the cycles of an agent were read: those back to `oldest`, or all of them."""
+    """How far back the cycles of an agent were read: to number `oldest`, or completely."""
 
     oldest: int | None = None
     is_whole: bool = False
@@ -265,7 +265,7 @@ class _CyclesRead:
 
 
 class OtherSpend:
-    """Add up what cycles and notes spent, and read only what is new; `spent` has the sums."""
+    """Spend outside of runs: that of cycles and notes, read incrementally. `spent` has the sums."""
 
     def __init__(self, store: Store, agents: AgentList) -> None:
         self.spent: dict[Spent, Tally] = {}
@@ -278,18 +278,18 @@ class OtherSpend:
 
     @classmethod
     def of(cls, project: Project) -> OtherSpend:
-        """Return one for a project."""
+        """Create the one that a project shares."""
         return cls(project.store, project.shared(AgentList.of))
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that is kept was counted."""
+        """Whether everything stored was counted."""
         return self._notes.is_complete and all(read.is_whole for read in self._cycles.values())
 
     async def read(self, patience: float = PATIENCE) -> None:
-        """Count what is new, and what was there before for no more than `patience` seconds.
+        """Count everything new, and older records for at most `patience` seconds.
 
-        Raises `StoreError` where it can't be read.
+        Raises `StoreError` if the store can't be read.
         """
         await self._notes.read(patience / 2)
         await self._sort_notes()
@@ -309,7 +309,7 @@ class OtherSpend:
                         await view.aclose()
 
     async def _read_cycles(self, name: str, view: AgentHandle, read: _CyclesRead, until: float) -> None:
-        """Count the cycles that are new, then older ones while there is time."""
+        """Count new cycles, then older ones until `until`."""
         page = await view.cycles()
         while self._add(name, page, read) and read.oldest is not None:
             page = await view.cycles(before=page[-1].number)
@@ -323,10 +323,10 @@ class OtherSpend:
             read.is_whole = len(page) < CYCLES_A_PAGE
 
     def _add(self, name: str, cycles: list[CycleRecord], read: _CyclesRead) -> bool:
-        """Count those that are new and have ended; say if none was known, so that more may be new."""
+        """Count the new cycles that have ended; return whether all were new, so there may be more."""
         new = [one for one in cycles if (one.number, one.started_at) not in read.counted]
         for one in new:
-            if one.status not in UNFINISHED:  # its usage is not written down before it ends
+            if one.status not in UNFINISHED:  # its usage is recorded when it ends
                 read.counted.add((one.number, one.started_at))
                 self._count_one(Spent(one.started_at.astimezone(UTC).date(), CYCLE, name), one.usage)
         return bool(cycles) and len(new) == len(cycles)
@@ -340,7 +340,7 @@ class OtherSpend:
             self._unsorted.append((record.key.removesuffix(OF_A_NOTE), day, used))
 
     async def _sort_notes(self) -> None:
-        """Count notes for the agent, model and task of the run that each came from."""
+        """Count notes under the agent, model and task of their runs."""
         while self._unsorted:
             notes, self._unsorted = self._unsorted[:AT_ONCE], self._unsorted[AT_ONCE:]
             rows = await self._index.find({"run_id": tuple(run_id for run_id, _, _ in notes)})
@@ -353,7 +353,7 @@ class OtherSpend:
 
 
 async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
-    """Return the cycles before one; none where that is gone, for then all before it are, too."""
+    """Return the cycles before `number`; none if it is gone, since then all earlier ones are, too."""
     try:
         return await view.cycles(before=number) if number is not None else []
     except ConfigError:
@@ -361,9 +361,9 @@ async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
 
 
 async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:
-    """Return the beginning of what each of these runs was asked, as it may be shown, by the run.
+    """Return the beginning of each run's task by run id, with secrets withheld.
 
-    A secret is withheld before anything is cut off, since half of one is not known any more.
+    Redaction comes before truncation: half a secret would not be recognised.
     """
     found: dict[str, str] = {}
     for run_id in run_ids:

@@ -1,4 +1,4 @@
-"""The dashboard's pages of runs: the list of them, each one, comparisons, and what all spent."""
+"""The dashboard's pages on runs: the list, a run, diffs, comparisons and spend."""
 
 from __future__ import annotations
 

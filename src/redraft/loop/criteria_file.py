@@ -1,4 +1,4 @@
-"""CriteriaFile: a task and its criteria in YAML."""
+"""Criteria files: a task and its criteria in YAML."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ WORDS = {str: "a text", float: "a number", list: "a list", dict: "a mapping", bo
 
 @dataclass(frozen=True, slots=True)
 class CriteriaFile:
-    """Hold what a draft is judged by.
+    """What a draft is judged by.
 
-    `task` is what the draft answers, where that is known; `threshold` (0..1) is the overall score to reach.
+    `task` is what the draft answers, if given; `threshold` (0..1) is the overall score to reach.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -51,10 +51,10 @@ class CriteriaFile:
 def read_criteria(path: Path) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria`, `task`, `task_type` and `threshold`.
 
-    A criterion is a sentence, a known name, or a mapping with `name` and, where wanted, `description`,
+    A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`,
     `weight`, `threshold`, `evaluator`, `config` (also spelt `evaluator_config`) and `gate`. A function is
-    named `module:name`; the module may stand beside the file. Without `criteria` a `task_type` picks its
-    default set. Raises `ConfigError` with the file, the line and the key.
+    named `module:name`; the module may be next to the file. Without `criteria`, the defaults of the
+    `task_type` apply. Raises `ConfigError` with the file, the line and the key.
     """
     try:
         text = path.read_text("utf-8")
@@ -66,7 +66,7 @@ def read_criteria(path: Path) -> CriteriaFile:
 
 @contextmanager
 def modules_in(folder: Path) -> Generator[None]:
-    """Let modules of a folder be imported meanwhile, where nothing that is installed goes by their names."""
+    """Make the modules of a folder importable within the block; installed ones take precedence."""
     place = str(folder.resolve())
     sys.path.append(place)
     try:
@@ -80,7 +80,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 class _Reader:
-    """Read one file, and know where in it each thing stands."""
+    """Read one file; errors give the line."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -130,7 +130,7 @@ class _Reader:
         return criterion
 
     def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: Way) -> dict[str, Any]:
-        """Return the entries with their keys and types checked; what is empty counts as left out."""
+        """Check keys and types, and return the entries; empty ones are left out."""
         fields: dict[str, Any] = {}
         for key, value in given.items():
             if key not in known:
@@ -145,14 +145,14 @@ class _Reader:
         return fields
 
     def fail(self, way: Way, what: str) -> NoReturn:
-        """Raise the `ConfigError` that says what is wrong, and where."""
+        """Raise a `ConfigError` with the file and the line."""
         raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
 
 
 def try_out(criterion: QualityCriterion) -> None:
-    """Build a criterion's evaluator where what is wrong can be told best; one that needs a model comes later.
+    """Build a criterion's evaluator, so that errors show before the run; raises `ConfigError`.
 
-    Raises `ConfigError` for what can't work.
+    An evaluator that needs a model is built later.
     """
     if not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())

@@ -1,4 +1,4 @@
-"""Runs: list, find, read and explain the kept runs of a project."""
+"""Runs: list, find, read and explain the stored runs of a project."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 LAST = "last"
 KILLED = "killed"
 UNENDED = ("running", KILLED, "unknown")
-"""The states of a run that has not ended: which one it is, its process tells."""
+"""The states of a run that has not ended; which one depends on its process."""
 AT_WORK = ("running", "unknown")
-"""The states of runs that may go on: where this machine can't tell, they are watched all the same."""
+"""The states of runs that may still be active; those this machine can't check are watched, too."""
 STATES = (*UNENDED, "finished", "failed", "cancelled")
 """The states by which runs can be filtered."""
 DAMAGED = "(damaged)"
-"""The name of a step whose record is damaged; its error says more."""
+"""The name of a step whose record is damaged; its error has the details."""
 PAGE = 50
 NEWEST_OF_GROUP = 200
-"""Runs of a group that are compared: the newest."""
+"""How many runs of a group are compared: the newest ones."""
 NEWEST_RUNS = 50
-"""Single runs that are looked at: each is a group of its own."""
+"""How many single runs are compared, each a group of its own."""
 WITH, WITHOUT = "with notes or lessons", "without"
 GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
     "agent": "agent",
@@ -70,13 +70,13 @@ GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
     "judge": "judge",
     "day": "day",
 }
-"""What runs can be told apart by, and the column that says it."""
+"""What runs can be grouped by, and the column for it."""
 GROUPINGS = (*GROUPED_BY, "run")
 NAMES = "a number such as 2 or v2, 'first', 'best' or 'last'"
 STATE_HEADLINES = {
     "running": "it is still running",
     "killed": "its process ended before the run did",
-    "unknown": "it is not known whether its process is still there",
+    "unknown": "it is not known whether its process is still running",
     "failed": "a step failed for good",
     "cancelled": "the run was cancelled",
 }
@@ -84,9 +84,10 @@ MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revisio
 
 
 class Runs:
-    """Find, read and add up the runs that a store keeps: those of the project by default.
+    """The stored runs of a project: find them, read them, add up what they used.
 
-    Raises `ConfigError` where the settings keep nothing, `StoreError` where the store can't be read.
+    Without `store`, it is the one of the project. Raises `ConfigError` if the settings turn storage off, and
+    `StoreError` if the store can't be read.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -103,16 +104,16 @@ class Runs:
         before: str | None = None,
         limit: int = PAGE,
     ) -> list[RunRecord]:
-        """Return the newest runs first: of a status, of an agent's name, that stopped for a reason.
+        """Return runs, newest first, filtered by status, name of the agent, and reason for stopping.
 
-        `killed` is a status, too: of a `running` one whose process is gone; and `unknown`, where this machine
-        can't tell. One whose record is damaged is among them, as `damaged`. Runs that ran inside others are
-        left out unless `inner`. `before` is the last run of the page before; raises `ConfigError` where there
-        is none.
+        A run that is `running` but whose process is gone has the status `killed`, or `unknown` if this
+        machine can't tell. Runs with damaged records are included, as `damaged`. Runs inside other runs are
+        left out unless `inner`. `before` is the id of the last run on the previous page; raises `ConfigError`
+        if it does not exist.
         """
         after = None if before is None else await listed(self._store, RUN, before)
         if before is not None and after is None:
-            raise ConfigError(f"There is no run {before!r} here, before which others could be.")
+            raise ConfigError(f"There is no run {before!r} here to page from.")
         rows = await self.rows(status=status, name=name, reason=reason, inner=inner, after=after, limit=limit)
         return await self.read_rows(rows)
 
@@ -127,9 +128,9 @@ class Runs:
         after: Record | None = None,
         limit: int = PAGE,
     ) -> list[RunRow]:
-        """Return what the index holds of the runs that `find` returns, or of those of a task.
+        """Return the index rows of the runs that `find` would return, optionally of one task.
 
-        `task` is its digest, `after` the record that the page before ended with.
+        `task` is its digest, `after` the last record of the previous page.
         """
         where: dict[str, Scalar] = {} if inner else {"is_inner": False}
         if status is not None:
@@ -142,24 +143,24 @@ class Runs:
             where["task"] = task
         if where.get("status") != "running":
             return await self._index.find(where, after=after, limit=limit)
-        # Which of those that have not ended were killed shows only when one looks for their processes.
+        # Which of the unfinished runs were killed depends on their processes, which no index knows.
         unended = await self._index.find(where, after=after)
         return [row for row in unended if state_of(row) == status][:limit]
 
     async def row(self, run_id: str) -> RunRow | None:
-        """Return what the index holds of a run, by its whole id."""
+        """Return the index row of a run by its full id, or None."""
         found = await self._index.find({"run_id": run_id})
         return found[0] if found else None
 
     async def read_rows(self, rows: Sequence[RunRow]) -> list[RunRecord]:
-        """Read the runs of rows; one that was deleted meanwhile is left out."""
+        """Read the runs of index rows, skipping those deleted since."""
         found = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
         return [await self.listed(record) for record in found if record is not None]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
-        """Return a run by its id, by the beginning of one, or the `last` one that began.
+        """Return a run by its id or a prefix of it, or the `last` one to begin.
 
-        Raises `ConfigError` where there is none, or several begin alike.
+        Raises `ConfigError` if there is none, or if the prefix is ambiguous.
         """
         if run_id == LAST:
             rows = await self._index.find({"is_inner": False}, limit=PAGE)
@@ -167,14 +168,14 @@ class Runs:
             found = intact([record for record in last if record is not None])[:1]
         elif record := await self._store.get(RUN, run_id):
             found = [record]
-        else:  # nothing is the beginning of all: an empty variable of a shell means none of them
+        else:  # an empty string, as from an unset shell variable, matches no run
             found = await self._store.find(RUN, prefix=run_id, limit=3) if run_id else []
         record = only(found, run_id, "runs", lambda one: one.key)
         if record is None:
             raise ConfigError(
-                "No run is kept here yet."
+                "No runs are kept here yet."
                 if run_id == LAST
-                else f"There is no run {run_id!r} here; `redraft runs` lists those that there are."
+                else f"There is no run {run_id!r} here; `redraft runs` lists those there are."
             )
         return await self.read(record)
 
@@ -184,30 +185,30 @@ class Runs:
         return KeptRun(record, tuple(await self.steps(record.run_id)))
 
     async def steps(self, run_id: str) -> list[KeptStep]:
-        """Return the steps of a run in the order in which they ended, those within steps included.
+        """Return the steps of a run in the order they ended, including inner steps.
 
-        The steps within steps are the verbatim prompts and replies.
+        Inner steps hold the verbatim prompts and replies.
         """
         prefix = f"{run_id}/"
         records = await self._store.find(STEP, prefix=prefix) + await self._store.find(VOID, prefix=prefix)
         return sorted(map(_step, records), key=lambda step: (step.at, not step.is_inner, step.place))
 
     async def listed(self, record: Record) -> RunRecord:
-        """Read a run of its record for a list; one that is damaged has that as its status."""
+        """Read a run from its record for a list; a damaged one has the status `damaged`."""
         return damaged_run(record) if record.damage else await self.read(record)
 
     async def read(self, record: Record) -> RunRecord:
-        """Read a run of its record; one that has not ended has the versions that its journal has so far."""
-        # The classes of outputs are the program's that ran: who only looks does not have them.
+        """Read a run from its record; an unfinished one has the versions in its journal so far."""
+        # The classes of outputs belong to the program that ran; a reader does not have them.
         run = from_record(RunRecord, without_tags(record.data))
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
 
     async def spend(self, since: date | None = None, *, inner: bool = True) -> Spend:
-        """Add up what runs used that began on a day (UTC) or later; those inside others only if `inner`.
+        """Add up what runs that began on `since` (UTC) or later used; inner runs only if `inner`.
 
-        Runs that have not ended are counted, not summed: what they use is written down when they end.
+        Unfinished runs are counted, not summed: their usage is recorded when they end.
         """
         begin = None if since is None else datetime.combine(since, time(), UTC)
         where: dict[str, Scalar | tuple[Scalar, ...]] = {} if inner else {"is_inner": False}
@@ -233,11 +234,11 @@ class Runs:
     async def groups(
         self, by: str, *, name: str = "", task: str = "", of: tuple[str, ...] = ()
     ) -> list[RunGroup]:
-        """Put the runs that have ended into groups, of an agent and a task alone if wanted.
+        """Group the finished runs, optionally only those of one agent or task.
 
-        Single runs (`by` is `run`) are the newest few, or those whose ids begin as one in `of`. Groups of
-        days and single runs come the newest first, those of numbers in their order, others the largest first.
-        Raises `ConfigError` for what runs can't be told apart by.
+        Single runs (`by="run"`) are the newest few, or those whose ids start with one in `of`. Days and
+        single runs come newest first, numbers in ascending order, other groups largest first. Raises
+        `ConfigError` if `by` is not one of `GROUPINGS`.
         """
         if by not in GROUPINGS:
             raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, GROUPINGS)}")
@@ -259,7 +260,7 @@ class Runs:
         return sorted(found, key=lambda group: group.runs, reverse=True)
 
     async def newest(self, group: RunGroup) -> list[RunRow]:
-        """Return what the index holds of the newest runs of a group, and keep it there."""
+        """Return the index rows of the newest runs of a group, and store them in it."""
         if not group.newest:
             where, since, until = dict(group.where), None, None
             if (day := where.pop("day", None)) is not None:
@@ -269,32 +270,32 @@ class Runs:
         return group.newest
 
     async def commonest(self, by: Literal["agent", "task"], most: int) -> list[tuple[str, Totals]]:
-        """Return the agents or tasks with the most runs that have ended, and their sums."""
+        """Return the agents or tasks with the most finished runs, and their totals."""
         found = await self._index.group(by, {"status": ENDED})
         return nlargest(most, found.items(), key=lambda item: item[1].runs)
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """Hold a run's record and its steps, in the order in which they ended."""
+    """A run's record and its steps, in the order they ended."""
 
     record: RunRecord
     steps: tuple[KeptStep, ...] = ()
 
     @property
     def outer_steps(self) -> tuple[KeptStep, ...]:
-        """The steps of the loop itself, in their order."""
+        """The steps of the loop itself, in order."""
         return tuple(step for step in self.steps if not step.is_inner)
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The least score that each criterion must reach, in the order of the criteria."""
+        """The threshold of each criterion, in the order of the criteria."""
         criteria = self.record.options.get("criteria", ())
         return {one["name"]: one.get("threshold", QualityCriterion.threshold) for one in criteria}
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """The names of all criteria that judged a version: those of the pattern first."""
+        """The names of all criteria, those of the pattern first, then any others that judged a version."""
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
         names = dict.fromkeys((*self.thresholds, *judged))
         return tuple(names)
@@ -302,7 +303,7 @@ class KeptRun:
     def version(self, name: str) -> ReflectionVersion:
         """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
-        Raises `ConfigError` for one that is not there, which says which ones are.
+        Raises `ConfigError` if there is no such version.
         """
         versions = self.record.versions
         if not versions:
@@ -321,7 +322,7 @@ class KeptRun:
             raise ConfigError(f"A version is {NAMES}; got {name!r}.")
         if (found := self.record.version(number)) is None:
             kept = ", ".join(str(version.iteration) for version in versions)
-            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; kept are {kept}.")
+            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; it has {kept}.")
         return found
 
     def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
@@ -331,13 +332,13 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True)
 class KeptStep:
-    """Hold one step of a kept run, as its journal has it.
+    """One step of a stored run, as its journal has it.
 
-    `place` is its position (`00003`), or for a step within a step the outer place, a slash and its name with
-    a number. `began` and `elapsed` are seconds of the run's own clock at its beginning and end, `at` the time
-    of day at its end. A step within a step has what it was `given`: a model call its request, whose reply is
-    the `result`. `error` has `type` and `message` where it failed. `void` marks one that a later try has
-    replaced: it was paid for all the same.
+    `place` is its position (`00003`); that of an inner step is the outer place, a slash, and its name with a
+    number. `began` and `elapsed` are its start and end in seconds of the run's clock, `at` is the wall-clock
+    time of its end. An inner step has what it was `given`: for a model call the request, whose reply is the
+    `result`. `error` has `type` and `message` if it failed. `void` marks a step that a later attempt
+    replaced; it still cost what it cost.
     """
 
     place: str
@@ -352,17 +353,17 @@ class KeptStep:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.elapsed - self.began
 
     @property
     def is_inner(self) -> bool:
-        """Whether it ran within another step."""
+        """Whether it ran inside another step."""
         return "/" in self.place
 
 
 def state_of(row: RunRow) -> str:
-    """Return how a run stands now: its status, or for a running one what is known of its process."""
+    """Return the state of a run: its status, or for a `running` one what is known of its process."""
     if row.status != "running":
         return row.status
     return Process(row.host, row.pid, row.process_started).state_of_run
@@ -370,9 +371,9 @@ def state_of(row: RunRow) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What runs that have ended used, by day, role, model, agent and task.
+    """What finished runs used, by day, role, model, agent and task.
 
-    `inner_runs` ran inside others. Not in the sums are the runs `at_work`, and those `interrupted`.
+    `inner_runs` counts those inside other runs. Runs `at_work` or `interrupted` are not in the sums.
     """
 
     days: dict[date, Totals]
@@ -387,9 +388,9 @@ class Spend:
 
 @dataclass(slots=True)
 class RunGroup:
-    """Runs that have something in common: how many there are, the last one's id, and the newest if read.
+    """Runs with a common key: their number, the latest one's id, and the newest ones once read.
 
-    `where` is by what the index finds them.
+    `where` is the index query that finds them.
     """
 
     key: str
@@ -411,13 +412,13 @@ def _key(by: str, value: Any) -> str:
 
 
 def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
-    """Fill in the versions, the best of them and the usage of a run that has not ended, from its steps."""
+    """Fill in the versions, the best one and the usage of an unfinished run from its steps."""
     versions: list[ReflectionVersion] = []
     usage: dict[str, TokenUsage] = {}
     draft = None if run.draft is None else Draft(run.draft, NOTHING_USED, strategy="given")
     for step in steps:
         if step.name == DAMAGED and not step.is_inner:
-            break  # what came after is of a version that is not known
+            break  # later steps belong to a version that can't be reconstructed
         if step.is_inner or step.void or step.error is not None or step.name not in ROLES:
             continue
         run.execution_time = step.elapsed
@@ -472,10 +473,10 @@ def _step(record: Record) -> KeptStep:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Say why a run stopped, or how it stands.
+    """Why a run stopped, or its state.
 
-    `rule` is its reason to stop, else its state (`running`, `killed`, `failed`); `headline` says that in
-    words, `detail` with the numbers, and `numbers` are those. `short_of` says what the best version lacks.
+    `rule` is the reason it stopped, else its state (`running`, `killed`, `failed`); `headline` puts that into
+    words, `detail` adds the `numbers`. `short_of` lists the thresholds that the best version misses.
     """
 
     rule: str
@@ -486,7 +487,7 @@ class Why:
 
 
 def why(run: KeptRun) -> Why:
-    """Say which rule stopped a run and by which numbers, or how it stands."""
+    """Explain which rule stopped a run, with its numbers, or what state it is in."""
     record = run.record
     best = record.version(record.best)
     short_of = () if best is None else falls_short(run, best)
@@ -500,7 +501,7 @@ def why(run: KeptRun) -> Why:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Hold who said something (`system`, `user`, `assistant`, `error`, a tool's name), and what."""
+    """A message and its role: `system`, `user`, `assistant`, `error`, or a tool's name."""
 
     role: str
     text: str
@@ -508,7 +509,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Hold what was asked and answered in one call; `usage` where the reply tells."""
+    """The request and reply of one call; `usage` if the reply reports it."""
 
     name: str
     seconds: float
@@ -518,7 +519,7 @@ class Exchange:
 
 
 def exchange(step: KeptStep) -> Exchange:
-    """Return what was said in a step within a step, in whatever form it was recorded."""
+    """Return the request and reply of an inner step, in whatever form they were recorded."""
     name = step.name.partition(" ")[0] if _is_model(step) else step.name
     if step.error is not None:
         answered = (Turn("error", f"{step.error.get('type')}: {step.error.get('message')}"),)
@@ -537,14 +538,14 @@ def _is_model(step: KeptStep) -> bool:
 
 
 def _usage(result: Any) -> TokenUsage | None:
-    """Return what a reply used; those of agents of another make tell it in their own way."""
+    """Return the usage of a reply; None for replies of other agent frameworks."""
     if not isinstance(result, dict) or "text" not in result:
         return None
     return from_json(ChatReply, cast("dict[str, Any]", result)).usage
 
 
 def _turns(value: Any, role: str) -> list[Turn]:
-    """Find the turns in a request or reply: Redraft's own, Pydantic AI's messages, or any JSON."""
+    """Parse the turns of a request or reply: Redraft's own, Pydantic AI's messages, or any JSON."""
     if isinstance(value, list):
         return [turn for item in cast("list[Any]", value) for turn in _turns(item, role)]
     if isinstance(value, dict):
@@ -567,9 +568,9 @@ def _part(part: dict[str, Any], role: str) -> Turn:
 
 @dataclass(frozen=True, slots=True)
 class AfterBest:
-    """Hold what came after the best version: how many versions, their usage, and seconds.
+    """What came after the best version: the number of versions, their usage, and seconds.
 
-    `usage` is None where not all of these versions are kept, so that it is not known.
+    `usage` is None, for unknown, if not all of these versions are stored.
     """
 
     versions: int
@@ -578,7 +579,7 @@ class AfterBest:
 
 
 def after_best(run: KeptRun) -> AfterBest | None:
-    """Add up what a run spent after its best version; None where it has none."""
+    """Add up what a run spent after its best version; None if it has none."""
     record = run.record
     best = record.version(record.best)
     if best is None:
@@ -608,9 +609,9 @@ def _usage_of(step: KeptStep) -> TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """Hold one step of the loop with the version that it worked on, where it did on one.
+    """One step of the loop, with its inner steps and the version it worked on, if any.
 
-    `inner` are the steps within it. `began` and `seconds` are of the run's own clock.
+    `began` and `seconds` are of the run's own clock.
     """
 
     step: KeptStep
@@ -619,17 +620,17 @@ class TimelineStep:
 
     @property
     def began(self) -> float:
-        """When it began, in seconds of the run."""
+        """Its start, in seconds of the run's clock."""
         return self.step.began
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.step.seconds
 
 
 def timeline(run: KeptRun) -> list[TimelineStep]:
-    """Return the steps of the loop in the order in which they ended."""
+    """Return the steps of the loop in the order they ended."""
     within: defaultdict[str, list[KeptStep]] = defaultdict(list)
     for step in run.steps:
         if step.is_inner:
@@ -643,7 +644,7 @@ def timeline(run: KeptRun) -> list[TimelineStep]:
             return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
         if step.name not in MAKING:
             return None
-        # A version's time is that of the last step that went into it.
+        # A version has the time of the last step that contributed to it.
         at = bisect_left(times, step.at)
         if at < len(first_from):
             return first_from[at]
@@ -653,7 +654,7 @@ def timeline(run: KeptRun) -> list[TimelineStep]:
 
 
 def falls_short(run: KeptRun, version: ReflectionVersion) -> tuple[str, ...]:
-    """Say what a version lacks to be satisfactory: a clause for each threshold that it is below."""
+    """Return a clause for each threshold that a version misses; none if it is satisfactory."""
     evaluation, threshold = version.evaluation, run.record.options.get("quality_threshold")
     if evaluation.satisfactory:
         return ()
@@ -688,7 +689,7 @@ def _state_detail(run: KeptRun) -> tuple[str, Mapping[str, Any]]:
     kept = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
     if record.state == "killed":
         return (
-            f"The process {process.pid} is gone; kept are {kept}, which a resumed run does not repeat.",
+            f"The process {process.pid} is gone; {kept} are stored, which a resumed run does not repeat.",
             numbers,
         )
     if record.state == "unknown":
@@ -698,7 +699,7 @@ def _state_detail(run: KeptRun) -> tuple[str, Mapping[str, Any]]:
 
 
 def row_document(record: RunRecord) -> dict[str, Any]:
-    """Describe a run in a few fields, as a list of runs has them."""
+    """Return the fields of a run that a list shows, as plain data."""
     best = record.version(record.best)
     scores = [version.evaluation.overall_score for version in record.versions]
     return {
@@ -723,7 +724,7 @@ def row_document(record: RunRecord) -> dict[str, Any]:
 
 
 def run_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
-    """Describe a whole run: its record, why it stopped, what came after the best, and the steps if wanted."""
+    """Return a run as plain data: its record, why it stopped, what came after the best, maybe its steps."""
     record: dict[str, Any] = to_json(run.record)
     document = {
         **record,

@@ -1,4 +1,4 @@
-"""What changed between two versions, and which issues that resolved."""
+"""Version diffs: what changed between two versions, and which issues that resolved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
 def version_diff(
     older: ReflectionVersion, newer: ReflectionVersion, compare: WordDiff = word_diff
 ) -> VersionDiff:
-    """Compare two versions of one run, texts by `compare`, which may be one that remembers."""
+    """Compare two versions of one run; texts go through `compare`, which may be cached."""
     before, after = _structure(older.output), _structure(newer.output)
     fields, words = None, ()
     if before is not None and after is not None:
@@ -40,10 +40,10 @@ def version_diff(
 
 @dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """Hold what differs between two versions, and which points of the older one's critique were addressed.
+    """What changed between two versions, and which issues of the older one were addressed.
 
-    `fields` is for outputs that are JSON, structured or as text; it is None for any others, whose `words`
-    are the pieces kept (`=`), removed (`-`) and added (`+`).
+    `fields` has the changes if both outputs are JSON, structured or as text. Otherwise it is None, and
+    `words` has the pieces kept (`=`), removed (`-`) and added (`+`).
     """
 
     older: ReflectionVersion
@@ -54,13 +54,13 @@ class VersionDiff:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the outputs are the same."""
         return not self.fields if self.fields is not None else all(op == "=" for op, _ in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """Hold the issues of the older of two versions, and those that only the newer one has."""
+    """The issues of the older of two versions, and those that only the newer one has."""
 
     points: tuple[Point, ...]
     new: tuple[Issue, ...]
@@ -68,9 +68,9 @@ class Critique:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Hold an issue of the older version; `addressed` where the newer one does not have it any more.
+    """An issue of the older version; `addressed` if the newer one no longer has it.
 
-    None where the newer version was not judged, so that nobody knows.
+    `addressed` is None if the newer version was not judged.
     """
 
     issue: Issue
@@ -78,7 +78,7 @@ class Point:
 
 
 def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
-    """Say of each issue of `older` whether it was addressed: no issue of `newer` is the same one."""
+    """Match the issues of two evaluations: one of `older` is addressed if `newer` does not have it."""
     judged = newer.overall_score is not None
     points = tuple(
         Point(issue, not _is_among(issue, newer.issues) if judged else None) for issue in older.issues
@@ -91,12 +91,12 @@ def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
 
 
 def field_text(value: Any) -> str:
-    """Render the value of a field as JSON; what is not there as that."""
+    """Render the value of a field as JSON; a missing one as `(absent)`."""
     return "(absent)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
 
 
 def diff_document(diff: VersionDiff) -> dict[str, Any]:
-    """Describe a diff as plain data; a field that is missing on one side has no `old` or no `new`."""
+    """Return a diff as plain data; a field missing on one side has no `old` or no `new`."""
     changes: dict[str, Any] = (
         {"words": [{"op": op, "text": text} for op, text in diff.words]}
         if diff.fields is None
@@ -117,7 +117,7 @@ def _field_document(change: FieldChange) -> dict[str, Any]:
 
 
 def _structure(output: Output) -> Any:
-    """Return an output that is JSON with fields in it, as a text and in a fence, too; None for any other."""
+    """Parse an output that is a JSON object or list, also as text or in a code fence; None for any other."""
     if not isinstance(output, str):
         value: Any = output
     else:
