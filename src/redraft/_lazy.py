@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def lazily(
     package: str, places: Mapping[str, Sequence[str]]
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__all__`, `__getattr__` and `__dir__` of a package, by which of its modules has what names.
+    """Return the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
-    Who imports one name does not pay for all.
+    `places` maps the package's modules to their public names.
     """
     place_of = {name: place for place, names in places.items() for name in names}
 

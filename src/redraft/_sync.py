@@ -17,10 +17,10 @@ POLL_SECONDS = 0.2
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns; block until then.
+    """Run a coroutine to its end and return its result.
 
-    Where an event loop runs already (Jupyter), the coroutine gets a loop of its own in another thread. What
-    it leaves in context variables stays, as if it had been awaited.
+    If an event loop is already running, as in Jupyter, the coroutine runs in a loop of its own in another
+    thread. Changes to context variables are kept, as if it had been awaited.
     """
     context = copy_context()
     try:
@@ -51,10 +51,8 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
         try:
             _wait_for(running)
             return running.result()
-        except (
-            KeyboardInterrupt,
-            asyncio.CancelledError,
-        ):  # it came here; the one that works must hear of it
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            # Only this thread was interrupted; pass it on to the one that runs the coroutine.
             loop, task = started.result()
             if not running.done():
                 loop.call_soon_threadsafe(task.cancel)
@@ -62,14 +60,14 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
 
 
 def _wait_for(running: Future[Any]) -> None:
-    """Block until something is done; raises `CancelledError` when the task that waits here is to end.
+    """Block until `running` is done; raises `CancelledError` if the current task is cancelled meanwhile.
 
-    `asyncio.run` answers Ctrl-C by cancelling its task, which learns nothing of it while it blocks.
+    On Ctrl-C, `asyncio.run` cancels its task, which does not notice while it blocks.
     """
-    waiting = asyncio.current_task()  # None in a mere callback, which nobody cancels
-    asked_before = waiting.cancelling() if waiting else 0  # as where a task that was cancelled tidies up
+    waiting = asyncio.current_task()  # None in a callback, which cannot be cancelled
+    before = waiting.cancelling() if waiting else 0  # above 0 in the cleanup of a cancelled task
     while not wait((running,), POLL_SECONDS).done:
-        if waiting and waiting.cancelling() > asked_before:
+        if waiting and waiting.cancelling() > before:
             raise asyncio.CancelledError
 
 

@@ -1,4 +1,4 @@
-"""`redraft demo`: small tasks with a small model on this machine."""
+"""`redraft demo`: small tasks for a small local model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.text import Text
 
 from redraft._texts import as_text
 from redraft.errors import ConfigError, OutputError
-from redraft.loop.cli import Keeping, Progress, ask_one_token, carry_out, resumed, watched
+from redraft.loop.cli import Keeping, Progress, ask_one_token, carry_out, check_events, resumed, watched
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.run_text import error_line, run_document, version_row
 from redraft.models.names import known_models, model_of
 from redraft.settings import load_settings
 from redraft.terminal import options
-from redraft.terminal.console import BAD, GOOD, QUIET
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.terminal.options import DEMO_MODEL
 from redraft.terminal.word_diff import changes
@@ -41,54 +41,51 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.protocols import ChatModel, ChatReply, ChatRequest
-    from redraft.terminal.console import CalmConsole
 
 
 def demo(
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="NAME", help="Another model than the offline one.")
+        str,
+        typer.Option("--model", "-m", metavar="NAME", help="A model to use instead of the offline one."),
     ] = options.DEMO_MODEL,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show it at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not."""
+    """Show Redraft at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not."""
     with surface(debug=debug):
-        from redraft.loop.cli import Keeping, check_events
-        from redraft.terminal.console import CalmConsole, emit_json
-
         check_events(events)
         chosen = demo_model(model)
-        shown, told = CalmConsole(), CalmConsole(stderr=True)
-        shown.quiet = as_json
-        shown.show(opening(model, len(TASKS)))
-        load(chosen, told)
+        stdout, stderr = CalmConsole(), CalmConsole(stderr=True)
+        stdout.quiet = as_json
+        stdout.show(opening(model, len(TASKS)))
+        load(chosen, stderr)
         keeping = Keeping("demo", not no_keep, model)
         finished: list[Outcome] = []
         interrupted = False
         try:
-            for outcome in outcomes(chosen, told, events, keeping):
+            for outcome in outcomes(chosen, stderr, events, keeping):
                 finished.append(outcome)
-                shown.show(task_report(len(finished), outcome, coloured=shown.is_coloured))
+                stdout.show(task_report(len(finished), outcome, coloured=stdout.is_coloured))
         except KeyboardInterrupt:
             if not finished:
                 raise
             interrupted = True
         if as_json:
             emit_json(demo_document(model, finished))
-        shown.show(summary(finished))
-        told.say(keeping.says(finished[-1].result))
+        stdout.show(summary(finished))
+        stderr.say(keeping.says(finished[-1].result))
         codes = {code_of(outcome.result) for outcome in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
-        # That a task was not solved is what the demo shows; only a model that failed is a failure.
+        # An unsolved task is part of the demo; only a failing model is an error.
         raise typer.Exit(ExitCode.PROVIDER if ExitCode.PROVIDER in codes else ExitCode.MET)
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTask:
-    """Hold a task with its checks; `name` is for programs, `title` (at most 24 characters) for people."""
+    """A task with its checks; `name` is for programs, `title` (at most 24 characters) for people."""
 
     name: str
     title: str
@@ -103,12 +100,12 @@ def _check(name: str, function: Callable[[str], dict[str, Any]]) -> QualityCrite
 
 
 def _share(errors: list[str], checks: int) -> dict[str, Any]:
-    """Make a verdict of what went wrong out of so many checks."""
+    """Return the verdict after `checks` checks, of which some found `errors`."""
     return {"valid": not errors, "score": max(0.0, 1 - len(errors) / checks), "errors": errors}
 
 
 def values(expected: Mapping[str, tuple[Any, str]]) -> QualityCriterion:
-    """Check each field of a JSON object against the one right value; a hint says what kind of value it is."""
+    """Check the fields of a JSON object: `expected` maps each to its value and a hint for the message."""
 
     def check(output: str) -> dict[str, Any]:
         try:
@@ -127,7 +124,7 @@ def values(expected: Mapping[str, tuple[Any, str]]) -> QualityCriterion:
 
 
 def word_count(least: int, most: int) -> QualityCriterion:
-    """Check that a text has so many words; the score falls with the distance."""
+    """Check that a text has `least` to `most` words; the score falls with the distance."""
 
     def check(output: str) -> dict[str, Any]:
         words = len(output.split())
@@ -141,7 +138,7 @@ def word_count(least: int, most: int) -> QualityCriterion:
 
 
 def mentions(*terms: str) -> QualityCriterion:
-    """Check that a text mentions all of these."""
+    """Check that a text mentions all `terms`, whatever their case."""
 
     def check(output: str) -> dict[str, Any]:
         missing = [term for term in terms if term not in output.lower()]
@@ -151,7 +148,7 @@ def mentions(*terms: str) -> QualityCriterion:
 
 
 def bullets(count: int, most: int) -> QualityCriterion:
-    """Check that a text is so many bullets and nothing else, each of at most so many words."""
+    """Check that a text is `count` bullets and nothing else, each of at most `most` words."""
 
     def check(output: str) -> dict[str, Any]:
         lines = [line for line in output.splitlines() if line.strip()]
@@ -171,7 +168,7 @@ def bullets(count: int, most: int) -> QualityCriterion:
 
 
 def calls(*expected: tuple[str, Any]) -> QualityCriterion:
-    """Run the code in the jail and check what calls of it return."""
+    """Run the code in the jail and check what these calls return."""
     config = {"calls": [list(call) for call in expected], "timeout": 5}
     return QualityCriterion("calls", evaluator="command", evaluator_config=config, threshold=1.0)
 
@@ -267,12 +264,12 @@ TASKS = (ORDER, LAMP, UNIQUE, TEA)
 REVISIONS = 3
 SECONDS = 60.0
 TOKENS = 250
-"""What a reply may take: a small model that has lost its way would go on for minutes."""
+"""The limit of a reply: a small model that has lost its way would go on for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Hold a task of the demo with the run that was made of it."""
+    """A task of the demo with the result of its run."""
 
     task: DemoTask
     result: ReflectionResult
@@ -284,7 +281,7 @@ class Outcome:
 
     @property
     def best_score(self) -> float | None:
-        """The score of the version that is returned."""
+        """The score of the best version."""
         return self.result.history.best_version.evaluation.overall_score
 
     @property
@@ -294,7 +291,7 @@ class Outcome:
 
 
 def demo_model(name: str) -> ChatModel:
-    """Return the demo's model; raises `ConfigError` with the commands that install it where it is missing."""
+    """Return a model; raises `ConfigError` with the commands to install the offline one if it is missing."""
     for known in known_models():
         if known.name == name == DEMO_MODEL and not known.answers:
             raise ConfigError(
@@ -313,23 +310,25 @@ def _bounded(model: ChatModel) -> ChatModel:
     return ask
 
 
-def load(model: ChatModel, told: CalmConsole) -> None:
-    """Have a model load what it needs, so that the first task's seconds are its own."""
-    with Progress(told, "the model"):
+def load(model: ChatModel, stderr: CalmConsole) -> None:
+    """Load the model, so that this does not count as time of the first task."""
+    with Progress(stderr, "the model"):
         asyncio.run(ask_one_token(model))
 
 
-def outcomes(model: ChatModel, told: CalmConsole, events: str | None, keeping: Keeping) -> Iterator[Outcome]:
-    """Run the tasks one by one, watched on `told`; an interrupted run is the last.
+def outcomes(
+    model: ChatModel, stderr: CalmConsole, events: str | None, keeping: Keeping
+) -> Iterator[Outcome]:
+    """Run the tasks one by one, with progress on `stderr`; an interrupted run is the last.
 
-    A run that is resumed is the only one. Raises `KeyboardInterrupt` when a run was interrupted before its
+    When a run is resumed, it is the only one. Raises `KeyboardInterrupt` if a run is interrupted before its
     first version.
     """
     again = resumed.get()
     tasks = [task for task in TASKS if again is None or task.task == again.record.task]
     for number, task in enumerate(tasks, 1):
         label = f"{number}/{len(tasks)} {task.name:<6}"
-        progress = Progress(told, label, rows=not told.is_terminal)
+        progress = Progress(stderr, label, rows=not stderr.is_terminal)
         with watched(progress, events) as listener:
             pattern = ReflectionPattern(
                 max_iterations=REVISIONS,
@@ -349,7 +348,7 @@ DEEPER = (0, 0, 0, 4)
 
 
 def opening(model: str, tasks: int) -> Text:
-    """Say what is going to be shown."""
+    """Introduce the demo."""
     return Text(
         f"{tasks} small tasks for {model},\n"
         "chosen to show what redrafting can do for a small model, and what it can't.\n"
@@ -397,7 +396,7 @@ def _ending(result: ReflectionResult) -> Text:
 
 
 def summary(outcomes: Sequence[Outcome]) -> RenderableType:
-    """Render all tasks as a table, with a sentence on how many got better."""
+    """Render all tasks as a table, and how many improved."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     table.add_column("task")
     for column in ("first", "best", "versions"):
@@ -430,7 +429,7 @@ def _sentence(outcomes: Sequence[Outcome]) -> str:
 
 
 def demo_document(model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Describe the demo as plain data."""
+    """Return the demo as JSON data."""
     return {
         "model": model,
         "improved": sum(outcome.improved for outcome in outcomes),

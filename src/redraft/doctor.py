@@ -1,4 +1,4 @@
-"""`redraft doctor` and `redraft settings`: what is installed and configured here."""
+"""`redraft doctor` and `redraft settings`: what is installed, works and is configured here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rich.text import Text
 from redraft.errors import ConfigError, ModelError, SandboxError, StoreError
 from redraft.loop.cli import ask_one_token
 from redraft.loop.record import RUN
-from redraft.models.names import KEYS, KnownModel, known_models, model_named
+from redraft.models.names import KEYS, known_models, model_named
 from redraft.protocols import Command
 from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 from redraft.stores.location import project_place
 from redraft.terminal import options
-from redraft.terminal.console import BAD, GOOD, QUIET
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, surface
 
 if TYPE_CHECKING:
@@ -39,15 +39,13 @@ if TYPE_CHECKING:
 
 def doctor(
     probe: Annotated[
-        bool, typer.Option("--probe", help="Load each local model that is installed and have it answer.")
+        bool, typer.Option("--probe", help="Load each installed local model and ask it something.")
     ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Say what works here. Where something is missing, say what to install."""
+    """Show what is installed and works here. For what is missing, show how to install it."""
     with surface(debug=debug):
-        from redraft.terminal.console import CalmConsole, emit_json
-
         findings = examine(probe=probe)
         if as_json:
             emit_json(findings.as_document())
@@ -58,7 +56,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class StoreFinding:
-    """Say of the place of a project's store whether it answers, and why (not)."""
+    """Whether the project's store at `place` answers, and why (not)."""
 
     place: str
     answers: bool
@@ -66,26 +64,26 @@ class StoreFinding:
 
 
 def store_finding() -> StoreFinding | None:
-    """Ask the project's store for a run; None where the settings keep nothing."""
+    """Try the project's store by asking for a run; None if the settings store nothing."""
     place = project_place()
     if place is None:
         return None
     started = perf_counter()
     try:
-        asyncio.run(_read(place))
+        asyncio.run(_read_run(place))
     except (ConfigError, StoreError) as error:
         return StoreFinding(str(place), answers=False, why=str(error))
-    if isinstance(place.database, Path) and not os.access(there := _nearest(place.database), os.W_OK):
-        return StoreFinding(str(place), answers=False, why=f"nothing can be kept: {there} is not writable")
+    if isinstance(place.database, Path) and not os.access(path := _existing_part(place.database), os.W_OK):
+        return StoreFinding(str(place), answers=False, why=f"nothing can be stored: {path} is not writable")
     return StoreFinding(str(place), answers=True, why=f"answered within {perf_counter() - started:.2f} s")
 
 
-def _nearest(path: Path) -> Path:
-    """Return a path, or as much of it as is there."""
-    return next(one for one in (path, *path.parents) if one.exists())
+def _existing_part(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists."""
+    return next(part for part in (path, *path.parents) if part.exists())
 
 
-async def _read(place: Place) -> None:
+async def _read_run(place: Place) -> None:
     store = place.open()
     try:
         await store.find(RUN, limit=1)
@@ -94,10 +92,8 @@ async def _read(place: Place) -> None:
 
 
 def settings(as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Print the settings that apply in this folder."""
+    """Show the settings that apply in this folder."""
     with surface(debug=debug):
-        from redraft.terminal.console import CalmConsole, emit_json
-
         found = settings_in_force()
         if as_json:
             emit_json({"settings": found})
@@ -107,9 +103,9 @@ def settings(as_json: options.Json = False, debug: options.Debug = False) -> Non
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """Hold a setting with its value; `source` is the environment, the file's name or `default`.
+    """A setting with its value; `source` is `environment`, the name of the file or `default`.
 
-    The value of a URL is without the password.
+    URLs are without their password.
     """
 
     name: str
@@ -120,8 +116,8 @@ class SettingInForce:
 
 
 def settings_in_force() -> list[SettingInForce]:
-    """Return all settings as they apply in the working folder; raises `ConfigError` for a wrong file."""
-    loaded, plain = load_settings(), Settings()
+    """Return all settings that apply in the working folder; raises `ConfigError` for mistakes in the file."""
+    loaded, defaults = load_settings(), Settings()
     found: list[SettingInForce] = []
     for setting in fields(Settings):
         variable: str | None = setting.metadata["variable"]
@@ -129,7 +125,7 @@ def settings_in_force() -> list[SettingInForce]:
         if in_environment(setting.name, variable) is not None:
             source = "environment"
         else:
-            source = "default" if value == getattr(plain, setting.name) else SETTINGS_FILE
+            source = "default" if value == getattr(defaults, setting.name) else SETTINGS_FILE
         if value and not setting.repr:
             value = without_password(value)
         found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["says"]))
@@ -137,7 +133,7 @@ def settings_in_force() -> list[SettingInForce]:
 
 
 def settings_rows(found: Iterable[SettingInForce]) -> Table:
-    """Render settings as rows."""
+    """Render settings as a table."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
     for column in ("setting", "value", "from", "variable"):
         table.add_column(column, no_wrap=column != "value", overflow="fold")
@@ -165,12 +161,12 @@ EXTRAS = {
     "cycles": ("httpx2",),
     "ui": ("starlette", "uvicorn"),
 }
-"""The distributions that make up each extra."""
+"""The distributions that each extra installs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFinding:
-    """Say of a model whether it answers here, and why (not); `seconds` is what a probe took."""
+    """Whether a model answers here, and why (not); `seconds` is how long a probe took."""
 
     name: str
     answers: bool
@@ -180,7 +176,7 @@ class ModelFinding:
 
 @dataclass(frozen=True, slots=True)
 class JailFinding:
-    """Say what of the jail works here: `python` source, whole `programs`."""
+    """Whether a use of the jail works here (`Python source` or `programs`), and why (not)."""
 
     name: str
     works: bool
@@ -189,7 +185,7 @@ class JailFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Hold what an examination found; `keys` says only whether a provider's variable is set."""
+    """What an examination found; `keys` says only whether the variable of a provider's key is set."""
 
     redraft: str
     python: str
@@ -208,14 +204,14 @@ class Findings:
 
 
 def examine(*, probe: bool) -> Findings:
-    """Look around; with `probe` each local model that is installed is loaded and has to answer."""
+    """Examine this installation; with `probe`, load each installed local model and ask it something."""
     settings = load_settings()
-    models = [_found(model) for model in known_models()]
+    models = [ModelFinding(model.name, model.answers, model.why) for model in known_models()]
     if settings.model and settings.model not in [model.name for model in models]:
-        models.insert(0, _configured(settings.model, settings.models))
+        models.insert(0, _configured_model(settings.model, settings.models))
     failed = False
     if probe:
-        probed = [_probed(model) for model in models]
+        probed = [_probe(model) for model in models]
         failed = any(
             before.answers and not after.answers for before, after in zip(models, probed, strict=True)
         )
@@ -226,7 +222,7 @@ def examine(*, probe: bool) -> Findings:
         platform=platform.platform(terse=True),
         extras={extra: all(map(_is_installed, parts)) for extra, parts in EXTRAS.items()},
         models=models,
-        jail=asyncio.run(_jail()),
+        jail=asyncio.run(_jail_findings()),
         store=store_finding(),
         settings=settings_in_force(),
         keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
@@ -234,19 +230,15 @@ def examine(*, probe: bool) -> Findings:
     )
 
 
-def _found(model: KnownModel) -> ModelFinding:
-    return ModelFinding(model.name, model.answers, model.why)
-
-
-def _configured(name: str, aliases: dict[str, str]) -> ModelFinding:
+def _configured_model(name: str, aliases: dict[str, str]) -> ModelFinding:
     try:
         model_named(name, aliases)
     except ConfigError as error:
         return ModelFinding(name, answers=False, why=str(error))
-    return ModelFinding(name, answers=True, why="it is the model of the settings")
+    return ModelFinding(name, answers=True, why="the model of the settings")
 
 
-def _probed(model: ModelFinding) -> ModelFinding:
+def _probe(model: ModelFinding) -> ModelFinding:
     if not model.answers or not model.name.startswith("local:"):
         return model
     started = perf_counter()
@@ -258,21 +250,21 @@ def _probed(model: ModelFinding) -> ModelFinding:
     return ModelFinding(model.name, answers=True, why=f"answered within {seconds:.1f} s", seconds=seconds)
 
 
-async def _jail() -> list[JailFinding]:
+async def _jail_findings() -> list[JailFinding]:
     commands = (
         ("Python source", Command(python="result = 6 * 7", timeout=20)),
         ("programs", Command(argv=("true",), timeout=20)),
     )
-    return [await _tried(name, command) for name, command in commands]
+    return [await _try_jail(name, command) for name, command in commands]
 
 
-async def _tried(name: str, command: Command) -> JailFinding:
+async def _try_jail(name: str, command: Command) -> JailFinding:
     try:
         outcome = await ProcessJail()(command)
     except (SandboxError, ConfigError) as error:
         return JailFinding(name, works=False, why=str(error))
     works = outcome.completed and outcome.exit_code in (0, None)
-    why = f"started and ended in {outcome.seconds:.2f} s" if works else f"stopped: {outcome.stopped}"
+    why = f"ran in {outcome.seconds:.2f} s" if works else f"stopped: {outcome.stopped}"
     return JailFinding(name, works, why)
 
 
@@ -288,17 +280,22 @@ INDENT = (0, 0, 0, 2)
 
 
 def findings_text(found: Findings) -> RenderableType:
-    """Render an examination, a paragraph a subject."""
-    extras = [(name, there, "" if there else _install(name)) for name, there in found.extras.items()]
-    keys = [(name, there, "") for name, there in found.keys.items()]
+    """Render the findings, one section for each subject."""
+    extras = [
+        (name, is_installed, "" if is_installed else f"pip install 'redraft[{name}]'")
+        for name, is_installed in found.extras.items()
+    ]
+    keys = [(name, is_set, "") for name, is_set in found.keys.items()]
     store = found.store
-    kept = [] if store is None else [(store.place, store.answers, store.why)]
+    stored = ("nowhere", False, "the setting `home` is empty")
+    if store is not None:
+        stored = (store.place, store.answers, store.why)
     return Group(
         Text(f"redraft {found.redraft}, Python {found.python}, {found.platform}"),
         *_section("Extras", _rows(extras)),
         *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
         *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
-        *_section("Where runs are kept", _rows(kept or [("nowhere", False, "the setting `home` is empty")])),
+        *_section("Where runs are stored", _rows([stored])),
         *_section("Settings", settings_rows(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )
@@ -318,7 +315,3 @@ def _rows(entries: Iterable[tuple[str, bool, str]]) -> Table:
             Text("yes", GOOD) if works else Text("no", BAD), name, Text(why, QUIET if works else "")
         )
     return table
-
-
-def _install(extra: str) -> str:
-    return f"pip install 'redraft[{extra}]'"

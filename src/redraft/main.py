@@ -1,4 +1,4 @@
-"""The command `redraft`: its commands, each loaded when it is called."""
+"""The command line `redraft`; each command is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -19,71 +19,37 @@ if TYPE_CHECKING:
     from typer import _click
 
 
-class Kind(StrEnum):
-    """Name the kinds of files."""
-
-    WORKFLOW = "workflow"
-    AGENT = "agent"
-
-
-def schema(
-    kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.WORKFLOW,
-    debug: options.Debug = False,
-) -> None:
-    """Print the JSON Schema of workflow or agent files, with which an editor completes and checks them.
-
-    Write it into a file, such as workflow.schema.json, and begin a workflow with the line
-    `# yaml-language-server: $schema=workflow.schema.json`.
-    """
-    with surface(debug=debug):
-        import json
-
-        from redraft.terminal.console import emit
-
-        if kind is Kind.AGENT:
-            from redraft.cycles.spec import agent_schema as made
-        else:
-            from redraft.workflow.spec import workflow_schema as made
-
-        emit(json.dumps(made(), indent=2))
-
-
-EPILOG = (
-    "Exit codes: 0 the criteria are met, 1 they are not, 2 something given was wrong, 3 a budget ran out, "
-    "4 the model failed, 70 a defect in Redraft, 130 interrupted."
-)
-
 COMMANDS = {
-    "demo": ("redraft.demo", "Show it at work, offline."),
+    "demo": ("redraft.demo", "Show Redraft at work, offline."),
     "check": ("redraft.loop.cli", "Judge a draft by criteria."),
     "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
     "run": ("redraft.workflow.cli", "Run a workflow."),
-    "runs": ("redraft.history.cli", "List the runs and workflows that are kept here, the newest first."),
-    "show": ("redraft.history.cli", "Show a kept run."),
+    "runs": ("redraft.history.cli", "List the stored runs and workflows, newest first."),
+    "show": ("redraft.history.cli", "Show a stored run."),
     "why": ("redraft.history.cli", "Say why a run stopped."),
     "diff": ("redraft.history.cli", "Compare two versions of a run."),
-    "resume": ("redraft.history.cli", "Go on with a run after its last finished step."),
-    "export": ("redraft.history.cli", "Export a kept run."),
+    "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
+    "export": ("redraft.history.cli", "Export a stored run."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
     "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
-    "doctor": ("redraft.doctor", "Say what works here."),
-    "settings": ("redraft.doctor", "Print the settings that apply in this folder."),
+    "doctor": ("redraft.doctor", "Show what is installed and works here."),
+    "settings": ("redraft.doctor", "Show the settings that apply in this folder."),
     "notes": ("redraft.notes.cli", "List the notes on tasks."),
-    "lessons": ("redraft.lessons.cli", "Read, search and edit what agents have learnt."),
+    "lessons": ("redraft.lessons.cli", "List, search and edit what agents have learned."),
     "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
 }
-"""Each command with the module that has it and its line of the help, which is listed without loading it."""
+"""The module of each command and its line in the help, which so needs no module loaded."""
 
 
 class Commands(TyperGroup):
-    """Load the module of a command when that is called: `redraft --help` loads none of them."""
+    """Loads the module of a command when it is called; `redraft --help` loads none."""
 
-    def list_commands(self, ctx: _click.Context) -> list[str]:  # noqa: ARG002 (as Typer calls it)
+    def list_commands(self, ctx: _click.Context) -> list[str]:  # noqa: ARG002 (Typer passes it)
         """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: _click.Context, cmd_name: str) -> _click.Command | None:  # noqa: ARG002 (likewise)
-        """Return a command by its name, or None."""
+        """Load and return a command, or None if there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
         found = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
@@ -97,12 +63,12 @@ class Commands(TyperGroup):
         return command
 
     def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)
-        """List the commands of the help."""
+        """Write the list of commands into the help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-# Plain help: Rich would take a good part of the time that `redraft --help` may.
+# Plain help: importing Rich would take most of the time of `redraft --help`.
 app = typer.Typer(
     name="redraft",
     cls=Commands,
@@ -110,13 +76,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     no_args_is_help=True,
-    epilog=EPILOG,
+    epilog=(
+        "Exit codes: 0 the criteria are met, 1 they are not, 2 invalid input, 3 a budget ran out, "
+        "4 the model failed, 70 a defect in Redraft, 130 interrupted."
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import version
 
         typer.echo(f"redraft {version('redraft')}")
@@ -127,27 +96,56 @@ def _print_version(wanted: bool) -> None:
 def redraft(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Redraft until it is good: judge a draft by criteria, revise it, keep the best version."""
+    """Judge a draft by criteria, revise it until it meets them, and keep the best version."""
 
 
 def main() -> None:
     """Run the command line of this process."""
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that can't show a character should not cost anybody a finished run.
+        # A character that the terminal cannot show must not lose a finished run.
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] (true of real streams)
     try:
         app()
-    except OSError as error:  # the help can't be written: no command was begun that would have told it
+    except OSError as error:  # the help itself cannot be written; a command reports its own errors
         sys.exit(report_error(error, debug=False))
 
 
 def _open_missing_streams() -> None:
-    """Let a stream that was closed by whoever started us be empty, or lead nowhere; Python has None there."""
+    """Replace standard streams that the caller closed, which are None in Python, with the null device."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if vars(sys)[name] is None:
-            # The lowest free descriptor is taken: that of the very stream, and no file of ours comes there.
+            # This takes the stream's own descriptor, the lowest free one, before another file can.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (for good)
+
+
+class FileKind(StrEnum):
+    """The kinds of files that have a schema."""
+
+    WORKFLOW = "workflow"
+    AGENT = "agent"
+
+
+def schema(
+    kind: Annotated[FileKind, typer.Argument(help="The kind of files.")] = FileKind.WORKFLOW,
+    debug: options.Debug = False,
+) -> None:
+    """Print the JSON Schema of workflow or agent files, for completion and checks in an editor.
+
+    Write it into a file, such as workflow.schema.json, and begin a workflow with the line
+    `# yaml-language-server: $schema=workflow.schema.json`.
+    """
+    with surface(debug=debug):
+        import json
+
+        from redraft.terminal.console import emit
+
+        if kind is FileKind.AGENT:
+            from redraft.cycles.spec import agent_schema as file_schema
+        else:
+            from redraft.workflow.spec import workflow_schema as file_schema
+
+        emit(json.dumps(file_schema(), indent=2))

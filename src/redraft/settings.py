@@ -1,4 +1,4 @@
-"""Settings: argument, then environment, then `redraft.toml`, then default."""
+"""Settings: from an argument, else the environment, else `redraft.toml`, else the default."""
 
 from __future__ import annotations
 
@@ -12,55 +12,57 @@ from redraft.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
 
-_MEANS_SOMETHING_EMPTY = ("home", "database_url", "long_term_storage")
-"""An empty home keeps nothing; an empty URL is a mistake, and no reason to keep things elsewhere."""
 
-
-def _setting(variable: str, says: str, default: str | None = None, *, shown: bool = True) -> Any:
-    return field(default=default, repr=shown, metadata={"variable": variable, "says": says})
+def _setting(variable: str, says: str, default: str | None = None, *, is_secret: bool = False) -> Any:
+    return field(default=default, repr=not is_secret, metadata={"variable": variable, "says": says})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Hold what applies where no argument says otherwise; each field's metadata is its documentation."""
+    """The settings that apply unless an argument overrides them; fields are documented by their metadata."""
 
     model: str | None = _setting("REDRAFT_MODEL", "The model to use: `provider:model`, `local:PATH.gguf`.")
-    reflection_model: str | None = _setting("REDRAFT_REFLECTION_MODEL", "The model that judges, if another.")
+    reflection_model: str | None = _setting(
+        "REDRAFT_REFLECTION_MODEL", "The model that judges, if it is another one."
+    )
     embedder: str | None = _setting(
         "REDRAFT_EMBEDDER",
-        "What finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text alone.",
+        "What finds lessons by meaning: `local:minilm`, `provider:model`, or `none` for full text only.",
     )
-    home: str = _setting("REDRAFT_HOME", "The folder for what is kept; empty keeps nothing.", ".redraft")
+    home: str = _setting(
+        "REDRAFT_HOME", "The folder to store runs in; if empty, nothing is stored.", ".redraft"
+    )
     memory: str = _setting(
-        "REDRAFT_MEMORY", "The folder of what agents learn: files to read, edit and keep in git.", "memory"
+        "REDRAFT_MEMORY", "The folder of what agents learn, as files to read, edit and keep in git.", "memory"
     )
     database_url: str | None = _setting(
         "REDRAFT_DATABASE_URL",
-        "A PostgreSQL database to keep runs in, in place of a file in `home`: "
+        "A PostgreSQL database to store runs in, instead of a file in `home`: "
         "`postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.",
-        shown=False,
+        is_secret=True,
     )
     long_term_storage: str | None = _setting(
         "REDRAFT_LONG_TERM_STORAGE",
-        "A PostgreSQL database in which agents that run in cycles keep their memory: a URL as above.",
-        shown=False,
+        "A PostgreSQL database for the memory of agents that run in cycles: a URL as above.",
+        is_secret=True,
     )
     project: str | None = _setting(
         "REDRAFT_PROJECT",
-        "The name that sets this project's runs apart where several share a database or home. Without one "
-        "it is the folder; on PostgreSQL this machine's, so name what runs on several, or in containers.",
+        "The name that separates this project's runs from others in the same database or home. The default "
+        "is the folder, on PostgreSQL that of this machine: name projects that run on several, or in "
+        "containers.",
     )
     models: dict[str, str] = field(
         default_factory=dict[str, str],
-        metadata={"variable": None, "says": "Names of your own for models, such as `fast`."},
+        metadata={"variable": None, "says": "Your own names for models, such as `fast`."},
     )
 
 
 def load_settings(folder: Path | None = None) -> Settings:
     """Read the settings that apply in `folder` (default: the working directory).
 
-    The file is the one of the project: `redraft.toml` in `folder` or the nearest folder above that has one.
-    Raises `ConfigError` for a file that is not TOML, a key that is not known, or a value of the wrong type.
+    The file is `redraft.toml` in `folder`, or in the nearest folder above that has one. Raises `ConfigError`
+    if it is not TOML, or has an unknown key or a value of the wrong type.
     """
     values: dict[str, Any] = _from_file(project_folder(folder) / SETTINGS_FILE)
     for setting in fields(Settings):
@@ -70,19 +72,23 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 
 def in_environment(name: str, variable: str | None) -> str | None:
-    """Return what the environment says of a setting; an empty value counts only where it means something."""
+    """Return a setting's value in the environment; an empty one counts only if it has a meaning."""
     value = os.environ.get(variable) if variable else None
-    return value if value or name in _MEANS_SOMETHING_EMPTY else None
+    return value if value or name in _MAY_BE_EMPTY else None
+
+
+_MAY_BE_EMPTY = ("home", "database_url", "long_term_storage")
+"""An empty home stores nothing; an empty URL is an error, rather than a reason to store things elsewhere."""
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown: what stands where a password may stand is left out."""
+    """Return a URL without anything that may be a password, to be shown."""
     url = re.sub(r"(?<=://)([^:@/]*):.*@", r"\1@", url, flags=re.DOTALL)
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1...", url, flags=re.IGNORECASE)
 
 
 def project_folder(folder: Path | None = None) -> Path:
-    """Return the nearest folder from `folder` upwards with a `redraft.toml`; without one, `folder` itself."""
+    """Return the nearest folder with a `redraft.toml`, from `folder` upwards; if none has one, `folder`."""
     start = (folder or Path.cwd()).resolve()
     return next((place for place in (start, *start.parents) if (place / SETTINGS_FILE).is_file()), start)
 
@@ -90,7 +96,7 @@ def project_folder(folder: Path | None = None) -> Path:
 def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    import tomllib  # noqa: PLC0415 (only a project with a settings file pays for it)
+    import tomllib  # noqa: PLC0415 (only projects with a settings file need it)
 
     try:
         values = tomllib.loads(path.read_text("utf-8"))
@@ -109,7 +115,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def settings_table() -> str:
-    """Return the table of all settings as markdown; the documentation's copy is checked against it."""
+    """Return the table of all settings as Markdown; a test checks the copy in the documentation."""
     rows = ["| setting | variable | in `redraft.toml` | default | |", "|---|---|---|---|---|"]
     for setting in fields(Settings):
         variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""

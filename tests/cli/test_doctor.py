@@ -80,4 +80,4 @@ def test_it_says_where_nothing_can_be_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "kept"))
     monkeypatch.setattr("redraft.doctor.os.access", lambda path, _mode: path != tmp_path)
     store = document(redraft("doctor", "--json"))["store"]
-    assert (store["answers"], store["why"]) == (False, f"nothing can be kept: {tmp_path} is not writable")
+    assert (store["answers"], store["why"]) == (False, f"nothing can be stored: {tmp_path} is not writable")

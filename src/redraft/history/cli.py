@@ -84,7 +84,7 @@ def runs(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the runs and workflows that are kept here, the newest first."""
+    """List the stored runs and workflows, newest first."""
     with surface(debug=debug):
         check_filters(status, reason)
         found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
@@ -122,7 +122,7 @@ def show(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show a kept run. Its versions, what they scored, what failed, what it used.
+    """Show a stored run. Its versions, what they scored, what failed, what it used.
 
     Of a workflow its nodes are shown, what each came to, and the runs of its loops.
     """
@@ -189,7 +189,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Export a kept run. --html FILE is for people, --json for programs; read it before you share it."""
+    """Export a stored run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
         from redraft.history.run_page import run_page
 
@@ -221,7 +221,7 @@ def resume(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Go on with a run after its last finished step. One that has finished prints its result again.
+    """Resume a run after its last finished step. One that has finished prints its result again.
 
     A run that a command began is carried out again with what is recorded of it: its arguments, draft and
     criteria; a workflow with its values, and with its file as it is now, so that a mistake there can be

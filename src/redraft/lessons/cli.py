@@ -67,7 +67,7 @@ WhyField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a failur
 
 T = TypeVar("T")
 
-lessons = command_group(default="list", help="Read, search and edit what agents have learnt.")
+lessons = command_group(default="list", help="List, search and edit what agents have learned.")
 
 
 @asynccontextmanager
