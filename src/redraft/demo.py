@@ -14,7 +14,15 @@ from rich.text import Text
 
 from redraft._texts import as_text
 from redraft.errors import ConfigError, OutputError
-from redraft.loop.cli import Keeping, Progress, ask_one_token, carry_out, check_events, resumed, watched
+from redraft.loop.cli import (
+    Keeping,
+    Progress,
+    ask_one_token,
+    check_events,
+    listening,
+    resumed,
+    run_with_progress,
+)
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.run_text import error_line, run_document, version_row
 from redraft.models.names import known_models, model_of
@@ -75,7 +83,7 @@ def demo(
         if as_json:
             emit_json(demo_document(model, finished))
         stdout.show(summary(finished))
-        stderr.say(keeping.says(finished[-1].result))
+        stderr.say(keeping.hint(finished[-1].result))
         codes = {code_of(outcome.result) for outcome in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
@@ -329,7 +337,7 @@ def outcomes(
     for number, task in enumerate(tasks, 1):
         label = f"{number}/{len(tasks)} {task.name:<6}"
         progress = Progress(stderr, label, rows=not stderr.is_terminal)
-        with watched(progress, events) as listener:
+        with listening(progress, events) as listener:
             pattern = ReflectionPattern(
                 max_iterations=REVISIONS,
                 quality_criteria=task.criteria,
@@ -337,7 +345,7 @@ def outcomes(
                 budget_seconds=SECONDS,
                 on_event=listener,
             )
-            result = carry_out(keeping.revised(task.task, model, pattern), progress)
+            result = run_with_progress(keeping.revised(task.task, model, pattern), progress)
         yield Outcome(task, result)
         if result.convergence_reason is ConvergenceReason.CANCELLED:
             return

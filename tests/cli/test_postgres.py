@@ -63,7 +63,7 @@ def redraft(tmp_path, environment):
 
 
 def test_a_run_is_kept_shown_and_exported(redraft, server, postgres):
-    assert "No run is kept in postgresql://postgres@" in redraft("runs").stdout
+    assert "No runs are kept in postgresql://postgres@" in redraft("runs").stdout
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft(*REVISE)
     assert (done.returncode, done.stdout) == (0, "aaa\n"), done.stderr

@@ -194,7 +194,7 @@ def test_a_run_of_a_demo_is_the_only_one_that_is_run_again(project, monkeypatch)
     [
         ({}, "is at work on the run 'r'"),
         ({"parent": "outer", "process": GONE}, "ran inside 'outer': resume that one."),
-        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be gone to"),
+        ({"process": GONE, "origin": Origin("command", "x", "", (), "/no/such")}, "can't be entered"),
     ],
 )
 def test_what_cannot_be_resumed_says_why(project, fields, says):
@@ -267,7 +267,7 @@ def test_where_nothing_is_kept_it_says_where_it_looked_and_what_to_run(project):
     result = redraft("runs")
     assert result.exit_code == 0
     told = " ".join(result.stdout.split())
-    assert f"No run is kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
+    assert f"No runs are kept in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
     assert "try `redraft demo`" in told
     assert not (project / ".redraft").exists()
     assert document(redraft("runs", "--json")) == {
@@ -275,7 +275,7 @@ def test_where_nothing_is_kept_it_says_where_it_looked_and_what_to_run(project):
         "database": f"{project}/.redraft/redraft.db",
         "runs": [],
     }
-    assert "No run that is kept in" in redraft("runs", "--status", "failed").stdout
+    assert "No run in " in redraft("runs", "--status", "failed").stdout
 
 
 def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
@@ -333,7 +333,7 @@ def test_filters(revised, words, count):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--status", "done"], "--status 'done' is none; "),
+        (["--status", "done"], "Unknown --status 'done'; "),
         (["--reason", "plateu"], "did you mean 'plateau'?"),
         (["--limit", "0"], "--limit"),
     ],

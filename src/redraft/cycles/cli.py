@@ -89,7 +89,7 @@ def run(
     """
     with surface(debug=debug):
         from redraft.cycles.agents import result_document
-        from redraft.loop.cli import watched
+        from redraft.loop.cli import listening
         from redraft.terminal.check_report import deliver_check
         from redraft.terminal.console import CalmConsole, emit_json
 
@@ -98,7 +98,7 @@ def run(
             deliver_check(file, agent.requirements(), as_json=as_json)
             return
         progress = CycleProgress(CalmConsole(stderr=True))
-        with watched(progress.hear, events) as listener, progress:
+        with listening(progress.hear, events) as listener, progress:
             agent = _load_agent(file, functions, model, listener)
             _run_agent(agent, cycles)
         if as_json:

@@ -69,18 +69,18 @@ def runs(
     status: Annotated[
         str | None,
         typer.Option(
-            metavar="S", help="Only those that are: running, killed, unknown, finished, failed, cancelled."
+            metavar="S", help="Filter by state: running, killed, unknown, finished, failed, cancelled."
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only those of an agent or workflow, or such as 'redraft revise'."),
+        typer.Option(metavar="NAME", help="Filter by agent or workflow, or by command ('redraft revise')."),
     ] = None,
     reason: Annotated[
-        str | None, typer.Option(metavar="R", help="Only those that stopped so: quality_met, plateau, ...")
+        str | None, typer.Option(metavar="R", help="Filter by why they stopped: quality_met, plateau, ...")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most.")] = 20,
-    inner: Annotated[bool, typer.Option("--inner", help="Runs that ran inside others, too.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of runs.")] = 20,
+    inner: Annotated[bool, typer.Option("--inner", help="Include runs inside other runs.")] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -88,7 +88,7 @@ def runs(
     with surface(debug=debug):
         check_filters(status, reason)
         found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
-        # A reason is what stops a loop.
+        # Only loops have a reason for stopping.
         workflows = [] if reason else read_workflows(status=status, name=name, limit=limit)
         newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
         if as_json:
@@ -111,20 +111,18 @@ def runs(
 def show(
     run: options.Run,
     prompts: Annotated[
-        bool, typer.Option("--prompts", help="The prompts and replies, as they were sent and came.")
+        bool, typer.Option("--prompts", help="Show the verbatim prompts and replies.")
     ] = False,
     version: Annotated[
         str | None,
-        typer.Option(
-            "--version", metavar="V", help="Print a version's whole output: 2, first, best or last."
-        ),
+        typer.Option("--version", metavar="V", help="Print the output of a version: 2, first, best or last."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show a stored run. Its versions, what they scored, what failed, what it used.
+    """Show a stored run. Its versions, their scores, what failed, and what it used.
 
-    Of a workflow its nodes are shown, what each came to, and the runs of its loops.
+    For a workflow: its nodes, their results, and the runs of its loops.
     """
     with surface(debug=debug):
         console = CalmConsole()
@@ -151,7 +149,7 @@ def show(
 
 
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
-    """Say why a run stopped. The rule, the numbers it went by, and what was spent after the best version."""
+    """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
     with surface(debug=debug):
         kept = read_run(run)
         if as_json:
@@ -168,7 +166,7 @@ def diff(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare two versions of a run. Word by word, or field by field where they are JSON."""
+    """Compare two versions of a run. Word by word, or field by field if they are JSON."""
     with surface(debug=debug):
         kept = read_run(run)
         found = kept.diff(older, newer)
@@ -183,10 +181,10 @@ def export(
     run: options.Run,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write one HTML file that shows it all; '-' is stdout."),
+        typer.Option("--html", metavar="FILE", help="Write one self-contained HTML file; '-' is stdout."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let FILE be one that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as one JSON document.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Export a stored run. --html FILE is for people, --json for programs; read it before you share it."""
@@ -216,16 +214,16 @@ def resume(
     context: typer.Context,
     run: options.Run,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where it is not known whether its process still works.")
+        bool, typer.Option("--force", help="Resume even if its process may still be running.")
     ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Resume a run after its last finished step. One that has finished prints its result again.
+    """Resume a run after its last finished step. A finished run prints its result again.
 
-    A run that a command began is carried out again with what is recorded of it: its arguments, draft and
-    criteria; a workflow with its values, and with its file as it is now, so that a mistake there can be
-    mended. For any other run the Python call that resumes it is printed, with exit code 2.
+    A run started by a command resumes with its recorded arguments, draft and criteria. A workflow resumes
+    with its recorded values and its current file, so that a mistake in the file can be fixed. For any other
+    run, the Python call that resumes it is printed, with exit code 2.
     """
     with surface(debug=debug):
         if (workflow := kept_workflow(run)) is not None:
@@ -243,10 +241,10 @@ def resume(
 
 
 def check_idle(record: RunRecord, *, force: bool = False) -> None:
-    """Raise `ConfigError` for a run inside another one, and one that a process here is at work on.
+    """Raise `ConfigError` for a run inside another one, and one that a process on this machine is running.
 
-    With `force` a run is taken up where this machine can't tell whether its process is still there. Of a
-    process elsewhere nothing is known; two that work on one run end with the same results.
+    `force` allows a run if this machine can't tell whether its process still exists. Processes on other
+    machines can't be checked; two that work on one run end with the same results.
     """
     if record.parent:
         raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
@@ -255,7 +253,7 @@ def check_idle(record: RunRecord, *, force: bool = False) -> None:
 
 
 def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
-    """Raise `ConfigError` where a process of this machine is still at work on a run, or may be."""
+    """Raise `ConfigError` if a process on this machine is, or may be, still working on a run."""
     if process.host != gethostname():
         return
     gone = process.is_gone()
@@ -269,24 +267,24 @@ def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
 
 
 def resume_command(record: RunRecord, context: typer.Context, *, as_json: bool) -> int:
-    """Carry out the command that began a run, in its folder, and return its exit code."""
+    """Repeat the command that started a run, in its folder; return the exit code."""
     origin, store = record.origin, project_store()
     if store is None:
         raise AssertionError("the record was read from a store")
     token = resumed.set(Resumed(record, store))
     try:
-        return command_again(context, origin.arguments, origin.folder, as_json=as_json)
+        return repeat_command(context, origin.arguments, origin.folder, as_json=as_json)
     finally:
         resumed.reset(token)
 
 
-def command_again(context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
-    """Carry out a command again, in the folder of the first time, and return its exit code."""
+def repeat_command(context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
+    """Repeat a command in its original folder; return the exit code."""
     try:
         os.chdir(folder)
     except OSError as error:
         raise ConfigError(
-            f"The run began in {folder!r}, which can't be gone to: {error.strerror}."
+            f"The run started in {folder!r}, which can't be entered: {error.strerror}."
         ) from error
     json = ["--json"] if as_json and "--json" not in arguments else []
     redraft = context.find_root().command
@@ -324,23 +322,23 @@ def resuming_call(record: RunRecord) -> str:
 
 
 def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
-    """Read a run by its id, the beginning of one, or `last`, with its secrets and personal data withheld.
+    """Read a run by its id, a prefix of it, or `last`, with secrets and personal data withheld.
 
-    What is read `to_export` may leave this machine, so it loses the names of hosts, too. Of a workflow it
-    is its loop. Raises `ConfigError` where there is none, or several.
+    With `to_export`, names of hosts are withheld, too, since the run may leave this machine. For a workflow,
+    the run of its loop is read. Raises `ConfigError` if there is none, or several.
     """
 
     async def read(runs: Runs) -> KeptRun:
         record = await runs.get(await _loop_of_workflow(run_id) or run_id)
         return KeptRun(record, tuple(await runs.steps(record.run_id)))
 
-    # Whether a run was killed is known by its process, which no view shows.
+    # The process tells whether a run was killed; no view shows it.
     redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
     return redactor.redact_object(_with_runs(read), spared=(Process,))
 
 
 async def _loop_of_workflow(run_id: str) -> str | None:
-    """Return the id of the loop of a workflow, of the `last` one its last loop; None for what is a run."""
+    """Return the id of the run of a workflow's loop, for `last` its last loop; None if it is no workflow."""
     store = project_store()
     workflow = None if store is None else await Workflows(store).get(run_id)
     if store is None or workflow is None:
@@ -355,25 +353,25 @@ async def _loop_of_workflow(run_id: str) -> str | None:
 
 
 def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
-    """Describe a whole run as plain data that may leave this machine."""
+    """Return a run as plain data that may leave this machine."""
     document = run_document(run, steps=steps)
     return document | {"process": redactor_of_environment().redact_json(document["process"])}
 
 
 def read_record(run_id: str) -> RunRecord:
-    """Read the record of a run, as it is stored: to go on with, not to be shown."""
+    """Read the record of a run as stored, to resume it; not for display."""
     return _with_runs(lambda runs: runs.get(run_id))
 
 
 def read_steps(run_id: str) -> list[KeptStep]:
-    """Read the steps of a run or workflow, in the order in which they ended."""
+    """Read the steps of a run or workflow in the order they ended."""
     return _with_runs(lambda runs: runs.steps(run_id))
 
 
 def read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
-    """Read the newest runs that fit, with what a list shows of them withheld where it is secret."""
+    """Read the newest runs that match, with secrets withheld in what a list shows."""
     found = _with_runs(
         lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit)
     )
@@ -390,7 +388,7 @@ def read_runs(
 
 
 def place() -> str:
-    """Say where the runs of this project are kept."""
+    """Return where the runs of this project are kept."""
     return str(project_place())
 
 
@@ -405,9 +403,9 @@ def _with_runs(read: Callable[[Runs], Awaitable[T]]) -> T:
 def resume_kept_workflow(
     kept: KeptWorkflow, context: typer.Context, *, as_json: bool, force: bool = False
 ) -> int:
-    """Go on with a kept workflow, or give its result again; return the exit code.
+    """Resume a kept workflow, or print its result again; return the exit code.
 
-    Raises `ConfigError` for one that another process is at work on, and where its folder can't be gone to.
+    Raises `ConfigError` if another process is working on it, or its folder can't be entered.
     """
     record = kept.record
     if record.status == "finished" and record.state is not None:
@@ -422,14 +420,14 @@ def resume_kept_workflow(
             check_gone(began.process, record.run_id, force=force)
         token = taken_up.set(kept)
         try:
-            return command_again(context, began.arguments, began.folder, as_json=as_json)
+            return repeat_command(context, began.arguments, began.folder, as_json=as_json)
         finally:
             taken_up.reset(token)
     return print_call("workflow", record.run_id, _workflow_call(record), as_json=as_json)
 
 
 def _last_value(record: WorkflowRecord) -> Any:
-    """Return what the last node gave that did not fail, as its journal has it."""
+    """Return the value of the last node that did not fail, from the journal."""
     nodes = [step for step in read_steps(record.run_id) if not step.is_inner and not step.void]
     given = [step.result for step in nodes if step.error is None]
     return given[-1].get("value") if given else None

@@ -75,7 +75,7 @@ IMPROVE = "Write the best version of the text that is wanted."
 STDOUT = "-"
 Out: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT, and not to stdout."),
+    typer.Option("--output", "-o", metavar="OUT", help="Write the best version to OUT instead of stdout."),
 ]
 
 
@@ -100,12 +100,12 @@ def check(
     All of the format is in docs/criteria.md.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
-        draft, wanted = material(file, criteria)
+        draft, wanted = read_material(file, criteria)
         judges = judging_model(model, wanted)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr, rows=False)
         keeping = Keeping("check", not no_keep, judges or "")
-        with watched(progress, events) as listener:
+        with listening(progress, events) as listener:
             pattern = ReflectionPattern(
                 max_iterations=0,
                 quality_criteria=wanted.criteria,
@@ -119,7 +119,7 @@ def check(
             emit_json(withheld(to_json(check_document(file, wanted, result))))
         else:
             CalmConsole().show(verdict(wanted, result))
-        stderr.say(keeping.says(result))
+        stderr.say(keeping.hint(result))
         raise typer.Exit(code_of(result))
 
 
@@ -128,7 +128,7 @@ def revise(
     criteria: options.Criteria,
     model: options.Model = None,
     max_iterations: Annotated[
-        int, typer.Option("--max-iterations", metavar="N", help="How many revisions at most.")
+        int, typer.Option("--max-iterations", metavar="N", help="Maximum number of revisions.")
     ] = 3,
     strategy: Annotated[
         str,
@@ -138,7 +138,7 @@ def revise(
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
     output: Out = None,
-    force: Annotated[bool, typer.Option("--force", help="Let OUT be a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
@@ -151,11 +151,11 @@ def revise(
         if output is not None:
             force = force or is_own_output(output)
             check_output(output, force=force)
-        draft, wanted = material(file, criteria)
+        draft, wanted = read_material(file, criteria)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr)
         keeping = Keeping("revise", not no_keep, chosen_model(model))
-        with watched(progress, events, stdout_is_free=output is not None and not as_json) as listener:
+        with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
             pattern = ReflectionPattern(
                 max_iterations=max_iterations,
                 quality_criteria=wanted.criteria,
@@ -169,13 +169,13 @@ def revise(
             )
             result = revise_draft(draft, wanted, progress, pattern, keeping)
         stderr.show(ending(result))
-        stderr.say(keeping.says(result))
+        stderr.say(keeping.hint(result))
         deliver(result, output, force=force, as_json=as_json)
         raise typer.Exit(code_of(result))
 
 
 def verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
-    """Render the judgement of a draft."""
+    """Render the evaluation of a draft."""
     evaluation = withheld(result.final_evaluation)
     parts: list[RenderableType] = [
         _headline(wanted, evaluation),
@@ -233,11 +233,11 @@ def _row(
 
 
 class Progress:
-    """Tell how a run is going: a line that moves while it lasts, and a row for each version that is judged.
+    """Show the progress of a run: a live status line, and a row for each version that was judged.
 
-    An event listener and a context manager around one run. Where stderr is no terminal, nothing moves.
-    `label` says which run this is, and `rows=False` leaves the rows away. `result` is what the run came to,
-    also when it was interrupted.
+    It is an event listener, and a context manager around one run. The status line appears only on a terminal.
+    `label` names the run, and `rows=False` turns the rows off. `result` is the result of the run, also if it
+    was interrupted.
     """
 
     def __init__(self, console: CalmConsole, label: str = "", *, rows: bool = True) -> None:
@@ -268,13 +268,13 @@ class Progress:
     ) -> None:
         self._live.stop()
 
-    def turn_to(self, label: str) -> None:
-        """Tell of another run from now on, which may turn out to have no versions at all."""
+    def switch_to(self, label: str) -> None:
+        """Switch to another run, which may have no versions at all."""
         self._label, self._version = label, 0
         self._begin("running")
 
     def __call__(self, event: Event) -> None:
-        """Hear of an event."""
+        """Handle an event."""
         match event:
             case StepStarted(name=name):
                 self._version = max(1, self._version)
@@ -307,19 +307,19 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Hold the run that this process takes up again, and where it is kept."""
+    """The run that this process resumes, and its store."""
 
     record: RunRecord
     store: Store
 
 
 resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
-"""The run that a command carries out again; it then goes by the record, whatever has become of the files."""
+"""The run that a command resumes; its inputs then come from the record, not from the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Say how a command keeps its runs: under which name, with which model, and if at all."""
+    """How a command runs and keeps its runs: its name, the model's name, and whether to keep them."""
 
     command: str
     wanted: bool = True
@@ -328,7 +328,7 @@ class Keeping:
     async def revised(
         self, task: Task, model: ChatModel, pattern: ReflectionPattern, draft: str | None = None
     ) -> ReflectionResult:
-        """Let a model answer the task, or redraft a draft."""
+        """Let a model answer the task, or revise a draft."""
         judges = judges_of(pattern, model, task.task_type)
         verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
         return await self._run(task, verbs, pattern.options_for(verbs.judges), draft)
@@ -352,8 +352,8 @@ class Keeping:
     def _origin(self) -> Origin:
         return Origin("command", f"redraft {self.command}", self.model, tuple(sys.argv[1:]), os.getcwd())  # noqa: PTH109 (as a text)
 
-    def says(self, result: ReflectionResult) -> str:
-        """Say under which id a run is kept and what can be done with it; nothing where it is not kept."""
+    def hint(self, result: ReflectionResult) -> str:
+        """Return the id of the kept run and the next command for it; empty if it is not kept."""
         if not self.wanted or not load_settings().home or "not_kept" in result.diagnostics:
             return ""
         further = "show" if result.error is None else "resume"
@@ -361,12 +361,12 @@ class Keeping:
 
 
 def _nothing(output: str, _evaluation: ReflectionEvaluation) -> str:
-    """Revise nothing: who only judges needs no model for it."""
+    """Stand in for a revision, which a run that only judges never makes."""
     return output
 
 
 def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
-    """Raise `ConfigError`, before anything is spent, for a path that could not be written to in the end."""
+    """Raise `ConfigError` for a path that can't be written to, before anything is spent."""
     if path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
     if path.exists() and not force:
@@ -377,7 +377,7 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
 
 
 def is_own_output(path: Path) -> bool:
-    """Say whether a file holds what the run that is taken up again wrote there when it failed."""
+    """Whether a file holds what the resumed run wrote there when it failed."""
     again = resumed.get()
     best = None if again is None else again.record.version(again.record.best)
     if best is None or not path.is_file():
@@ -386,11 +386,11 @@ def is_own_output(path: Path) -> bool:
 
 
 def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
-    """Write the best version to `path`, else to stdout, where the JSON document takes its place if wanted.
+    """Write the best version to `path` or stdout; with `as_json`, stdout gets the JSON document.
 
-    The best version is what was asked for, so it is there as it is; from what the document tells of the run
-    secrets are withheld. A path that can't be written to any more sends it to stdout, too, and raises
-    `ConfigError`.
+    The best version is what the user asked for, so it is written unchanged; in the rest of the document
+    secrets are withheld. If `path` can no longer be written to, the best version goes to stdout, and
+    `ConfigError` is raised.
     """
     best = as_text(result.best_output)
     if as_json:
@@ -409,7 +409,7 @@ def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json
 
 
 def write_output(path: Path, text: str, *, force: bool) -> None:
-    """Write a file that is not there yet, unless `force`; raises `ConfigError` where that can't be."""
+    """Write a file, which must not exist unless `force`; raises `ConfigError` if that fails."""
     try:
         with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
             file.write(text)
@@ -418,7 +418,7 @@ def write_output(path: Path, text: str, *, force: bool) -> None:
 
 
 def read_draft(file: str) -> str:
-    """Read a draft from a file, or from standard input for `-`; raises `ConfigError` for none at all."""
+    """Read a draft from a file, or from standard input for `-`; raises `ConfigError`, also if it is empty."""
     name = "standard input" if file == "-" else repr(file)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
@@ -431,8 +431,8 @@ def read_draft(file: str) -> str:
     return text
 
 
-def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
-    """Read a draft and what it is judged by; those of a run that is resumed are in its record."""
+def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
+    """Read the draft and its criteria; those of a resumed run come from its record."""
     if again := resumed.get():
         return str(again.record.draft), recorded_criteria(again.record)
     wanted = read_criteria(criteria)
@@ -440,9 +440,9 @@ def material(file: str, criteria: Path) -> tuple[str, CriteriaFile]:
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
-    """Return what a kept run was judged by, its functions imported, which may be in this folder.
+    """Return the criteria of a kept run; functions are imported from this folder, too.
 
-    Raises `ConfigError` where one can't be.
+    Raises `ConfigError` if one can't be imported.
     """
     options = record.options
     criteria = from_json(tuple[QualityCriterion, ...], options["criteria"])
@@ -454,10 +454,10 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     )
 
 
-def carry_out(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) -> ReflectionResult:
-    """Carry out a run that `progress` listens to; an interrupted one returns what there is.
+def run_with_progress(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) -> ReflectionResult:
+    """Run to the end and show the progress; if interrupted, return the result so far.
 
-    Raises `KeyboardInterrupt` where there is nothing yet.
+    Raises `KeyboardInterrupt` if there is none yet.
     """
     with progress:
         try:
@@ -472,21 +472,21 @@ def judge(
     draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
 ) -> ReflectionResult:
     """Judge a draft: a run of one version, which is the draft."""
-    return carry_out(keeping.judged(task_of(draft, wanted), pattern, draft), progress)
+    return run_with_progress(keeping.judged(task_of(draft, wanted), pattern, draft), progress)
 
 
 def revise_draft(
     draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
 ) -> ReflectionResult:
-    """Redraft a draft with a model, as the pattern says."""
+    """Revise a draft with a model, as the pattern says."""
     model = model_of(keeping.model, load_settings())
-    return carry_out(keeping.revised(task_of(draft, wanted), model, pattern, draft), progress)
+    return run_with_progress(keeping.revised(task_of(draft, wanted), model, pattern, draft), progress)
 
 
 def task_of(draft: str, wanted: CriteriaFile) -> Task:
-    """Say what is asked: what the file says, or else a better version of this very draft.
+    """Return the task in the criteria file, else that of improving the draft.
 
-    Without a task the draft is the only material there is, so a fresh start has to see it.
+    Without a task the draft is the only material, so a fresh start has to see it.
     """
     if again := resumed.get():
         return again.record.task
@@ -496,27 +496,27 @@ def task_of(draft: str, wanted: CriteriaFile) -> Task:
 
 
 async def ask_one_token(model: ChatModel) -> None:
-    """Have a model answer one token, which loads what has to be loaded."""
+    """Request one token from a model, so that it loads."""
     await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
 
 
 def judging_model(model: str | None, wanted: CriteriaFile) -> str | None:
-    """Return the name of the model that judges, where a criterion needs one and the settings name none."""
+    """Return the name of the judging model, which is required if a criterion needs one."""
     if model is None and any(map(needs_model, wanted.criteria)) and not load_settings().reflection_model:
         return chosen_model(model)
     return model
 
 
 def chosen_model(model: str | None) -> str:
-    """Return the model's name that was given, else that of the settings; raises `ConfigError` for neither."""
+    """Return `model`, else the one in the settings; raises `ConfigError` for neither."""
     if name := model or load_settings().model:
         return name
     raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
 
 
 @contextmanager
-def watched(progress: Listener, events: str | None, *, stdout_is_free: bool = False) -> Generator[Listener]:
-    """Yield a listener that tells `progress`, and writes to the file that `events` names, if it does.
+def listening(progress: Listener, events: str | None, *, stdout_is_free: bool = False) -> Generator[Listener]:
+    """Yield a listener that passes events to `progress` and appends them to the file `events`, if given.
 
     Raises `ConfigError` as `check_events` does.
     """
@@ -529,7 +529,7 @@ def watched(progress: Listener, events: str | None, *, stdout_is_free: bool = Fa
 
 
 def check_events(events: str | None, *, stdout_is_free: bool = False) -> None:
-    """Raise `ConfigError` for a file that can't be written, and for `-` where stdout is taken."""
+    """Raise `ConfigError` for a file that can't be written to, and for `-` if stdout is in use."""
     if events == STDOUT and not stdout_is_free:
         raise ConfigError(
             "--events - would mix the events with what goes to stdout: give a file, or send the rest "

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SHOWN_ISSUES = 4
 WIDE = 110
-"""The columns of a terminal from which all that is known of a run fits into a line."""
+"""The terminal width from which a table of runs has room for all its columns."""
 LONGEST_CURVE = 8
 LONGEST_WHO = 18
 LEAST_TASK = 10
@@ -59,7 +59,7 @@ MARKS = {
 def version_row(
     version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
 ) -> RenderableType:
-    """Render a version as a row: number, score, how it was made, what failed. `best` marks that iteration."""
+    """Render a version as a row: number, score, strategy, what failed. `best` is the iteration to mark."""
     evaluation = withheld(version.evaluation)
     row = Table.grid(padding=(0, 2, 0, 0))
     cells: list[str | Text] = []
@@ -97,7 +97,7 @@ def _verdict(version: ReflectionVersion, evaluation: ReflectionEvaluation) -> Te
 
 
 def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
-    """Render issues, a line each, with the place where each was found."""
+    """Render up to `limit` issues, one a line, each with its location."""
     lines = [issue_line(issue) for issue in issues[:limit]]
     if len(issues) > limit:
         lines.append(Text(f"and {len(issues) - limit} more", QUIET))
@@ -105,7 +105,7 @@ def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
 
 
 def issue_line(issue: Issue) -> Text:
-    """Render an issue in one line, with the place where it was found."""
+    """Render an issue in one line, with its location."""
     message = " ".join(issue.message.split())
     place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
     if place and not message.startswith(f"{place}: "):
@@ -114,7 +114,7 @@ def issue_line(issue: Issue) -> Text:
 
 
 def ending(result: ReflectionResult) -> Text:
-    """Render why a run stopped, what it returns, what it used, and what one should know about it."""
+    """Render why a run stopped, what it returned, what it used, and its notes."""
     best = result.history.best_version
     reason = result.convergence_reason.value
     met = "meets the criteria" if result.success else "does not meet the criteria"
@@ -128,14 +128,14 @@ def ending(result: ReflectionResult) -> Text:
 
 
 def error_line(result: ReflectionResult) -> Text:
-    """Render the error that ended a run, in a line of its own; nothing for a run that was cancelled."""
+    """Render the error that ended a run on its own line; empty for a cancelled run."""
     if not isinstance(result.error, Exception):
         return Text()
     return Text(f"\nError: {visible(withheld(describe_error(result.error)))}", BAD)
 
 
 def check_document(file: str, given: CriteriaFile, result: ReflectionResult) -> dict[str, Any]:
-    """Describe the judgement of a draft."""
+    """Return the evaluation of a draft as plain data."""
     return {
         "file": file,
         "satisfactory": result.final_evaluation.satisfactory,
@@ -149,7 +149,7 @@ def check_document(file: str, given: CriteriaFile, result: ReflectionResult) -> 
 
 
 def run_document(result: ReflectionResult) -> dict[str, Any]:
-    """Describe a run; `best_version` is the iteration that is returned."""
+    """Return a result as plain data; `best_version` is the iteration that was returned."""
     return {
         "success": result.success,
         "best_output": result.best_output,
@@ -167,16 +167,16 @@ def run_document(result: ReflectionResult) -> dict[str, Any]:
 
 
 def check_filters(status: str | None, reason: str | None) -> None:
-    """Raise `ConfigError` for a status or reason that no run can have."""
+    """Raise `ConfigError` for an unknown status or reason."""
     reasons = [one.value for one in ConvergenceReason]
     for option, given, known in (("--status", status, STATES), ("--reason", reason, reasons)):
         if given is not None and given not in known:
-            raise ConfigError(f"{option} {given!r} is none; {nearest(given, known)}")
+            raise ConfigError(f"Unknown {option} {given!r}; {nearest(given, known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold the cells of a row; `n` counts versions, of a workflow nodes."""
+    """The cells of a row; `n` is the number of versions, or of nodes in a workflow."""
 
     run_id: str
     started_at: datetime
@@ -207,7 +207,7 @@ def run_row(record: RunRecord) -> Row:
 
 
 def run_table(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
-    """Render runs as a table; a narrow one has no room for who, when, cost and seconds, or for less still."""
+    """Render runs as a table; a narrow terminal gets fewer columns."""
     columns = {"run": [row.run_id for row in found]}
     if width >= WIDE:
         columns["when"] = [when(row.started_at) for row in found]
@@ -236,28 +236,28 @@ def run_table(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Tabl
 
 
 def _room(width: int, *columns: Mapping[str, Sequence[str | Text]]) -> int:
-    """Return how many characters these columns leave for another one."""
+    """Return the width that these columns leave for another one."""
     widths = [max(map(len, (name, *cells))) + GAP for each in columns for name, cells in each.items()]
     return width - sum(widths)
 
 
 def curve(record: RunRecord, longest: int | None = None) -> str:
-    """Draw the scores of a run's versions."""
+    """Render the scores of a run's versions as a sparkline."""
     return sparkline([version.evaluation.overall_score for version in record.versions], longest)
 
 
 def no_runs(place: str, *, filtered: bool) -> Text:
-    """Say that there is nothing, where it was looked for, and what would change that."""
+    """Render that no runs were found, where, and how to get some."""
     if filtered:
-        return Text(f"No run that is kept in {place} is like that.")
+        return Text(f"No run in {place} matches.")
     return Text(
-        f"No run is kept in {place} yet.\n"
+        f"No runs are kept in {place} yet.\n"
         "Every run of an Agent and of check, revise and demo is kept: try `redraft demo`."
     )
 
 
 def outcome(record: RunRecord) -> Text:
-    """Render the reason for which a run stopped, or its state where no rule stopped it."""
+    """Render the reason a run stopped, or its state if no rule stopped it."""
     best = record.version(record.best)
     if record.state != "finished" or record.reason is None:
         return state_text(record.state)
@@ -265,12 +265,12 @@ def outcome(record: RunRecord) -> Text:
 
 
 def state_text(state: str) -> Text:
-    """Render how a run or workflow stands."""
+    """Render the state of a run or workflow."""
     return Text(state, BAD if state in ("failed", "killed", "damaged") else "")
 
 
 def first_to_best(record: RunRecord) -> str:
-    """Render the scores of the first and the best version; one where they are the same."""
+    """Render the scores of the first and the best version; a single score if they are the same version."""
     best = record.version(record.best)
     if best is None:
         return ""
@@ -281,13 +281,13 @@ def first_to_best(record: RunRecord) -> str:
 
 
 def cost(usage: TokenUsage) -> str:
-    """Render what something cost; `?` where that is not known."""
+    """Render a cost; `?` if it is unknown."""
     known = usage.cost_usd
     return "?" if known is None else render_usd(known)
 
 
 def when(at: datetime, now: datetime | None = None) -> str:
-    """Say how long ago something was; a time that is more than a week away by its date."""
+    """Render how long ago a time was; by its date after a week."""
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
     if seconds < MINUTE:
         return "just now"
@@ -307,7 +307,7 @@ def run_view(run: KeptRun, width: int, *, is_utf8: bool = True) -> RenderableTyp
 
 
 def title(run: KeptRun) -> Text:
-    """Render who ran what when, in one line."""
+    """Render the id, the agent and the start of a run in one line."""
     record = run.record
     who = visible(record.origin.name) or record.origin.surface
     model = f" with {visible(record.origin.model)}" if record.origin.model else ""
@@ -350,7 +350,7 @@ def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
 
 
 def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
-    """Render criteria by versions; more versions than fit side by side go into further tables."""
+    """Render a table of criteria by versions, split into several if there are too many versions."""
     versions = run.record.versions
     names = max((len(name) for name in (*run.criteria, "how it was made")), default=0)
     fits = max(1, (width - min(names, LONGEST_NAME) - 8) // VERSION_WIDTH)
@@ -450,7 +450,7 @@ def _usage(run: KeptRun) -> list[RenderableType]:
 
 
 def after_text(spent: AfterBest) -> str:
-    """Say what was spent after the best version."""
+    """Render what was spent after the best version."""
     if not spent.versions and not (spent.usage and spent.usage.requests):
         return "nothing"
     used = "usage not known" if spent.usage is None else render_usage(spent.usage)
@@ -463,7 +463,7 @@ def _notes(run: KeptRun) -> list[RenderableType]:
 
 
 def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
-    """Render the head, what changed, and the points of the critique."""
+    """Render two versions' scores, what changed, and which issues were addressed."""
     older, newer = diff.older, diff.newer
     parts: list[RenderableType] = [
         Text(
@@ -515,7 +515,7 @@ def _points(diff: VersionDiff) -> list[RenderableType]:
 
 
 def why_view(run: KeptRun) -> RenderableType:
-    """Render the rule, its numbers, what the best version lacks, and what was spent after it."""
+    """Render the rule, its numbers, what the best version misses, and what was spent after it."""
     record, reason = run.record, why(run)
     best = record.version(record.best)
     parts: list[RenderableType] = [
@@ -551,13 +551,16 @@ def _returned(run: KeptRun) -> Text:
 
 
 def prompts_view(run: KeptRun) -> RenderableType:
-    """Render what was said in each call, in its order."""
+    """Render the prompts and replies of all calls, in order."""
     parts: list[RenderableType] = []
     for entry in timeline(run):
         for step in entry.inner:
             parts += _exchange(entry, exchange(step))
     if not parts:
-        parts = ["", Text("No model was asked in this run, or what was said is not kept.", QUIET)]
+        parts = [
+            "",
+            Text("No model was called in this run, or its prompts and replies were not kept.", QUIET),
+        ]
     return Group(*parts)
 
 

@@ -29,7 +29,7 @@ from redraft.errors import (
     StoreError,
     WorkflowError,
 )
-from redraft.loop.cli import Progress, watched
+from redraft.loop.cli import Progress, listening
 from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.loop.run_text import first_to_best, outcome, state_text, when
@@ -129,7 +129,7 @@ def run(
         console = CalmConsole(stderr=True)
         progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
         with (
-            watched(progress, events) as listener,
+            listening(progress, events) as listener,
             _how_to_go_on(progress, console.say, debug=debug),
             _blaming_own_actions(workflow, uses),
             progress,
@@ -320,7 +320,7 @@ class WorkflowProgress:
         match event:
             case NodeStarted():
                 self.run_id = event.run_id
-                self._inside.turn_to(self._label(event.node))
+                self._inside.switch_to(self._label(event.node))
             case NodeFinished():
                 self._ended(event)
             case WorkflowFinished():
