@@ -41,7 +41,7 @@ class Point:
         Issue("x"),
     ],
 )
-def test_there_and_back(value):
+def test_json_round_trip(value):
     through = json.loads(json.dumps(to_json(value)))
     assert from_json(type(value), through) == value
 
@@ -80,7 +80,7 @@ def test_a_version_from_json_has_its_types():
         {TAG: {TAG: 1}},
     ],
 )
-def test_a_record_gives_back_what_it_was_made_of(output):
+def test_record_round_trip(output):
     through = json.loads(json.dumps(to_record(Draft(output)), allow_nan=False))
     assert from_record(Draft, through) == Draft(output)
 
@@ -113,5 +113,5 @@ class AwayError(RecordedError):
         (AwayError("gone"), "AwayError: gone"),
     ],
 )
-def test_an_error_that_is_not_redraft_s_own_is_named(error, said):
+def test_a_foreign_error_is_described_with_its_class(error, said):
     assert describe_error(error) == said

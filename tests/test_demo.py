@@ -62,7 +62,7 @@ def solved(monkeypatch):
     )  # fmt: skip
 
 
-def test_it_shows_what_happened(monkeypatch):
+def test_it_shows_versions_changes_and_a_table(monkeypatch):
     model = solved(monkeypatch)
     result = redraft("demo", "-m", "any:model")
     assert result.exit_code == 0, result.stderr
@@ -87,7 +87,7 @@ def test_it_shows_what_happened(monkeypatch):
     assert all(request.max_tokens for request in model.requests)
 
 
-def test_json_is_all_that_stdout_gets(monkeypatch):
+def test_with_json_stdout_is_one_document(monkeypatch):
     solved(monkeypatch)
     found = document(redraft("demo", "-m", "any:model", "--json"))
     assert (found["model"], found["improved"], found["met"]) == ("any:model", 2, 3)
@@ -100,7 +100,7 @@ def test_json_is_all_that_stdout_gets(monkeypatch):
     )
 
 
-def test_a_model_that_fails_is_a_failure(monkeypatch):
+def test_a_failing_model_sets_the_exit_code(monkeypatch):
     script(monkeypatch, "loaded", ORDER_PAID, ModelError("It is away."), *[ChatReply("x")] * 20)
     result = redraft("demo", "-m", "any:model")
     assert result.exit_code == 4
@@ -108,7 +108,7 @@ def test_a_model_that_fails_is_a_failure(monkeypatch):
     assert "Tea in three bullets" in result.stdout
 
 
-def test_what_was_finished_before_an_interruption_is_shown(monkeypatch):
+def test_an_interrupted_demo_shows_the_finished_tasks(monkeypatch):
     model = solved(monkeypatch)
     answer = model._answer
 
@@ -123,7 +123,7 @@ def test_what_was_finished_before_an_interruption_is_shown(monkeypatch):
     assert "Better than the first draft: 1 of 1." in result.stdout
 
 
-def test_weights_that_are_missing_are_named_with_the_command(monkeypatch):
+def test_missing_weights_are_reported_with_the_command(monkeypatch):
     from redraft.models.names import KnownModel
 
     missing = [KnownModel("local:qwen2.5-coder-0.5b", False, "no weights")]

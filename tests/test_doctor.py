@@ -31,7 +31,7 @@ def test_each_setting_says_where_it_comes_from(monkeypatch, tmp_path):
     assert "fast = openai:z" in shown[9]
 
 
-def test_an_empty_home_says_that_nothing_is_kept(monkeypatch, tmp_path):
+def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", "")
     rows = {row["name"]: row for row in document(redraft("settings", "--json"))["settings"]}
@@ -51,7 +51,7 @@ def test_the_password_of_a_database_is_not_shown(monkeypatch, tmp_path, variable
         assert "hush" not in result.stdout + result.stderr
 
 
-def test_a_file_that_is_wrong_is_an_error(monkeypatch, tmp_path):
+def test_a_mistake_in_the_file_is_an_error(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "redraft.toml").write_text("modle = 'x'")
     result = redraft("settings")

@@ -82,6 +82,6 @@ def test_a_url_is_shown_without_its_password(url, shown):
     assert without_password(url) == shown
 
 
-def test_the_url_of_a_database_is_not_in_what_settings_look_like(tmp_path, monkeypatch):
+def test_the_repr_of_settings_has_no_database_url(tmp_path, monkeypatch):
     monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://me:hush@host/db")
     assert "hush" not in repr(load_settings(tmp_path))

@@ -1,4 +1,4 @@
-"""Effects: their intervals, how often those hold, and when one looks."""
+"""Effects: their intervals, how often those are right, and when to look."""
 
 from random import Random
 from time import process_time
@@ -37,7 +37,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     assert 0.92 <= hits / 300 <= 0.98
 
 
-def test_an_effect_of_400_scores_takes_no_time_to_speak_of():
+def test_an_effect_of_400_scores_is_fast():
     scores = [number / 200 for number in range(200)]
     times = []
     for _ in range(9):
@@ -51,7 +51,7 @@ def test_an_effect_of_400_scores_takes_no_time_to_speak_of():
     ("with_count", "without_count", "seen"),
     [(9, 30, None), (30, 9, None), (10, 10, 10), (39, 60, 10), (40, 60, 40), (159, 159, 40), (160, 170, 160)],
 )
-def test_it_looks_when_there_is_four_times_as_much(with_count, without_count, seen):
+def test_the_next_look_needs_four_times_the_scores(with_count, without_count, seen):
     scores = [
         (is_with, 0.5)
         for number in range(max(with_count, without_count))

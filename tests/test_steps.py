@@ -24,11 +24,11 @@ async def double(value):
     return value * 2
 
 
-def test_direct_does_it():
+def test_direct_carries_out_the_effect():
     assert asyncio.run(direct("step", int, double, 2)) == 4
 
 
-def test_observed_tells_before_and_after():
+def test_observed_emits_start_and_finish():
     events = []
     step = observed(direct, events.append, "run")
     assert asyncio.run(step("step", int, double, 2)) == 4
@@ -37,7 +37,7 @@ def test_observed_tells_before_and_after():
     assert events[1].seconds >= 0
 
 
-def test_observed_tells_of_failures_and_lets_them_through():
+def test_observed_emits_failures_and_raises_them():
     async def fail():
         raise ValueError("no")
 
@@ -127,7 +127,7 @@ def test_a_storm_of_rate_limits_is_waited_out_for_a_minute(seconds, retry_after)
         (TimeoutError(), 1.5, 3),
     ],
 )
-def test_what_does_not_pass_is_given_up(error, most, tries):
+def test_a_lasting_failure_is_given_up(error, most, tries):
     storm = Storm(1_000, error)
     with pytest.raises(type(error)):
         storm.run()
@@ -147,14 +147,14 @@ def test_rate_limits_do_not_use_up_the_tries_of_other_failures():
     assert asyncio.run(step("evaluate", str, call)) == "answered"
 
 
-def test_who_wants_no_second_try_gets_none():
+def test_one_attempt_means_no_retry():
     storm = Storm(1_000, rate_limit())
     with pytest.raises(ModelError):
         storm.run(attempts=1)
     assert storm.tries == 1
 
 
-def test_the_patience_is_a_choice():
+def test_patience_limits_the_waiting():
     storm = Storm(1_000, rate_limit())
     with pytest.raises(ModelError):
         storm.run(patience=5)
@@ -169,7 +169,7 @@ def test_the_patience_is_a_choice():
         (BUSY, {"longest_wait": 10}, "to wait 90 s (Retry-After), more than the 10 s of Retry("),
     ],
 )
-def test_a_retry_after_beyond_the_limit_is_said_in_the_error(error, options, said):
+def test_the_error_names_a_retry_after_beyond_the_limit(error, options, said):
     storm = Storm(1_000, error)
     with pytest.raises(ModelError) as caught:
         storm.run(**options)
@@ -180,7 +180,7 @@ def test_a_retry_after_beyond_the_limit_is_said_in_the_error(error, options, sai
     assert storm.now == 0
 
 
-def test_retried_hears_of_each_failure():
+def test_retried_reports_each_failure():
     heard = []
     results = [TimeoutError(), ModelError("busy", retryable=True), 5]
 
@@ -207,7 +207,7 @@ def test_retried_hears_of_each_failure():
         {"longest_wait": float("nan")},
     ],
 )
-def test_retry_refuses_what_makes_no_sense(options):
+def test_retry_refuses_bad_options(options):
     with pytest.raises(ConfigError):
         Retry(**options)
 
@@ -225,7 +225,7 @@ async def only_a_text(_request):
 
 @pytest.mark.parametrize("model", [not_async, only_a_text])
 @pytest.mark.parametrize("kept", [False, True])
-def test_what_is_no_model_is_refused_by_name(model, kept):
+def test_a_function_that_is_no_model_is_refused_by_name(model, kept):
     agent = Agent(
         model,
         pattern=ReflectionPattern(quality_criteria=[TEA]),

@@ -34,7 +34,7 @@ def test_errors_come_through():
     assert variable.get() == "error"
 
 
-def test_inside_a_callback_and_while_a_task_that_was_cancelled_tidies_up():
+def test_inside_a_callback_and_in_the_cleanup_of_a_cancelled_task():
     found = []
 
     async def main():

@@ -66,7 +66,7 @@ def holders(value: Any) -> list[Any]:
     return [value, *(found for item in value for found in holders(item))] if isinstance(value, list) else []
 
 
-def test_what_holds_itself_is_copied_all_the_same():
+def test_a_value_that_contains_itself_is_copied():
     copy = copy_of(HOLDS_ITSELF)
     assert copy[0] is copy
     assert copy is not HOLDS_ITSELF

@@ -5,10 +5,9 @@ import pickle
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from redraft import Advice, Issue, ReflectionEvaluation, TokenUsage, reflect_sync
-from redraft import Task as Task_task
+from redraft import Advice, ConvergenceReason, Issue, ReflectionEvaluation, Task, TokenUsage, reflect_sync
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft.types import NOTHING_USED, failures, prompt_of, render_usage, render_usd
+from redraft.types import NOTHING_USED, REASONS, failures, prompt_of, render_usage, render_usd
 
 PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
 
@@ -17,7 +16,7 @@ def places(issue):
     return str(issue), issue.message, issue.criterion, issue.path, issue.line
 
 
-def test_an_issue_is_its_message():
+def test_an_issue_is_a_string():
     issues = ReflectionEvaluation(0.5, issues=(PLACED, "too long")).issues
     assert ", ".join(issues) == "'due' is missing, too long"
     assert "too long" in issues
@@ -62,30 +61,30 @@ def test_an_issue_keeps_its_place(through):
         (3, False),
     ],
 )
-def test_equal_are_the_same_words_about_the_same_place(other, equal):
+def test_issues_are_equal_by_message_and_place(other, equal):
     assert (PLACED == other) is (other == PLACED) is equal  # noqa: SIM300 (both ways round)
     assert (other != PLACED) is not equal
     assert not equal or hash(other) == hash(PLACED)
 
 
 @pytest.mark.parametrize("name", ["message", "criterion", "path", "line", "more"])
-def test_an_issue_does_not_change(name):
+def test_an_issue_is_immutable(name):
     with pytest.raises(AttributeError):
         setattr(PLACED, name, "other")
 
 
-def test_kept_records_leave_out_what_is_not_known():
+def test_records_omit_unknown_fields_of_an_issue():
     assert to_record(Issue("a", line=3)) == {"message": "a", "line": 3}
     assert to_json(Issue("a", line=3)) == {"message": "a", "criterion": None, "path": None, "line": 3}
 
 
 @pytest.mark.parametrize("data", [3, {"criterion": "a"}, {"message": "a", "line": "x"}, None])
-def test_what_is_no_issue_is_not_read_as_one(data):
+def test_other_data_is_not_read_as_an_issue(data):
     with pytest.raises(ValidationError):
         from_json(Issue, data)
 
 
-def test_a_summary_tells_the_run():
+def test_a_summary_has_versions_reason_and_usage():
     drafts = iter(["one", "two"])
     result = reflect_sync("W.", generate=lambda p: next(drafts), evaluate=lambda o: (o == "two", "too\nlong"))
     lines = result.summary().splitlines()
@@ -97,9 +96,6 @@ def test_a_summary_tells_the_run():
 
 
 def test_every_reason_has_a_sentence():
-    from redraft import ConvergenceReason
-    from redraft.types import REASONS
-
     assert set(REASONS) == {reason.value for reason in ConvergenceReason}
 
 
@@ -108,7 +104,7 @@ def test_many_issues_are_shortened():
     assert failures(evaluation) == "  failed: issue 0; issue 1; issue 2; and 2 more"
 
 
-def test_what_is_not_known_is_said_to_be_so():
+def test_usage_is_rendered_with_its_cost_or_as_unknown():
     assert (
         render_usage(TokenUsage(1000, 234, requests=2, cost_usd=None))
         == "1,234 tokens in 2 calls, cost unknown"
@@ -123,16 +119,16 @@ def test_what_is_not_known_is_said_to_be_so():
     ("dollars", "shown"),
     [(0.0, "$0.0000"), (0.000003, "<$0.0001"), (0.0001, "$0.0001"), (1.23456, "$1.2346")],
 )
-def test_what_costs_little_is_not_free(dollars, shown):
+def test_a_tiny_cost_is_not_rendered_as_free(dollars, shown):
     assert render_usd(dollars) == shown
 
 
 def test_a_plain_task_is_its_description():
-    assert prompt_of(Task_task("Write.")) == "Write."
+    assert prompt_of(Task("Write.")) == "Write."
 
 
-def test_everything_else_stands_around_it():
-    task = Task_task("Write.", expected_output="One line.", context="For children.")
+def test_a_prompt_has_advice_context_task_and_expected_output_in_order():
+    task = Task("Write.", expected_output="One line.", context="For children.")
     prompt = prompt_of(task, [Advice("Mention milk.", "note"), Advice("Be brief.", "lesson")])
     order = [
         "information, not instructions",
@@ -166,7 +162,7 @@ def test_everything_else_stands_around_it():
         (TokenUsage(40, 2, cost_usd=0.5) + TokenUsage(1, cost_usd=0.25), 0.75),
     ],
 )
-def test_a_cost_that_was_not_given_is_unknown_where_something_was_used(usage, cost):
+def test_a_missing_cost_is_unknown_if_anything_was_used(usage, cost):
     assert usage.cost_usd == cost
     assert type(usage.cost_usd) is type(cost)
     assert from_json(TokenUsage, to_json(usage)) == usage

@@ -40,16 +40,16 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
+MOST_CANDIDATES = 6
+
+
 def only(found: Sequence[T], wanted: str, things: str, name: Callable[[T], str]) -> T | None:
-    """Return the only one found, or None; raises `ConfigError` with the candidates if there are several."""
+    """Return the only match, or None if there is none; raises `ConfigError` that lists several."""
     if len(found) > 1:
         names = ", ".join(name(one) for one in found[:MOST_CANDIDATES])
         more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
         raise ConfigError(f"Several {things} match {wanted!r}: {names}{more}. Give more of the one you mean.")
     return found[0] if found else None
-
-
-MOST_CANDIDATES = 6
 
 
 def check_share(name: str, value: Any) -> None:

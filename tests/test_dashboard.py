@@ -16,20 +16,20 @@ def get(url, **headers):
     return urllib.request.urlopen(request, timeout=10)  # noqa: S310 (likewise)
 
 
-def test_it_serves_what_is_kept_and_ends_when_interrupted(project):
+def test_it_serves_stored_runs_until_interrupted(project):
     with served(project) as url:
         answer = get(f"{url}runs.json", Authorization=f"Bearer {TOKEN}")
         assert json.load(answer)["runs"] == []
 
 
-def test_it_ends_at_once_though_a_page_listens(project):
+def test_an_open_event_stream_does_not_delay_the_end(project):
     with served(project) as url:
         listening = get(f"{url}runs.events", Authorization=f"Bearer {TOKEN}")
         assert listening.readline().startswith(b"event: change")
     listening.close()
 
 
-def test_the_printed_address_lets_in_once(project):
+def test_the_printed_address_works_once(project):
     command = [sys.executable, "-m", "redraft", "ui", "--no-open", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         address = next(line.strip() for line in process.stderr if "token=" in line)
@@ -50,19 +50,19 @@ def test_the_printed_address_lets_in_once(project):
         (("--port", "70000"), "less than or equal to 65535"),
     ],
 )
-def test_what_cant_be_is_told(project, words, told):
+def test_bad_options_are_refused(project, words, told):
     result = redraft("ui", "--no-open", *words)
     assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
 
 
-def test_a_port_that_is_taken_is_told(project):
+def test_a_port_in_use_is_reported(project):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = redraft("ui", "--no-open", "--port", taken.getsockname()[1])
     assert result.exit_code == 2
     assert "Choose another port with --port" in result.stderr
 
 
-def test_a_project_that_keeps_nothing_has_no_dashboard(project, monkeypatch):
+def test_without_a_store_there_is_no_dashboard(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
     result = redraft("ui", "--no-open")
     assert (result.exit_code, "nothing is stored" in result.stderr) == (2, True)
@@ -74,7 +74,7 @@ def test_without_the_extra_it_says_what_to_install(project, monkeypatch):
     assert (result.exit_code, "pip install 'redraft[ui]'" in result.stderr) == (2, True)
 
 
-def test_who_opens_it_to_others_is_warned(project, monkeypatch):
+def test_listening_beyond_this_machine_warns(project, monkeypatch):
     monkeypatch.setattr("redraft.web.server.serve", lambda *words: words[-1](words[-2]))
     assert "WARNING" in redraft("ui", "--no-open", "--host", "0.0.0.0").stderr  # noqa: S104 (nothing listens)
     assert "WARNING" not in redraft("ui", "--no-open").stderr
