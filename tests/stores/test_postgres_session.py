@@ -292,7 +292,7 @@ asyncio.run(main())
 
 
 def test_who_stands_still_within_a_transaction_keeps_nobody_waiting(place, monkeypatch):
-    monkeypatch.setattr(postgres_database, "STANDS_STILL", 0.2)
+    monkeypatch.setattr(postgres_database, "IDLE_TIMEOUT", 0.2)
 
     async def main():
         store = PostgresStore(place.url)

@@ -635,7 +635,7 @@ def late():
         assert "no thread for a store: can't create new thread" in str(error)
 atexit.register(late)
 from redraft.stores import worker
-atexit.register(worker._finish)
+atexit.register(worker._stop_all)
 asyncio.run(store.put(Record("note", "a", {})))""",
     "forked": """
 async def main():

@@ -17,7 +17,7 @@ from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, 
 from redraft.lessons.markdown import parse
 from redraft.lessons.ranking import searchable
 from redraft.lessons.safety import lesson_redactor, violation_in
-from redraft.stores.sqlite import name_of
+from redraft.stores.sqlite import primary_name
 from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class CatalogFile:
         for job in jobs:
             job.run(self._current())
             if isinstance(job.error, sqlite3.Error):
-                is_damaged = name_of(job.error) in _DAMAGED
+                is_damaged = primary_name(job.error) in _DAMAGED
                 self.close()
                 if is_damaged:
                     self._damaged = self._path
@@ -390,7 +390,7 @@ class CatalogFile:
                 try:
                     return self._connect(newest)
                 except sqlite3.DatabaseError as error:
-                    if name_of(error) not in _UNUSABLE:
+                    if primary_name(error) not in _UNUSABLE:
                         raise
             connection = self._connect(self._folder / f"lessons-{VERSION}-{number + 1}.db")
             for _, old in found:

@@ -1,4 +1,4 @@
-"""Store, Record and Query: the one way in which anything is kept."""
+"""The `Store` protocol and its records, and what all backends share: rows, questions, vectors."""
 
 from __future__ import annotations
 
@@ -34,26 +34,28 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
-"""Which records are meant: each named field of `data` equals the value, or one of a tuple of values.
+"""A filter: each named field of `data` equals the value, or one of a tuple of values.
 
-Values are compared as JSON: True is not 1, "1" is not 1, but 1 is 1.0; a field that is absent is None. A
-field's name has no quotes, backslashes and control characters.
+Values are compared as JSON: True is not 1, "1" is not 1, but 1 is 1.0; an absent field is None. The name of a
+field may not contain quotes, backslashes or control characters.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Hold one thing that is kept: plain JSON data under a kind and a key.
+    """One stored item: plain JSON data under a kind and a key.
 
     `kind` says what the data describes (`run`, `step`), `schema_version` in which form. `key` is unique
-    within its kind; both are texts of at most 1,000 bytes without NUL. `data` holds what JSON can, with texts
-    as keys: tuples come back as lists, NaN is refused, any text survives. `vector` is what `near` compares,
-    of unit length, as float32. The store fills in the rest, whatever a record to be stored says: `revision`
-    counts the writes of this record from 1 (0: not stored yet), `created_at` is when it was first stored and
-    `updated_at` when it was last, in UTC to the microsecond.
+    within its kind; both are strings of at most 1,000 bytes without NUL. `data` may hold anything that JSON
+    can, with string keys: tuples come back as lists, NaN is rejected, any string survives. `vector` is what
+    `near` compares, of unit length, as float32.
 
-    A record that a store finds damaged is listed all the same, so that it hides no other: `damage` says what
-    is wrong, and whoever looks at its `data` gets a `DamagedRecordError`.
+    The store sets the other fields, whatever a record to be stored says: `revision` counts the writes of this
+    record from 1 (0: not stored yet); `created_at` and `updated_at` are the times of its first and last
+    write, in UTC to the microsecond.
+
+    Lists include damaged records, so that none of them hides others: `damage` says what is wrong, and reading
+    their `data` raises `DamagedRecordError`.
     """
 
     kind: str
@@ -67,12 +69,12 @@ class Record:
 
     @property
     def damage(self) -> str:
-        """What is wrong with the record as it is stored; empty for one that is whole."""
+        """What is wrong with the record as stored; empty if it is intact."""
         return self.data.damage if isinstance(self.data, DamagedData) else ""
 
 
 class DamagedData(dict[str, Any]):
-    """Stand for data that can't be trusted: whoever looks at them gets a `DamagedRecordError`."""
+    """Stands in for data that can't be trusted; any access raises `DamagedRecordError`."""
 
     __slots__ = ("damage",)
 
@@ -92,7 +94,7 @@ class DamagedData(dict[str, Any]):
 
 
 def intact(records: Sequence[Record]) -> list[Record]:
-    """Return the records that are not damaged; a warning in the log names each of the others once."""
+    """Return the records that are not damaged; log a warning once for each of the others."""
     for record in records:
         if record.damage:
             _warn(record.damage)
@@ -100,7 +102,7 @@ def intact(records: Sequence[Record]) -> list[Record]:
 
 
 async def listed(store: Store, kind: str, key: str) -> Record | None:
-    """Return the record with a key, be it damaged: for a list to go on after it."""
+    """Return the record with a key, damaged or not, so that a list can continue after it."""
     found = await store.find(kind, prefix=key, limit=1)
     return found[0] if found and found[0].key == key else None
 
@@ -114,41 +116,42 @@ def _warn(damage: str) -> None:
 
 @runtime_checkable
 class Store(Protocol):
-    """Keep records, safely under many tasks, threads and processes at once.
+    """Stores records, safely for many tasks, threads and processes at once.
 
-    A write that returned is durable where the store is; one whose task is cancelled is carried out all the
-    same. Writes of one task are seen by its later reads. A store holds records of one space (a project, say)
-    and never shows those of another. What it returns is the caller's: to change it changes nothing stored.
+    When a write returns, it is durable if the store is; if its task is cancelled, it still happens. A task
+    sees its own writes. A store shows the records of one space (a project, say) and never those of another.
+    Returned records belong to the caller: changing them does not change what is stored.
 
-    Every method raises `StoreError` for a record that can't be stored, naming what of it, and when the store
-    can't be read or written, with the reason and what to do; it works again when the reason is gone. A record
-    that is damaged raises `DamagedRecordError` where it alone is asked for; among others, it has `damage`.
+    Every method raises `StoreError` for a record that can't be stored, naming the part that is wrong, and if
+    the store can't be read or written, with the reason and what to do; it works again once the reason is
+    gone. Asking for a single damaged record raises `DamagedRecordError`; in lists, such a record has
+    `damage`.
     """
 
     async def put(self, record: Record, /) -> Record:
-        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        """Store a record, replacing any with its key; return it as stored."""
         ...
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
-        """Store records as `put` does, all of them or none; return them as they are stored.
+        """Store records as `put` does, all or none; return them as stored.
 
-        They are put one after the other, so of two with one key the last one stays. All have one time.
+        They are written in order, so of two with the same key the last one stays. All get the same time.
         """
         ...
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
-        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
         ...
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted.
 
-        One that was stored anew after it was deleted is another: `created_at` tells, if the record has it.
+        A record that was deleted and stored again is another one, as `created_at` shows if it is set.
         """
         ...
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key."""
+        """Return the record with a key, None if there is none."""
         ...
 
     async def find(
@@ -162,17 +165,17 @@ class Store(Protocol):
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, in the order of their keys or the newest first.
+        """Return the records of a kind, ordered by key or newest first.
 
-        Keys are ordered by code points; the newest is what was created last (among equals the last key).
-        `prefix` is how their keys begin, letter by letter. `after` is the last record of the page before, in
-        the same order, whether it is still there or not; `limit` is how many a page holds at most (from 1).
-        A page after a page shows each record that stays once. Raises `ConfigError` for what can't be asked.
+        Keys are ordered by code point; the newest record is the one created last (of equals, the last key).
+        `prefix` is matched exactly. `after` is the last record of the previous page, in the same order,
+        whether it still exists or not; `limit` is the most records of a page, at least 1. Paging shows every
+        record that is not deleted meanwhile exactly once. Raises `ConfigError` for invalid arguments.
         """
         ...
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Remove a record; say if there was one."""
+        """Delete a record; return whether there was one."""
         ...
 
     async def near(
@@ -180,49 +183,49 @@ class Store(Protocol):
     ) -> list[tuple[Record, float]]:
         """Return the records whose vectors are nearest, with the cosine similarity (-1..1), nearest first.
 
-        The search is exact; among equally near ones the first key is first. Raises `StoreError` for a vector
-        without a direction (zero, NaN), and where the stored ones have other dimensions.
+        The search is exact; ties are ordered by key. Raises `StoreError` for a vector without a direction
+        (zero, NaN), and if stored vectors have other dimensions.
         """
         ...
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and let go of files and connections; the next use opens anew."""
+        """Finish pending writes and close files and connections; the next use reopens them."""
         ...
 
 
 @runtime_checkable
 class FencedStore(Store, Protocol):
-    """Write only while another record says who may: a `Store` that keeps a writer out that was replaced.
+    """A `Store` that can fence off a writer that was replaced: it writes only while another record allows it.
 
-    The stores of Redraft are such; of a user's own store it is asked for, not required.
+    All of Redraft's stores can do this; it is optional for a user's own store.
     """
 
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
-        """Store records as `put_all` does if the record of this kind and key has these fields.
+        """Store records as `put_all` does if the record with this kind and key has these fields.
 
-        No other process changes that record between the look and the write. Returns None, and has written
-        nothing, where the fields have other values or there is no such record.
+        No other process can change that record between the check and the write. Returns None and writes
+        nothing if the fields have other values or there is no such record.
         """
         ...
 
 
 LONGEST_NAME = 1000
-"""Bytes of a kind, a key or a space: what every database can index."""
+"""Maximum bytes of a kind, a key or a space, so that every database can index it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = frozenset({str, int, bool, type(None)})
-# That data hold themselves shows in that they have no end.
+# No check for cycles: they raise RecursionError.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()
 
 
 class Row(NamedTuple):
-    """Hold a record's fields as databases take them, in the order of their columns.
+    """A record as databases hold it; the fields are in the order of the columns.
 
-    `data` is JSON text, `vector` little-endian float32, the times are microseconds since 1970 in UTC. Text
-    that is not UTF-8 comes with lone surrogates in place of the bytes that are wrong.
+    `data` is JSON text, `vector` little-endian float32, times are microseconds since 1970 in UTC. Bytes that
+    are not UTF-8 are read as lone surrogates.
     """
 
     kind: str
@@ -236,9 +239,9 @@ class Row(NamedTuple):
     updated_at: int = 0
 
     def record(self, data: Mapping[str, Any] | None = None) -> Record:
-        """Return the record, all of it new; one that does not match its checksum has `damage`.
+        """Return a new record; it has `damage` if it does not match its checksum.
 
-        `data` is what they are as JSON, where that has been read already and is nobody else's.
+        `data` is the parsed JSON, if that is known already and not shared with anyone.
         """
         created = updated = _EPOCH
         vector = None
@@ -263,7 +266,7 @@ class Row(NamedTuple):
         return json.loads(self.data)
 
     def intact(self) -> Record:
-        """Return the record; raises `DamagedRecordError` for one that is damaged."""
+        """Return the record; raises `DamagedRecordError` if it is damaged."""
         record = self.record()
         if record.damage:
             raise DamagedRecordError(record.damage)
@@ -271,17 +274,16 @@ class Row(NamedTuple):
 
 
 def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int, vector: bytes | None) -> int:
-    """Return the CRC-32 of what a record holds: it differs wherever up to 32 bits in a row have changed."""
-    # A name has no NUL, so nothing can move from one to the next.
+    """Return the CRC-32 of a record's content, which detects any change of up to 32 consecutive bits."""
+    # Names contain no NUL, so content can't move unnoticed from one field to the next.
     return crc32(vector or b"", crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version))))
 
 
 def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any, vector: Any) -> bool:
-    """Say whether a record is as it was written; its texts may come as bytes."""
+    """Say whether a record matches its checksum; strings may come as bytes."""
     try:
-        named, given = (_bytes(kind), _bytes(key)), _bytes(data)
-        return found == checksum(*named, given, schema_version, vector)
-    except (TypeError, AttributeError):  # a number where a text was, say
+        return found == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version, vector)
+    except (TypeError, AttributeError):  # a number instead of a string, say
         return False
 
 
@@ -290,19 +292,19 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def microseconds(time: datetime) -> int:
-    """Return a time as it is stored."""
+    """Return a time as microseconds since 1970 in UTC."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 class NewRow(NamedTuple):
-    """A record that is about to be stored: its row, and a copy of its data as they will be read."""
+    """A record to be stored: its row, and a copy of its data as they will be read back."""
 
     row: Row
     data: dict[str, Any]
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """Put a record into the form in which it is stored; raises `StoreError` that names what can't be."""
+        """Convert a record; raises `StoreError`, naming the part that can't be stored."""
         check_name("kind", record.kind)
         check_name("key", record.key)
         try:
@@ -319,11 +321,11 @@ class NewRow(NamedTuple):
         return cls(Row(record.kind, record.key, text, record.schema_version, vector, crc), data)
 
     def stored(self, revision: int, created_at: int, updated_at: int) -> NewRow:
-        """Return it with what the store has filled in."""
+        """Return a copy with the fields that the store sets."""
         return NewRow(Row(*self.row[:6], revision, created_at, updated_at), self.data)
 
     def record(self) -> Record:
-        """Return the record, once it is stored."""
+        """Return the stored record."""
         return self.row.record(self.data)
 
 
@@ -341,40 +343,40 @@ def _named_fields(data: object) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Return JSON that any database can hold: a lone surrogate, which UTF-8 has not, becomes its escape."""
+    """Return JSON that any database can hold: lone surrogates, which are not valid UTF-8, are escaped."""
     text = _ENCODER.encode(value)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return data as JSON text and as that will be read.
+    """Return data as JSON text, and as it will be read back.
 
-    Raises `TypeError` with the place of what would be read as something else.
+    Raises `TypeError`, naming the place, for anything that would be read back differently.
     """
     try:
         encoded = to_json(data)
         copy = from_json(encoded, allow_inf_nan=False)
     except ValueError:
         return _text_and_copy_of_any(data)
-    # It also takes what JSON has not, a set for a list: what is read is equal to what was written, or else.
+    # pydantic_core also accepts what JSON lacks, such as sets: those don't compare equal when read back.
     return (encoded.decode(), copy) if copy == data else _text_and_copy_of_any(data)
 
 
 def _text_and_copy_of_any(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Do the same for what the quicker way does not take: tuples, lone surrogates, what is to be refused."""
+    """The slow path of `_text_and_copy`: for tuples, lone surrogates, and data to be rejected."""
     try:
         text = json_text(data)
-        copy, _ = _DECODER.raw_decode(text)  # `loads` also looks for what is not JSON around it
+        copy, _ = _DECODER.raw_decode(text)  # faster than `loads`, which also looks around the value
     except (TypeError, ValueError) as error:
         raise TypeError(f"data{_fault(data) or f': {error}'}") from error
-    # Most are equal, and to see that takes less time than to look at each value.
+    # Most data are equal, and comparing them is faster than looking at each value.
     if copy != data and (fault := _fault(data)):
         raise TypeError(f"data{fault}")
     return text, copy
 
 
 def _fault(value: Any) -> str:
-    """Return where and what would not be read as it was written; empty if there is nothing."""
+    """Say where and what would not be read back as it was written; empty if nothing."""
     if type(value) in _PLAIN:
         return ""
     if isinstance(value, dict):
@@ -396,7 +398,7 @@ def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
 
 
 def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
-    """Refuse a kind, key or space that not every database can hold and index."""
+    """Raise `StoreError` for a kind, key or space that not every database can hold and index."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
         raise StoreError(f"A {what} must be a text, got {name!r}.")
     try:
@@ -410,7 +412,7 @@ def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector as float32; raises `ValueError` for one that has no direction."""
+    """Return a vector as float32; raises `ValueError` if it has no direction."""
     try:
         blob = struct.pack(f"<{len(vector)}f", *vector)
     except (struct.error, OverflowError, TypeError) as error:
@@ -432,7 +434,7 @@ _LAST = "\U0010ffff"
 
 
 class Question(NamedTuple):
-    """Hold which records are wanted: `fields` as JSON texts, `after` as the time and key of a record."""
+    """A checked query: `fields` maps names to allowed JSON texts, `after` is a record's time and key."""
 
     kind: str
     prefix: str
@@ -451,7 +453,7 @@ def question(
     after: Record | None = None,
     limit: int | None = None,
 ) -> Question:
-    """Check and put into form what `find` and `near` take; raises `ConfigError` for what makes no sense."""
+    """Check the arguments of `find` and `near`; raises `ConfigError` for invalid ones."""
     check_name("kind", kind)
     if prefix:
         check_name("prefix", prefix)
@@ -466,10 +468,10 @@ def question(
 
 
 def wanted(where: Where | None) -> dict[str, frozenset[str]]:
-    """Return for each field the JSON texts that it may have; one that is absent counts as `null`.
+    """Return the JSON texts that each field may have; an absent field counts as `null`.
 
-    As JSON, True is not 1, "1" is not 1, and 1 is 1.0: one number has several texts. Raises `ConfigError` for
-    a field that can't be named in a JSON path, and for a value that is no scalar.
+    As JSON, True is not 1, "1" is not 1, and 1 is 1.0, so a number has several texts. Raises `ConfigError`
+    for a field that can't be named in a JSON path, and for a value that is not a scalar.
     """
     fields: dict[str, frozenset[str]] = {}
     for field, value in (where or {}).items():
@@ -484,16 +486,16 @@ def wanted(where: Where | None) -> dict[str, frozenset[str]]:
 
 
 def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
-    """Say whether a record's data has one of the wanted texts in each field."""
+    """Say whether data have one of the wanted texts in each field."""
     return all(json_text(data.get(field)) in texts for field, texts in fields.items())
 
 
 def after_all_with(prefix: str) -> str:
-    """Return a text that comes after all keys that begin with a prefix, and before all others after it."""
+    """Return the smallest string that sorts after every key with a prefix."""
     stem = prefix.rstrip(_LAST)
     if not stem:
         return _LAST * LONGEST_NAME
-    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # surrogates are no text
+    following = "\ue000" if stem[-1] == "\ud7ff" else chr(ord(stem[-1]) + 1)  # skip the surrogates
     return stem[:-1] + following
 
 
@@ -503,17 +505,17 @@ def _texts(field: str, value: Scalar) -> set[str]:
             f"where: {field!r} must be a text, a number, a bool, None, or a tuple of those; got {value!r}."
         )
     if isinstance(value, float) and not isfinite(value):
-        return set()  # JSON has no such number, so no record has
+        return set()  # JSON has no such number, so neither has any record
     texts = {json_text(value)}
     if isinstance(value, int | float) and not isinstance(value, bool):
         same = _same_numbers(value)
-        # What writes records spells some floats in another way: 0.00001, not 1e-05.
+        # pydantic_core, which writes the records, spells some floats differently: 0.00001, not 1e-05.
         texts |= {json_text(number) for number in same} | {to_json(number).decode() for number in same}
     return texts
 
 
 def _same_numbers(value: float) -> list[float]:
-    """Return the other forms of a whole number: the int, the float, and the zero below zero."""
+    """Return all forms of a number that are equal to it: int, float, and negative zero."""
     if value == 0:
         return [0, 0.0, -0.0]
     try:
@@ -524,15 +526,15 @@ def _same_numbers(value: float) -> list[float]:
 
 
 DIGITS = 6
-"""What float32 has; beyond, equal vectors would seem to differ by how their products were added up."""
+"""Decimals of a similarity: beyond the precision of float32, equal vectors could seem to differ."""
 
 
 def nearest(
     rows: Sequence[tuple[str, bytes]], vector: Sequence[float], limit: int
 ) -> list[tuple[str, float]]:
-    """Return the keys of the packed vectors nearest to one, with the cosine similarity, nearest first.
+    """Return the keys of the packed vectors nearest to `vector`, with the cosine similarity, nearest first.
 
-    Equally near ones come in the order of their keys. Raises `StoreError` for vectors of other dimensions.
+    Ties are ordered by key. Raises `StoreError` for stored vectors of other dimensions.
     """
     wanted = packed_question(vector)
     for key, blob in rows:
@@ -543,14 +545,14 @@ def nearest(
             )
     numpy = _numpy()
     blobs = [blob for _, blob in rows]
-    found = _by_hand(blobs, wanted) if numpy is None else _with_numpy(numpy, blobs, wanted)
+    found = _similarities(blobs, wanted) if numpy is None else _similarities_with_numpy(numpy, blobs, wanted)
     similar = [max(-1.0, min(1.0, round(each, DIGITS))) for each in found]
     ranked = sorted(zip((key for key, _ in rows), similar, strict=True), key=lambda pair: (-pair[1], pair[0]))
     return ranked[:limit]
 
 
 def packed_question(vector: Sequence[float]) -> bytes:
-    """Return the vector that is asked for as float32; raises `StoreError` for one without a direction."""
+    """Return a query vector as float32; raises `StoreError` if it has no direction."""
     try:
         return packed(vector)
     except ValueError as error:
@@ -564,7 +566,7 @@ def _numpy() -> Any:
         return None
 
 
-def _by_hand(blobs: Sequence[bytes], wanted: bytes) -> list[float]:
+def _similarities(blobs: Sequence[bytes], wanted: bytes) -> list[float]:
     one = unpacked(wanted)
     length = sqrt(fsum(map(mul, one, one)))
     found: list[float] = []
@@ -575,7 +577,7 @@ def _by_hand(blobs: Sequence[bytes], wanted: bytes) -> list[float]:
     return found
 
 
-def _with_numpy(numpy: Any, blobs: Sequence[bytes], wanted: bytes) -> list[float]:
+def _similarities_with_numpy(numpy: Any, blobs: Sequence[bytes], wanted: bytes) -> list[float]:
     one = numpy.frombuffer(wanted, "<f4").astype("f8")
     others = numpy.frombuffer(b"".join(blobs), "<f4").astype("f8").reshape(len(blobs), len(one))
     lengths = numpy.sqrt(numpy.einsum("ij,ij->i", others, others)) * numpy.sqrt(one @ one)

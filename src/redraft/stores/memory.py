@@ -1,4 +1,4 @@
-"""MemoryStore: records in this process."""
+"""MemoryStore: records in the memory of this process."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class MemoryStore:
-    """Keep records for as long as this object lives: a `Store`.
+    """A `Store` that keeps records for as long as the object lives.
 
-    It holds them as a database does, so what a test puts in comes out as it would there.
+    It converts them as a database would, so tests get back what they would get there.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class MemoryStore:
         self._rows: dict[tuple[str, str], Row] = {}
 
     async def put(self, record: Record, /) -> Record:
-        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        """Store a record, replacing any with its key; return it as stored."""
         new = NewRow.of(record)
         with self._lock:
             return self._write(new).record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
-        """Store records as `put` does, all of them or none; return them as they are stored."""
+        """Store records as `put` does, all or none; return them as stored."""
         rows = [NewRow.of(record) for record in records]
         with self._lock:
             return self._write_all(rows)
@@ -52,7 +52,7 @@ class MemoryStore:
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
-        """Store records as `put_all` does if another record has these fields; else return None."""
+        """Store records as `put_all` does if another record has these fields, else return None."""
         fields = wanted(where)
         rows = [NewRow.of(record) for record in records]
         with self._lock:
@@ -62,7 +62,7 @@ class MemoryStore:
             return self._write_all(rows)
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
-        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
         new = NewRow.of(record)
         with self._lock:
             stored = self._rows.get((new.row.kind, new.row.key))
@@ -76,11 +76,11 @@ class MemoryStore:
             if stored is None or stored.revision != record.revision:
                 return None
             if record.created_at is not None and stored.created_at != microseconds(record.created_at):
-                return None  # it was deleted, and another one stored under its key
+                return None  # deleted, and another one stored with its key
             return self._write(new).record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key."""
+        """Return the record with a key, None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
         stored = self._rows.get((kind, key))
@@ -97,7 +97,7 @@ class MemoryStore:
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, in the order of their keys or the newest first."""
+        """Return the records of a kind, ordered by key or newest first."""
         asked = question(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
@@ -114,7 +114,7 @@ class MemoryStore:
         return [row.record() for row in rows[: asked.limit]]
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Remove a record; say if there was one."""
+        """Delete a record; return whether there was one."""
         check_name("kind", kind)
         check_name("key", key)
         with self._lock:
@@ -130,7 +130,7 @@ class MemoryStore:
         return [(records[key], similarity) for key, similarity in nearest(vectors, vector, limit)]
 
     async def aclose(self) -> None:
-        """Let nothing go: there are no files, and the records stay until this object is gone."""
+        """Do nothing: there are no files, and the records stay."""
 
     def _write(self, new: NewRow, now: int | None = None) -> NewRow:
         now = now or _now()
@@ -146,7 +146,7 @@ class MemoryStore:
         return [self._write(row, now).record() for row in rows]
 
     def _answer(self, asked: Question) -> list[Row]:
-        """Return the rows of the kind, prefix and fields, in the order of their keys."""
+        """Return the rows with the kind, prefix and fields, ordered by key."""
         with self._lock:
             rows = [row for row in self._rows.values() if row.kind == asked.kind]
         rows = [row for row in rows if row.key.startswith(asked.prefix)]

@@ -29,24 +29,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_SPACE = 500
-"""Bytes of a space: PostgreSQL indexes 2,700 bytes, of which a kind and a key may take 2,000."""
+"""Maximum bytes of a space: PostgreSQL indexes 2,700 bytes, of which kind and key may take 2,000."""
 
 
 class PostgresStore:
-    """Keep records in a PostgreSQL database, durable when a write returns: a `Store`.
+    """A `Store` in a PostgreSQL database; writes are durable when they return. Needs `redraft[postgres]`.
 
-    `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, with what else libpq takes in it. The tables
-    `redraft_*` are made at first use, in the schema that comes first in the `search_path`. `space` sets a
-    project's records apart from those of others in the same database. `wait` is how many seconds a write
-    waits for locks of other sessions. Messages name the database and its host, never the password.
+    `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, with any other libpq parameters. The tables
+    `redraft_*` are created on first use, in the first schema of the `search_path`. `space` separates the
+    records of a project from others in the same database. `wait` is how many seconds a write waits for locks
+    of other sessions. Messages name the database and its host, never the password.
 
-    All stores of a process for one URL share two connections, one that reads and one that writes, each in a
-    thread of its own; so a store serves all event loops and threads, and what many tasks ask for at once
-    goes out together. Connections are opened anew after `aclose`, in a forked child, and when the server is
-    back. Needs `redraft[postgres]`.
+    All stores of a process for one URL share two connections, one for reads and one for writes, each in its
+    own thread; so a store serves all event loops and threads, and requests of many tasks are sent together.
+    Connections are reopened after `aclose`, in a forked child, and when the server is back.
 
-    `isolated` keeps the records in another table, whose policies (row-level security) show a session one
-    space alone, whatever it asks; such stores share two connections of their own.
+    `isolated` keeps the records in separate tables whose policies (row-level security) show a session only
+    one space, whatever it asks for; such stores share two connections of their own.
     """
 
     def __init__(self, url: str, space: str = "", *, wait: float = 30.0, isolated: bool = False) -> None:
@@ -59,13 +58,13 @@ class PostgresStore:
         return f"PostgresStore({self._server.name}, space {self._space.name!r})"
 
     async def put(self, record: Record, /) -> Record:
-        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        """Store a record, replacing any with its key; return it as stored."""
         new, fields = _new(record)
         stored = await self._write(new.row.kind, new.row.key, partial(sql.put, self._space, new, fields))
         return stored.record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
-        """Store records as `put` does, all of them or none; return them as they are stored."""
+        """Store records as `put` does, all or none; return them as stored."""
         now = time_ns() // 1000
         new = [_new(record, now) for record in records]
         if not new:
@@ -82,7 +81,7 @@ class PostgresStore:
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
-        """Store records as `put_all` does if another record has these fields; else return None."""
+        """Store records as `put_all` does if another record has these fields, else return None."""
         check_name("key", key)
         held = question(kind, where=where)
         now, turn = time_ns() // 1000, uuid4().hex
@@ -90,7 +89,7 @@ class PostgresStore:
         if not new:
             return []
         places = [(self._space.name, one.row.kind, one.row.key) for one, _ in new]
-        first = places.index(min(places))  # which is written before the others
+        first = places.index(min(places))  # writes are sorted by place, so this one comes first
         writes = [
             sql.Write(
                 place,
@@ -102,7 +101,7 @@ class PostgresStore:
         return [one.record() for one in stored if one is not None] or None
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
-        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
         new, fields = _new(record)
         steps = partial(sql.put_if_absent, self._space, new, fields)
         return await self._write(new.row.kind, new.row.key, steps)
@@ -116,7 +115,7 @@ class PostgresStore:
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key."""
+        """Return the record with a key, None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._read(partial(sql.get, self._space, kind, key))
@@ -132,14 +131,14 @@ class PostgresStore:
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, in the order of their keys or the newest first."""
+        """Return the records of a kind, ordered by key or newest first."""
         asked = question(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
         return await self._read(partial(sql.find, self._space, asked))
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Remove a record; say if there was one."""
+        """Delete a record; return whether there was one."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
@@ -153,7 +152,7 @@ class PostgresStore:
         return await self._read(work)
 
     def run_index(self) -> RunIndex:
-        """Return the index of the runs that are kept here."""
+        """Return the index of the runs in this store."""
 
         async def ask(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(partial(sql.select, self._space, statement, values))
@@ -161,14 +160,14 @@ class PostgresStore:
         return SqlRunIndex(self._space.name, ask)
 
     async def session(self) -> AsyncConnection[tuple[Any, ...]]:
-        """Return a connection of one's own, in autocommit mode, to look at an isolated space with SQL.
+        """Open a new connection, in autocommit mode, to query an isolated space with SQL.
 
-        Of the table `redraft_agent_records` it sees the rows of this space alone, as long as its setting
-        `redraft.space` is not changed. Raises `ConfigError` for a store that is not isolated.
+        In `redraft_agent_records` it sees only the rows of this space, unless its setting `redraft.space` is
+        changed. Raises `ConfigError` for a store that is not isolated.
         """
         if self._server.isolated is None:
             raise ConfigError("Only a store that is made with isolated=True has sessions of its own.")
-        from psycopg import Error  # noqa: PLC0415 (it needs the extra, which is there by now)
+        from psycopg import Error  # noqa: PLC0415 (the extra is installed by now)
 
         from redraft.stores.postgres_session import explained  # noqa: PLC0415 (likewise)
 
@@ -180,15 +179,15 @@ class PostgresStore:
     def hasty(self) -> PostgresStore:
         """Return a store of the same records whose writes don't wait for the server's disk.
 
-        What is written outlives this process, however that ends, and may be lost if the server or its machine
-        breaks down within the next second. Its writes go out beside those of the other.
+        Its writes survive any end of this process, but may be lost if the server or its machine crashes
+        within the next second. They are sent independently of the writes of this store.
         """
         store = copy(self)
         store._writer = self._server.hasty_writer  # noqa: SLF001 (of its own class)
         return store
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and let go of the connections."""
+        """Finish pending writes and close the connections; the next use reopens them."""
         await self._server.writer.stop()
         await self._server.hasty_writer.stop()
         await self._server.reader.stop()
@@ -201,21 +200,21 @@ class PostgresStore:
 
     async def _do(self, worker: Worker, work: Any) -> Any:
         try:
-            # The thread goes through the steps, and it is their result that comes back.
+            # The thread runs the steps; this returns their result.
             return await worker.do(work)
-        except StoreError as error:  # which others may have got, too
+        except StoreError as error:  # copied, since other tasks may get the same one
             raise type(error)(*error.args) from error
 
 
 def _new(record: Record, now: int | None = None) -> tuple[NewRow, list[str]]:
-    """Return a record as it is stored now, and the fields by which it is found."""
+    """Return a record as stored now, and the index entries of its fields."""
     now = now or time_ns() // 1000
     new = NewRow.of(record).stored(0, now, now)
     return new, entries(new.data)
 
 
 class _Server:
-    """The threads for one database, and its name."""
+    """The worker threads for one database, and its name."""
 
     def __init__(self, url: str, wait: float, *, isolated: bool) -> None:
         try:

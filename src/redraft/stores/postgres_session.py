@@ -1,4 +1,4 @@
-"""Sessions with a PostgreSQL server: connect, isolate, read and write, and explain faults."""
+"""Sessions with a PostgreSQL server: read, write, connect, isolate, and explain errors."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 _STALE = frozenset({"25006", "3F000", "42P01", "42703"})
-"""States in which another connection may do better: the server is read-only now, or the tables are gone."""
+"""States that a new connection may fix: the server is read-only now, or the tables are gone."""
 
 
 class Reader:
-    """Answer what many tasks ask in one exchange with the server.
+    """Answers the queries of many tasks in one exchange with the server.
 
-    A connection that was lost since it was last used is opened anew, once.
+    A connection that was lost since its last use is reopened once.
     """
 
     def __init__(self, database: Database) -> None:
@@ -49,13 +49,13 @@ class Reader:
         self._is_lost = False
 
     def turn(self) -> AbstractContextManager[None]:
-        """Wait for nobody: the server gives each its turn."""
+        """Never wait: the server coordinates sessions."""
         return nullcontext()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Do the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        """Run the jobs together; if that fails, one by one, so that none fails because of another."""
         try:
-            self._do_again_if_lost(jobs)
+            self._retry_if_lost(jobs)
         except psycopg.Error as error:
             if len(jobs) == 1 or self._connection is None:
                 raise explained(error, self._database.name) from error
@@ -63,20 +63,20 @@ class Reader:
             return
         for job in jobs:
             try:
-                self._do_again_if_lost([job])
+                self._retry_if_lost([job])
             except psycopg.Error as error:
                 job.error = explained(error, self._database.name)
             except StoreError as error:
                 job.error = error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
-            with suppress(psycopg.Error):  # what was committed is safe, and there is nothing else to lose
+            with suppress(psycopg.Error):  # what was committed is safe
                 self._connection.close()
             self._connection = None
 
-    def _do_again_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
+    def _retry_if_lost(self, jobs: Sequence[Job[Any]]) -> None:
         before = self._connection
         try:
             self._do(jobs)
@@ -99,14 +99,14 @@ class Reader:
             raise
 
     def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
-        # What is to be seen in a space alone needs to enter it in the same transaction, which a pipeline is.
+        # An isolated space is entered for one transaction; a pipeline is a single one.
         is_alone = len(jobs) == 1 and not self._database.is_isolated
         with nullcontext() if is_alone else _pipeline(connection):
             run_together([(job, job.do(connection)) for job in jobs])
 
 
 class Writer(Reader):
-    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+    """Writes the jobs of many tasks in one transaction, so that they share the wait for the disk."""
 
     def __init__(self, database: Database, wait: float) -> None:
         super().__init__(database)
@@ -118,9 +118,9 @@ class Writer(Reader):
             with _pipeline(connection) as pipeline:
                 connection.execute("BEGIN")
                 connection.execute(self._wait)
-                # In one order in all processes: then none waits for one that waits for it.
+                # Sorted alike in all processes, so that they can't deadlock.
                 parts = [
-                    (place, job, steps) for job in jobs for place, steps in _writes(job).parts(connection)
+                    (place, job, steps) for job in jobs for place, steps in _write_of(job).parts(connection)
                 ]
                 run_together(
                     [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
@@ -130,22 +130,22 @@ class Writer(Reader):
                 connection.execute("COMMIT")
         except psycopg.Error as error:
             if is_committing and connection.closed:
-                # What may have been done is not to be tried again.
-                raise unknown(error, self._database.name) from error
-            with suppress(psycopg.Error):  # a connection that is lost has nothing to take back
+                # The write may have succeeded, so it must not be retried.
+                raise unknown_outcome(error, self._database.name) from error
+            with suppress(psycopg.Error):  # a lost connection has nothing to roll back
                 connection.execute("ROLLBACK")
             raise
 
 
 @contextmanager
 def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
-    """Send each statement without waiting for the answer to the one before."""
+    """Send statements without waiting for the results of earlier ones."""
     failed: psycopg.Error | None = None
     try:
         with connection.pipeline() as pipeline:
             try:
                 yield pipeline
-            except psycopg.Error as error:  # raised in there, psycopg would log what follows from it
+            except psycopg.Error as error:  # if it were raised inside, psycopg would log its consequences
                 failed = error
     except psycopg.Error as error:
         failed = failed or error
@@ -154,9 +154,9 @@ def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
 
 
 def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
-    """Let the server know that it waits for us now: it ends who stands still with locks in hand."""
+    """Tell the server that it waits for us, so that its timeout for idle transactions applies."""
     pgconn = connection.pgconn
-    # psycopg waits for answers only, also where there is more to send than the socket takes at once.
+    # psycopg only waits for results, even if there is more to send than the socket takes at once.
     while pgconn.flush():
         socket = poll()
         socket.register(pgconn.socket, POLLIN | POLLOUT)
@@ -168,24 +168,24 @@ def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
 def run_together(
     waiting: Sequence[tuple[Job[Any], Steps[Any]]], sent: Callable[[], None] = lambda: None
 ) -> None:
-    """Let each job send what it asks, then each read what it got, until all have what they need.
+    """Have each job send its statement, then each read its result, until all jobs are done.
 
-    `sent` is called when all is sent, before anything is read. An error of the database is that of them all;
-    any other is the error of its job.
+    `sent` is called after sending, before anything is read. A database error is raised, since it affects all
+    jobs; any other error is the error of its job.
     """
     for job, _ in waiting:
         job.error = None
     while waiting:
-        waiting = [(job, steps) for job, steps in waiting if _goes_on(job, steps)]
+        waiting = [(job, steps) for job, steps in waiting if _advance(job, steps)]
         if waiting:
             sent()
 
 
-def _writes(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
+def _write_of(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
     return cast("Write[Any] | WriteAll[Any]", job.do)
 
 
-def _goes_on(job: Job[Any], steps: Steps[Any]) -> bool:
+def _advance(job: Job[Any], steps: Steps[Any]) -> bool:
     try:
         next(steps)
     except StopIteration as end:
@@ -200,49 +200,49 @@ def _goes_on(job: Job[Any], steps: Steps[Any]) -> bool:
 
 
 class SpaceConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Know which space it has entered in this exchange: `space` is None before the first one."""
+    """A connection that knows which space it has entered in this exchange; None at first."""
 
     space: str | None = None
 
 
 EXPECTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters percent-encoded"
 _LOCK = 0x52445246
-"""The advisory lock of those who change the schema ("RDRF")."""
+"""The advisory lock for schema changes ("RDRF")."""
 _DEFAULTS = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "fallback_application_name": "redraft"}
-"""Without them, a server that does not answer is waited for without end."""
-STANDS_STILL = 2.0
-"""Seconds after which the server ends a session whose process has stopped within a transaction.
+"""Without these, we would wait forever for a server that does not answer."""
+IDLE_TIMEOUT = 2.0
+"""Seconds after which the server ends a session whose process has stopped in a transaction.
 
-Else nobody could write what it has locked, such as the lease of an agent, until it goes on."""
+Otherwise, what it has locked, such as the lease of an agent, could not be written until it continues."""
 _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
-"""Of options, white space ends one, unless a backslash is before it."""
+"""White space separates options, unless it is escaped with a backslash."""
 
 
 class Database:
-    """Connect to the database of a URL, and bring its schema up to date.
+    """Connects to the database of a URL, and migrates its schema.
 
-    `name` is how messages speak of it, without the password. Raises `ConfigError` for what is no such URL.
+    `name` identifies it in messages, without the password. Raises `ConfigError` for an invalid URL.
     """
 
     is_isolated = False
-    """Whether its sessions see one space alone, which they have to enter first."""
+    """Whether its sessions see a single space, which they have to enter first."""
     is_hasty = False
-    """Whether what its sessions commit may reach the disk a little later."""
+    """Whether commits of its sessions may reach the disk a little later."""
 
     def __init__(self, url: str, wait: float) -> None:
         self._wait = wait
-        self._conninfo, self.name = _understood(url)
+        self._conninfo, self.name = _parsed_url(url)
 
     def connect(self) -> SpaceConnection:
         """Return a connection to a database with the newest schema.
 
-        Raises `psycopg.Error`, and `StoreSettingsError` for a database that is of no use.
+        Raises `psycopg.Error`, and `StoreSettingsError` if the database can't be used.
         """
         connection = SpaceConnection.connect(self._conninfo, autocommit=True)
         try:
             self._check_encoding(connection)
             connection.execute(
-                f"SET idle_in_transaction_session_timeout = '{milliseconds(STANDS_STILL)}'".encode()
+                f"SET idle_in_transaction_session_timeout = '{milliseconds(IDLE_TIMEOUT)}'".encode()
             )
             if self.is_hasty:
                 connection.execute("SET synchronous_commit = off")
@@ -263,7 +263,7 @@ class Database:
             )
 
     def _is_current(self, connection: psycopg.Connection) -> bool:
-        """Say if the schema is the newest; raises `StoreSettingsError` for one of a newer Redraft."""
+        """Say whether the schema is current; raises `StoreSettingsError` if it is of a newer Redraft."""
         version, newest = _version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreSettingsError(
@@ -273,14 +273,14 @@ class Database:
         return version == newest
 
     def conninfo_with(self, settings: Mapping[str, str]) -> str:
-        """Return what a session connects with that begins with settings of its own."""
+        """Return connection parameters that start a session with some settings."""
         said = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
-        given = _in_force(conninfo_to_dict(self._conninfo)).get("options", "")
+        given = _with_defaults(conninfo_to_dict(self._conninfo)).get("options", "")
         return make_conninfo(self._conninfo, options=" ".join([given, *said]).strip())
 
     @contextmanager
     def changing(self, connection: psycopg.Connection) -> Generator[None]:
-        """Be the one who changes the schema, and change all of it or nothing."""
+        """Hold the lock for schema changes, in a transaction."""
         with connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds(self._wait),))
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -289,19 +289,19 @@ class Database:
     def _migrate(self, connection: psycopg.Connection) -> None:
         with self.changing(connection):
             if self._is_current(connection):
-                return  # another process was quicker
+                return  # another process was faster
             for script in MIGRATIONS[_version(connection) :]:
                 connection.execute(script.encode())
             connection.execute("UPDATE redraft_schema SET version = %s", (len(MIGRATIONS),))
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a duration as PostgreSQL's settings take it."""
+    """Return a duration in the form of PostgreSQL's settings."""
     return f"{round(seconds * 1000)}ms"
 
 
 def _version(connection: psycopg.Connection) -> int:
-    # Unlike to_regclass, this sees what was committed while the lock was waited for.
+    # Unlike to_regclass, this sees what was committed while waiting for the lock.
     visible = "SELECT 1 FROM pg_class WHERE relname = 'redraft_schema' AND pg_table_is_visible(oid)"
     if connection.execute(visible).fetchone() is None:
         return 0
@@ -309,17 +309,17 @@ def _version(connection: psycopg.Connection) -> int:
     return found[0] if found else 0
 
 
-def _understood(url: str) -> tuple[str, str]:
-    """Return what psycopg connects with, and the name of the database; never says more of a URL than that."""
+def _parsed_url(url: str) -> tuple[str, str]:
+    """Return the connection parameters and the database's name; errors never quote the URL."""
     if not url.startswith(("postgresql://", "postgres://")):
         scheme = url.partition(":")[0] if "://" in url else ""
         got = f"one that begins with {scheme + '://'!r}" if scheme else "none"
         raise ConfigError(f"The URL of a PostgreSQL database must be {EXPECTED}; got {got}.")
     try:
         given = conninfo_to_dict(url)
-    except (psycopg.Error, UnicodeError):  # whose text may hold a part of the password
+    except (psycopg.Error, UnicodeError):  # its message may contain parts of the password
         given = None
-    # A password that is not encoded is taken for parts of these, and what is behind a NUL for nothing.
+    # A password that is not encoded spills into these parts; anything after a NUL is ignored.
     if (
         given is None
         or "\0" in url
@@ -331,24 +331,24 @@ def _understood(url: str) -> tuple[str, str]:
 
 
 def _name(given: dict[str, Any]) -> str:
-    """Return `'database' on host:port`, with what libpq takes where the URL says nothing."""
-    options = _in_force(given)
+    """Return `'database' on host:port`, with libpq's defaults for what the URL leaves out."""
+    options = _with_defaults(given)
     host = options.get("host") or options.get("hostaddr") or "localhost"
     database = options.get("dbname") or options.get("user") or ""
     return f"{database!r} on {host}:{options.get('port') or 5432}"
 
 
-def _in_force(given: dict[str, Any]) -> dict[str, Any]:
-    """Return what is given, and what the environment of libpq says of the rest."""
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given parameters, and libpq's defaults from the environment for the others."""
     return {
         option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
     } | given
 
 
 ROLE = "redraft_agents"
-"""A role without rights of its own, which a user who passes over policies takes on."""
+"""A role that is subject to policies, for users who bypass them."""
 
-_PASSES_OVER = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_BYPASSES_POLICIES = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 _RIGHTS = f"""
 SELECT format('GRANT USAGE ON SCHEMA %s TO {ROLE}', relnamespace::regnamespace),
     format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO {ROLE}', oid::regclass)
@@ -361,10 +361,10 @@ FROM pg_class WHERE oid IN (
 
 
 class IsolatedDatabase(Database):
-    """Connect to a database in sessions that see rows of agents by the policies alone.
+    """Connects in sessions for which row-level security is in force.
 
-    Superusers and users with BYPASSRLS pass over policies. They take on the role `redraft_agents`, which is
-    made where it is missing; where that is not allowed, a warning says so once.
+    Superusers and users with BYPASSRLS bypass policies. They switch to the role `redraft_agents`, which is
+    created if it is missing; if that is not allowed, one warning says so.
     """
 
     is_isolated = True
@@ -374,10 +374,10 @@ class IsolatedDatabase(Database):
         self._warned = False
 
     def connect(self) -> SpaceConnection:
-        """Return a connection to a database with the newest schema, that is held to its policies."""
+        """Return a connection to a database with the newest schema, subject to its policies."""
         connection = super().connect()
         try:
-            if _asked(connection, _PASSES_OVER):
+            if _scalar(connection, _BYPASSES_POLICIES):
                 self._take_on_role(connection)
         except BaseException:
             connection.close()
@@ -385,12 +385,12 @@ class IsolatedDatabase(Database):
         return connection
 
     async def session(self, space: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
-        """Return a connection in autocommit mode that has entered a space from its beginning.
+        """Return a connection in autocommit mode that starts in a space.
 
-        What resets a session leaves it there. Raises what `connect` does.
+        Resetting the session keeps it there. Raises what `connect` raises.
         """
-        with await asyncio.to_thread(self.connect) as made:  # the tables, and the role
-            role = _asked(made, "SELECT current_user")
+        with await asyncio.to_thread(self.connect) as connection:  # creates the tables and the role
+            role = _scalar(connection, "SELECT current_user")
         settings = {"redraft.space": space, **({"role": ROLE} if role == ROLE else {})}
         return await psycopg.AsyncConnection.connect(self.conninfo_with(settings), autocommit=True)
 
@@ -402,7 +402,7 @@ class IsolatedDatabase(Database):
         except errors.InsufficientPrivilege as error:
             self._warn(" ".join(str(error).split()))
         else:
-            if _asked(connection, _PASSES_OVER):
+            if _scalar(connection, _BYPASSES_POLICIES):
                 self._warn(f"{ROLE} passes over it, too")
 
     def _warn(self, said: str) -> None:
@@ -420,37 +420,37 @@ class IsolatedDatabase(Database):
 
 
 def _make_role(connection: psycopg.Connection) -> None:
-    """Make what is missing of the role, its rights, and the user's right to take it on."""
+    """Create the role if it is missing, and grant it what it needs."""
     exists = f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"  # noqa: S608 (made of a constant)
-    if not _asked(connection, exists):
-        # A server has its roles in common, so another database may be quicker.
+    if not _scalar(connection, exists):
+        # Roles belong to the whole server, so a session of another database may be faster.
         with suppress(errors.DuplicateObject, errors.UniqueViolation), connection.transaction():
             connection.execute(f"CREATE ROLE {ROLE}".encode())
     for grants in connection.execute(_RIGHTS.encode()).fetchall():
         for grant in grants:
             connection.execute(grant.encode())
-    if _asked(connection, _RIGHTS):  # to grant what one may not is no error to PostgreSQL
+    if _scalar(connection, _RIGHTS):  # PostgreSQL does not fail if one may not grant a right
         raise errors.InsufficientPrivilege(f"{ROLE} can't be let use the schema and the table")
 
 
 def _set_role(connection: psycopg.Connection) -> None:
     try:
         connection.execute(f"SET ROLE {ROLE}".encode())
-    except errors.InsufficientPrivilege:  # who has made a role may grant it, and since PostgreSQL 16 has to
+    except errors.InsufficientPrivilege:  # since PostgreSQL 16, a role's creator has to grant it
         connection.execute(f"GRANT {ROLE} TO CURRENT_USER".encode())
         connection.execute(f"SET ROLE {ROLE}".encode())
 
 
-def _asked(connection: psycopg.Connection, sql: str) -> Any:
+def _scalar(connection: psycopg.Connection, sql: str) -> Any:
     row = connection.execute(sql.encode()).fetchone()
     return row and row[0]
 
 
-# Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb refuses NUL characters and
-# lone surrogates and forgets how numbers were written; `fields` is what of it can be asked for:
-# '"status":"finished"' for each field at the top. `vector` becomes pgvector's type where that is there.
+# Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb rejects NUL characters and
+# lone surrogates and does not keep the spelling of numbers; `fields` makes it searchable: it holds
+# '"status":"finished"' for each top-level field. `vector` is cast to pgvector's type if that is installed.
 # `checksum` is CRC-32 of kind, key, schema_version, data and vector. `redraft_runs` and `redraft_run_shares`
-# hold what `stores.run_index` says, names escaped as in JSON.
+# are described in `stores.run_index`, names escaped as in JSON.
 MIGRATIONS = (
     """
 CREATE TABLE redraft_schema (version integer NOT NULL);
@@ -559,23 +559,23 @@ CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
     USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
 """,
 )
-"""The schema, one script a version."""
+"""The schema, one script per version."""
 
 
 REAL = 700
 ARRAY_OF_REAL = 1021
 _HEAD = Struct(">iiiii")
-"""Dimensions, whether there are nulls, the type, the length, the first index; then come items with sizes."""
+"""Dimensions, whether there are nulls, element type, length, first index; sized items follow."""
 
 
 class VectorDumper(Dumper):
-    """Write a packed vector as an array of real."""
+    """Writes a packed vector as an array of real."""
 
     format = Format.BINARY
     oid = ARRAY_OF_REAL
 
     def dump(self, obj: Vector) -> Buffer:
-        """Return the array in binary."""
+        """Return the array in binary format."""
         numbers = array("I", obj)
         items = array("I", bytes(2 * len(obj)))
         items[0::2] = array("I", b"\4\0\0\0" * len(numbers))
@@ -585,7 +585,7 @@ class VectorDumper(Dumper):
 
 
 class VectorLoader(Loader):
-    """Read an array of real as a packed vector."""
+    """Reads an array of real as a packed vector."""
 
     format = Format.BINARY
 
@@ -602,7 +602,7 @@ def register(connection: Connection) -> None:
     connection.adapters.register_loader(ARRAY_OF_REAL, VectorLoader)
 
 
-_SAYS = {
+_EXPLANATIONS = {
     "28P01": "refuses the password: see REDRAFT_DATABASE_URL, or where you got the URL from",
     "28000": "refuses this user: see the server's pg_hba.conf, and the user's name in the URL",
     "3D000": "does not exist: make it with `createdb`, or name another one in the URL",
@@ -617,10 +617,10 @@ _SAYS = {
     "57P02": "has crashed: try again when it is back",
     "57P03": "is starting or stopping: try again in a moment",
 }
-_SETTINGS = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
-"""What only somebody who changes the URL, the database or its rights can mend."""
-_AWAY = "can't be reached: see if the server runs, and the host and port of the URL"
-_TEXTS = {
+_SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
+"""Errors that go away only if the URL, the database or its rights are changed."""
+_UNREACHABLE = "can't be reached: see if the server runs, and the host and port of the URL"
+_STATES_BY_MESSAGE = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     'no pg_hba.conf entry|pg_hba.conf rejects|authentication failed|role ".*" ': "28000",
@@ -629,24 +629,24 @@ _TEXTS = {
     "too many clients|too many connections|remaining connection slots": "53300",
     "starting up|shutting down|recovery mode|accepting connections": "57P03",
 }
-"""What the server says where libpq gives no code: while one connects."""
+"""Messages of the server while connecting, for which libpq gives no code."""
 
 
 def explained(error: Error, name: str) -> StoreError:
-    """Return the `StoreError` that says what an error of psycopg means for a database of a name."""
+    """Return a `StoreError` that explains an error of psycopg; `name` is that of the database."""
     said = " ".join(str(error).split())
     state = error.sqlstate
     if state is None:
-        # Before this stand names, which may hold any word.
+        # Names come before this, and may contain any word.
         answer = said.partition("FATAL: ")[2] or said.partition("fe_sendauth: ")[2]
-        state = next((code for text, code in _TEXTS.items() if re.search(text, answer)), "")
-    says = _SAYS.get(state, "can't be used" if state else _AWAY)
-    kind = StoreSettingsError if state in _SETTINGS else StoreError
+        state = next((code for text, code in _STATES_BY_MESSAGE.items() if re.search(text, answer)), "")
+    says = _EXPLANATIONS.get(state, "can't be used" if state else _UNREACHABLE)
+    kind = StoreSettingsError if state in _SETTINGS_STATES else StoreError
     return kind(f"The PostgreSQL database {name} {says} ({said}).")
 
 
-def unknown(error: Error, name: str) -> StoreError:
-    """Return the `StoreError` for a write whose fate nobody knows."""
+def unknown_outcome(error: Error, name: str) -> StoreError:
+    """Return the `StoreError` for a write that may or may not have been committed."""
     said = " ".join(str(error).split())
     return StoreError(
         f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "

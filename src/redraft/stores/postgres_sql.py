@@ -1,4 +1,4 @@
-"""The statements of a PostgreSQL store: one generator a method, run in the store's thread."""
+"""The SQL of a PostgreSQL store: a generator for each method, run in the store's thread."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Send a statement, yield, read its answer: what many tasks ask for goes out before the first one reads."""
+"""Send a statement, yield, read the result: the statements of many jobs are sent before any is read."""
 
 
 class Connection(Protocol):
-    """A connection of psycopg that knows which space it has entered in this exchange, if any."""
+    """A psycopg connection that knows which space it has entered in this exchange, if any."""
 
     space: str | None
 
     def execute(self, query: bytes, params: Any = None, *, binary: bool = False) -> Cursor[Any]:
-        """Carry out a statement."""
+        """Execute a statement."""
         ...
 
 
 PREFIX, ISOLATED = "redraft_", "redraft_agent_"
-"""What the names of tables begin with; of the second ones, a session sees the space that it has entered."""
+"""Prefixes of table names; in isolated tables, a session sees only the space that it has entered."""
 
 
 class Space(NamedTuple):
-    """Hold the name of a space, and how the tables that hold it begin."""
+    """The name of a space, and the prefix of its tables."""
 
     name: str
     prefix: str = PREFIX
 
 
 Place: TypeAlias = tuple[str, str, str]
-"""The space, kind and key of a record, by which writes are put in order."""
+"""The space, kind and key of a record; writes are sorted by it."""
 
 
 class Write(NamedTuple, Generic[T]):
-    """Hold the steps that write a record, and its place."""
+    """The steps that write one record, and its place."""
 
     place: Place
     steps: Callable[[Connection], Steps[T]]
 
     def parts(self, connection: Connection) -> list[tuple[Place, Steps[T]]]:
-        """Begin."""
+        """Start the steps on a connection."""
         return [(self.place, self.steps(connection))]
 
 
 class WriteAll(NamedTuple, Generic[T]):
-    """Hold several writes, of which each has its place among those of others; the result is that of all."""
+    """Several writes, each sorted by its own place among those of other jobs; the result is a list."""
 
     writes: Sequence[Write[T]]
 
     def parts(self, connection: Connection) -> list[tuple[Place, Steps[list[T]]]]:
-        """Begin all of them."""
+        """Start the steps of all writes on a connection."""
         results: dict[int, T] = {}
 
         def result_of_all(number: int, steps: Steps[T]) -> Steps[list[T]]:
@@ -81,7 +81,7 @@ class WriteAll(NamedTuple, Generic[T]):
 
 
 class Vector(bytes):
-    """Hold a packed vector, to be written as an array of real."""
+    """A packed vector, to be written as an array of real."""
 
     __slots__ = ()
 
@@ -101,7 +101,7 @@ _PUT = f"{_INSERT} UPDATE {_CHANGE} {_STORED}"
 _HOLD = """
 SELECT set_config('redraft.held', concat(current_setting('redraft.held', true), (
     SELECT %(turn)s::text FROM redraft_records WHERE {} FOR SHARE)), true)"""
-"""Note for this transaction whether a record is as it should be; it stays so until the transaction ends."""
+"""Note in the transaction whether a record matches, and lock it until the transaction ends."""
 _PUT_IF = _PUT.replace("VALUES (", "SELECT ").replace(
     "%(fields)b)", "%(fields)b WHERE strpos(current_setting('redraft.held'), %(turn)s) > 0"
 )
@@ -116,15 +116,15 @@ _PGVECTOR = """
 SELECT extnamespace::regnamespace::text FROM pg_extension
 WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')"""
 _MOST_DIMENSIONS = 16_000
-"""What pgvector's type can hold."""
+"""The limit of pgvector's type."""
 _MARGIN = 1e-4
-"""How far pgvector's distance, which adds up in float32, may be from the exact one; and much more."""
+"""More than pgvector's distance, which is summed in float32, can differ from the exact one."""
 
 
 def put(space: Space, new: NewRow, fields: list[str], connection: Connection) -> Steps[NewRow]:
-    """Store a row in any case."""
-    stored = yield from _write(space, connection, _PUT, _values(new.row, fields))
-    return (yield from _with_columns(space, new.stored(*stored[0]), connection))
+    """Insert or replace a row."""
+    stored = yield from _fetched(space, connection, _PUT, _values(new.row, fields))
+    return (yield from _with_index(space, new.stored(*stored[0]), connection))
 
 
 def put_if(
@@ -136,27 +136,27 @@ def put_if(
     fields: list[str],
     connection: Connection,
 ) -> Steps[NewRow | None]:
-    """Store a row if the record with a key is as a question asks.
+    """Store a row if the record with a key matches a question.
 
-    The first row of a `turn` asks, and the others of the same turn go by what it found.
+    The first row of a `turn` checks that; the others of the same turn rely on its result.
     """
     values = _values(new.row, fields) | {"turn": turn}
     if held is not None:
-        parts, asked = _of_fields(held)
+        parts, asked = _field_conditions(held)
         parts = ["space = %(space)s AND kind = %(held_kind)s AND key = %(held_key)s", *parts]
         asked |= {"held_kind": held.kind, "held_key": key, "turn": turn}
-        _ask(space, connection, _HOLD.format(" AND ".join(parts)), asked)
-    stored = yield from _write(space, connection, _PUT_IF, values)
-    return (yield from _with_columns(space, new.stored(*stored[0]), connection)) if stored else None
+        _send(space, connection, _HOLD.format(" AND ".join(parts)), asked)
+    stored = yield from _fetched(space, connection, _PUT_IF, values)
+    return (yield from _with_index(space, new.stored(*stored[0]), connection)) if stored else None
 
 
 def put_if_absent(
     space: Space, new: NewRow, fields: list[str], connection: Connection
 ) -> Steps[tuple[Record, bool]]:
-    """Store a row unless there is one; return the record that is stored, and whether it is this."""
+    """Store a row unless its key is taken; return the stored record, and whether it is the new one."""
     while True:
-        if stored := (yield from _write(space, connection, _PUT_IF_ABSENT, _values(new.row, fields))):
-            return (yield from _with_columns(space, new.stored(*stored[0]), connection)).record(), True
+        if stored := (yield from _fetched(space, connection, _PUT_IF_ABSENT, _values(new.row, fields))):
+            return (yield from _with_index(space, new.stored(*stored[0]), connection)).record(), True
         if found := (yield from _one(space, new.row.kind, new.row.key, connection)):
             return found[0].intact(), False
         # Another process has deleted it in between.
@@ -165,24 +165,24 @@ def put_if_absent(
 def replace(
     space: Space, new: NewRow, fields: list[str], revision: int, created_before: int, connection: Connection
 ) -> Steps[NewRow | None]:
-    """Store a row if the stored one has this revision and, unless 0, this time of creation."""
+    """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
     values = _values(new.row, fields) | {"revision": revision, "created_before": created_before}
-    stored = yield from _write(space, connection, _REPLACE, values)
-    return (yield from _with_columns(space, new.stored(*stored[0]), connection)) if stored else None
+    stored = yield from _fetched(space, connection, _REPLACE, values)
+    return (yield from _with_index(space, new.stored(*stored[0]), connection)) if stored else None
 
 
 def get(space: Space, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
-    """Return the record with a key."""
+    """Return the record with a key, None if there is none."""
     found = yield from _one(space, kind, key, connection)
     return found[0].intact() if found else None
 
 
 def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[bool]:
-    """Remove a row; say if there was one."""
-    found = yield from _write(space, connection, _DELETE, {"kind": kind, "key": key})
+    """Delete a row; return whether there was one."""
+    found = yield from _fetched(space, connection, _DELETE, {"kind": kind, "key": key})
     if kind == RUN:
         for sql, values in removals(space.name, key):
-            _ask(space, connection, _for_psycopg(sql), values)
+            _send(space, connection, _for_psycopg(sql), values)
         yield
     return bool(found)
 
@@ -190,12 +190,12 @@ def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[b
 def select(
     space: Space, sql: str, values: Mapping[str, Any], connection: Connection
 ) -> Steps[list[tuple[Any, ...]]]:
-    """Return what a statement on the columns of runs finds."""
-    return (yield from _write(space, connection, _for_psycopg(sql), values))
+    """Return the rows that a query on the run index finds."""
+    return (yield from _fetched(space, connection, _for_psycopg(sql), values))
 
 
 def find(space: Space, asked: Question, connection: Connection) -> Steps[list[Record]]:
-    """Return the records that a question asks for."""
+    """Return the records that match a question."""
     condition, values = _condition(asked)
     if asked.after is not None:
         values["at"], values["after"] = asked.after
@@ -215,7 +215,7 @@ def near(
     """Return the records whose vectors are nearest, nearest first, with their similarity."""
     wanted = packed_question(vector)
     condition, values = _condition(asked)
-    cursor = _ask(space, connection, _PGVECTOR, {})
+    cursor = _send(space, connection, _PGVECTOR, {})
     yield
     extension = cursor.fetchone()
     if extension is None or len(vector) > _MOST_DIMENSIONS:
@@ -224,7 +224,7 @@ def near(
         candidates = _candidates(extension[0], condition)
         values |= {"wanted": Vector(wanted), "dimensions": len(vector), "limit": limit, "margin": _MARGIN}
     while True:
-        cursor = _ask(space, connection, candidates, values)
+        cursor = _send(space, connection, candidates, values)
         yield
         vectors: dict[str, bytes] = dict(cursor.fetchall())
         found = nearest(sorted(vectors.items()), vector, limit)
@@ -233,16 +233,16 @@ def near(
             space, connection, f"{_SELECT} {condition} AND key = ANY(%(keys)s)", values | {"keys": keys}
         )
         rows = [row for row in rows if row.vector == vectors[row.key]]
-        if len(rows) == len(found):  # else another task has changed one of them in between
+        if len(rows) == len(found):  # otherwise, one of them was changed in between
             records = {record.key: record for record in intact([row.record() for row in rows])}
             return [(records[key], similarity) for key, similarity in found if key in records]
 
 
 def _candidates(schema: str, condition: str) -> str:
-    """Return SQL for the vectors that may be among the nearest: by pgvector, which is quick and not exact.
+    """Return SQL for the vectors that may be among the nearest, by pgvector, which is fast but inexact.
 
-    Those that it can't compare are candidates, too. Their keys go into an array, because a join with a table
-    that has no statistics yet may compare each row with each.
+    Vectors that it can't compare are candidates, too. The keys go into an array, since without table
+    statistics a join may compare every row with every other.
     """
     distance = (
         f"CASE WHEN cardinality(vector) = %(dimensions)s "
@@ -254,7 +254,7 @@ WITH compared AS MATERIALIZED (
 ), nearest AS (SELECT distance FROM compared ORDER BY distance LIMIT %(limit)s)
 SELECT key, vector FROM redraft_records WHERE {condition} AND vector IS NOT NULL AND key = ANY(ARRAY(
     SELECT key FROM compared WHERE distance IS NULL OR distance = 'NaN'
-    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and of a name that the database has quoted)
+    OR distance <= %(margin)s + (SELECT max(distance) FROM nearest)))"""  # noqa: S608 (made of constants, and a name quoted by the database)
 
 
 def _values(row: Row, fields: list[str]) -> dict[str, Any]:
@@ -262,12 +262,12 @@ def _values(row: Row, fields: list[str]) -> dict[str, Any]:
     return row._asdict() | {"fields": fields, "vector": vector}
 
 
-def _with_columns(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
-    """Write the columns of a run; return what was stored."""
-    # Who writes them holds the record's lock already, so nobody waits for another in a circle.
+def _with_index(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
+    """Update the run index if the row is a run; return the row."""
+    # The record is locked by now, so this can't cause a deadlock.
     if stored.row.kind == RUN:
         for sql, values in writes(space.name, stored.row, stored.data):
-            _ask(space, connection, _for_psycopg(sql), values)
+            _send(space, connection, _for_psycopg(sql), values)
         yield
     return stored
 
@@ -276,16 +276,16 @@ def _one(space: Space, kind: str, key: str, connection: Connection) -> Steps[lis
     return (yield from _rows(space, connection, f"{_SELECT} {_ONE}", {"kind": kind, "key": key}))
 
 
-def _write(
+def _fetched(
     space: Space, connection: Connection, sql: str, values: Mapping[str, Any]
 ) -> Steps[list[tuple[Any, ...]]]:
-    cursor = _ask(space, connection, sql, values)
+    cursor = _send(space, connection, sql, values)
     yield
     return cursor.fetchall()
 
 
 def _rows(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Steps[list[Row]]:
-    cursor = _ask(space, connection, sql, values)
+    cursor = _send(space, connection, sql, values)
     yield
     return [Row(*row) for row in cursor.fetchall()]
 
@@ -293,7 +293,7 @@ def _rows(space: Space, connection: Connection, sql: str, values: Mapping[str, A
 _ENTER = b"SELECT set_config('redraft.space', %s, true)"
 
 
-def _ask(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
+def _send(space: Space, connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor[Any]:
     if space.prefix == ISOLATED and connection.space != space.name:
         connection.execute(_ENTER, (space.name,))
         connection.space = space.name
@@ -302,13 +302,13 @@ def _ask(space: Space, connection: Connection, sql: str, values: Mapping[str, An
 
 @lru_cache(maxsize=256)
 def _for_tables(sql: str, prefix: str) -> bytes:
-    # As bytes, because psycopg takes no text that is put together; what is given to a store is in the values.
+    # As bytes, since psycopg's types accept no computed str; user input is only in the parameters.
     return sql.replace(PREFIX, prefix).encode()
 
 
 @lru_cache(maxsize=256)
 def _for_psycopg(sql: str) -> str:
-    """Return a statement on the columns of runs with our names of the tables, and psycopg's of the values."""
+    """Translate a run index statement to our table names and psycopg's parameter style."""
     return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
 
 
@@ -316,24 +316,24 @@ _TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares)\b"), re.compile(r":([a-z_0
 
 
 def _condition(asked: Question) -> tuple[str, dict[str, Any]]:
-    """Return the SQL condition of a question, without its page, and the values that it takes."""
+    """Return the SQL condition of a question, without paging, and its parameters."""
     parts = ["space = %(space)s AND kind = %(kind)s"]
     values: dict[str, Any] = {"kind": asked.kind}
     if asked.prefix:
         parts.append("key >= %(first)s AND key < %(beyond)s")
         values |= {"first": asked.prefix, "beyond": after_all_with(asked.prefix)}
-    of_fields, values_of_fields = _of_fields(asked)
+    of_fields, values_of_fields = _field_conditions(asked)
     return " AND ".join([*parts, *of_fields]), values | values_of_fields
 
 
-def _of_fields(asked: Question) -> tuple[list[str], dict[str, Any]]:
-    """Return what a question says of fields as conditions in SQL, and the values that they take."""
+def _field_conditions(asked: Question) -> tuple[list[str], dict[str, Any]]:
+    """Return the SQL conditions on the fields of a question, and their parameters."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     for number, (field, texts) in enumerate(asked.fields.items()):
         any_of = f"fields && %(any{number})s"
         values[f"any{number}"] = [entry(field, text) for text in texts]
-        if "null" in texts:  # a field that is null has no entry, as one that is absent
+        if "null" in texts:  # null and absent fields have no entry
             begins = f"starts_with(each, %(begins{number})s)"
             any_of = f"({any_of} OR NOT EXISTS (SELECT FROM unnest(fields) AS each WHERE {begins}))"
             values[f"begins{number}"] = beginning(field)
@@ -341,12 +341,12 @@ def _of_fields(asked: Question) -> tuple[list[str], dict[str, Any]]:
     return parts, values
 
 
-_LONGEST = 200
-"""Characters of a name or value that stand for themselves; of longer ones, the index has a digest."""
+_LONGEST_ENTRY = 200
+"""Longer names and values are indexed by a digest."""
 
 
 def entries(data: Mapping[str, Any]) -> list[str]:
-    """Return an entry for each field that is not null: `"status":"finished"`; `"items":#` for no scalar."""
+    """Return the index entries of all fields but null: `"status":"finished"`, `"items":#` for non-scalars."""
     return [
         entry(name, json_text(value) if isinstance(value, str | int | float) else "#")
         for name, value in data.items()
@@ -355,16 +355,16 @@ def entries(data: Mapping[str, Any]) -> list[str]:
 
 
 def entry(name: str, text: str) -> str:
-    """Return the entry of a field whose value has a JSON text; the fields of one name begin alike."""
+    """Return the index entry of a field with a value, given as JSON text."""
     return beginning(name) + _short(text)
 
 
 @lru_cache(maxsize=1024)
 def beginning(name: str) -> str:
-    """Return how the entry of a field begins, whatever its value, and how that of no other field does."""
+    """Return the beginning of all entries of a field, and of no other field."""
     return f"{_short(json_text(name))}:"
 
 
 def _short(text: str) -> str:
-    # No JSON text begins with "#".
-    return text if len(text) <= _LONGEST else f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"
+    # No JSON text starts with "#".
+    return text if len(text) <= _LONGEST_ENTRY else f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"

@@ -1,4 +1,4 @@
-"""SqliteStore: records in a file shared by tasks, threads and processes."""
+"""SqliteStore: records in a file that tasks, threads and processes share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """Keep records in a SQLite database, durable when a write returns: a `Store`.
+    """A `Store` in a SQLite database; writes are durable when they return.
 
-    `path` is usually `.redraft/redraft.db`; the first write makes the file and its folder, readable by their
-    owner only. `space` separates the records of a project from others in the same file. `wait` is how many
-    seconds a write waits for other processes. One store serves all tasks and threads of a process, and opens
-    itself again after `aclose`, in a forked child, and when whatever kept it from working is over.
+    `path` is usually `.redraft/redraft.db`; the first write creates the file and its folder, readable by
+    their owner only. `space` separates the records of a project from others in the same file. `wait` is how
+    many seconds a write waits for other processes. One store serves all tasks and threads of a process; it
+    reopens itself after `aclose`, in a forked child, and once a failure is over.
     """
 
     def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
@@ -60,11 +60,11 @@ class SqliteStore:
         self._writer = Worker("redraft-writer", partial(Writer, self._path, wait))
 
     async def put(self, record: Record, /) -> Record:
-        """Store a record in place of the one with its key, if there is one; return it as it is stored."""
+        """Store a record, replacing any with its key; return it as stored."""
         return (await self._write(partial(_put, self._space, NewRow.of(record)))).record()
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
-        """Store records as `put` does, all of them or none; return them as they are stored."""
+        """Store records as `put` does, all or none; return them as stored."""
         if not (rows := [NewRow.of(record) for record in records]):
             return []
         return [row.record() for row in await self._write(partial(_put_all, self._space, rows))]
@@ -72,7 +72,7 @@ class SqliteStore:
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
-        """Store records as `put_all` does if another record has these fields; else return None."""
+        """Store records as `put_all` does if another record has these fields, else return None."""
         check_name("key", key)
         asked = question(kind, where=where)
         rows = [NewRow.of(record) for record in records]
@@ -80,7 +80,7 @@ class SqliteStore:
         return None if stored is None else [row.record() for row in stored]
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
-        """Store a record unless its key is taken; return the one that is stored, and whether it is this."""
+        """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
         return await self._write(partial(_put_if_absent, self._space, NewRow.of(record)))
 
     async def replace(self, record: Record, /) -> Record | None:
@@ -91,7 +91,7 @@ class SqliteStore:
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key."""
+        """Return the record with a key, None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._read(partial(_get, self._space, kind, key))
@@ -107,14 +107,14 @@ class SqliteStore:
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, in the order of their keys or the newest first."""
+        """Return the records of a kind, ordered by key or newest first."""
         asked = question(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
         return await self._read(partial(_find, self._space, asked))
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Remove a record; say if there was one."""
+        """Delete a record; return whether there was one."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._write(partial(_delete, self._space, kind, key))
@@ -127,7 +127,7 @@ class SqliteStore:
         return await self._read(partial(_near, self._space, asked, tuple(vector), limit))
 
     def run_index(self) -> RunIndex:
-        """Return the index of the runs that are kept here."""
+        """Return the index of the runs in this store."""
 
         async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(lambda connection: connection.execute(sql, values).fetchall())
@@ -135,7 +135,7 @@ class SqliteStore:
         return SqlRunIndex(self._space, ask)
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and let go of files and connections."""
+        """Finish pending writes and close the file; the next use reopens it."""
         await self._writer.stop()
         await self._reader.stop()
 
@@ -155,7 +155,7 @@ class SqliteStore:
 _COLUMNS = ", ".join(Row._fields)
 _ONE = "space = ? AND kind = ? AND key = ?"
 _STORED = "RETURNING revision, created_at"
-# Values go by their places: to look for each by its name takes as long as to write the row.
+# Positional parameters: looking up named ones takes as long as writing the row.
 _INSERT = f"""
 INSERT INTO records (space, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
 ON CONFLICT (space, kind, key) DO"""  # noqa: S608 (made of constants)
@@ -172,14 +172,14 @@ _DELETE = f"DELETE FROM records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of
 
 
 def _put(space: str, new: NewRow, connection: Connection) -> NewRow:
-    with _with_columns(new.row.kind, connection):
-        return _written(space, new, _now(), connection)
+    with _with_index(new.row.kind, connection):
+        return _upsert(space, new, _now(), connection)
 
 
 def _put_all(space: str, rows: Sequence[NewRow], connection: Connection) -> list[NewRow]:
-    with _together(connection):
+    with _atomic(connection):
         now = _now()
-        return [_written(space, row, now, connection) for row in rows]
+        return [_upsert(space, row, now, connection) for row in rows]
 
 
 def _put_all_if(
@@ -191,11 +191,11 @@ def _put_all_if(
 
 
 def _put_if_absent(space: str, new: NewRow, connection: Connection) -> tuple[Record, bool]:
-    with _with_columns(new.row.kind, connection):
+    with _with_index(new.row.kind, connection):
         now = _now()
         while not connection.execute(_PUT_IF_ABSENT, (space, *new.row[:6], now, now)).rowcount:
             if found := _rows(connection, _GET, (space, new.row.kind, new.row.key)):
-                return found[0].intact(), False  # else another program has deleted it in between
+                return found[0].intact(), False  # otherwise, another process has deleted it in between
         stored = new.stored(1, now, now)
         _index(space, stored, connection)
     return stored.record(), True
@@ -204,10 +204,10 @@ def _put_if_absent(space: str, new: NewRow, connection: Connection) -> tuple[Rec
 def _replace(
     space: str, new: NewRow, revision: int, created_at: int, connection: Connection
 ) -> NewRow | None:
-    """Store a row if the stored one has this revision and, unless 0, this time of creation."""
+    """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
     kind, key, *given = new.row[:6]
     now = _now()
-    with _with_columns(kind, connection):
+    with _with_index(kind, connection):
         values = (*given, now, space, kind, key, revision, created_at)
         found = connection.execute(_REPLACE, values).fetchall()
         if not found:
@@ -223,7 +223,7 @@ def _get(space: str, kind: str, key: str, connection: Connection) -> Record | No
 
 
 def _delete(space: str, kind: str, key: str, connection: Connection) -> bool:
-    with _with_columns(kind, connection):
+    with _with_index(kind, connection):
         if kind == RUN:
             for sql, values in removals(space, key):
                 connection.execute(sql, values)
@@ -246,7 +246,7 @@ def _near(
 ) -> list[tuple[Record, float]]:
     condition, values = _condition(space, asked, "0")
     sql = f"SELECT key, vector FROM records WHERE {condition} AND vector IS NOT NULL"  # noqa: S608 (made of constants)
-    connection.execute("BEGIN")  # both questions see the same state
+    connection.execute("BEGIN")  # both queries see the same state
     try:
         vectors = connection.execute(sql, values).fetchall()
         whole = _of_same_length(space, asked.kind, vectors, 4 * len(vector), connection)
@@ -261,15 +261,15 @@ def _near(
 def _of_same_length(
     space: str, kind: str, vectors: Sequence[tuple[str, bytes]], size: int, connection: Connection
 ) -> list[tuple[str, bytes]]:
-    """Leave out damaged vectors of another length: nothing can be compared with them."""
+    """Leave out damaged vectors of another length, which can't be compared."""
     odd = {key for key, blob in vectors if not isinstance(blob, bytes) or len(blob) != size}  # pyright: ignore[reportUnnecessaryIsInstance] (in SQLite, a column holds anything)
     rows = [row for key in odd for row in _rows(connection, _GET, (space, kind, key))]
     damaged = {row.key for row in rows} - {record.key for record in intact([row.record() for row in rows])}
     return [(key, blob) for key, blob in vectors if key not in damaged]
 
 
-def _written(space: str, new: NewRow, now: int, connection: Connection) -> NewRow:
-    """Store a row in any case; return it as it is stored."""
+def _upsert(space: str, new: NewRow, now: int, connection: Connection) -> NewRow:
+    """Insert or replace a row; return it as stored."""
     ((revision, created_at),) = connection.execute(_PUT, (space, *new.row[:6], now, now)).fetchall()
     stored = new.stored(revision, created_at, now)
     _index(space, stored, connection)
@@ -277,25 +277,25 @@ def _written(space: str, new: NewRow, now: int, connection: Connection) -> NewRo
 
 
 def _index(space: str, stored: NewRow, connection: Connection) -> None:
-    """Write the columns of a run."""
+    """Update the run index, if the row is a run."""
     if stored.row.kind == RUN:
         for sql, values in writes(space, stored.row, stored.data):
             connection.execute(sql, values)
 
 
-def _with_columns(kind: str, connection: Connection) -> AbstractContextManager[None]:
-    """Write a record together with its columns; one statement alone is a transaction of its own."""
-    return _together(connection) if kind == RUN else nullcontext()
+def _with_index(kind: str, connection: Connection) -> AbstractContextManager[None]:
+    """Write a run together with its index; a single statement is a transaction by itself."""
+    return _atomic(connection) if kind == RUN else nullcontext()
 
 
 @contextmanager
-def _together(connection: Connection) -> Generator[None]:
-    """Carry out several statements or none, also where others share the transaction."""
+def _atomic(connection: Connection) -> Generator[None]:
+    """Execute all statements or none, even in a transaction shared with others."""
     connection.execute("SAVEPOINT together")
     try:
         yield
     except BaseException:
-        if connection.in_transaction:  # else SQLite has taken back all of it
+        if connection.in_transaction:  # otherwise, SQLite has rolled back everything
             connection.execute("ROLLBACK TO together")
             connection.execute("RELEASE together")
         raise
@@ -310,15 +310,15 @@ def _rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[Row]:
     return [Row(*row) for row in connection.execute(sql, values).fetchall()]
 
 
-# As bytes: text that is not UTF-8 would be an error of the whole statement.
+# As BLOBs: text that is not UTF-8 would fail the whole statement.
 _IS_DAMAGED = """NOT redraft_is_whole(
     checksum, CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version, vector)"""
 
 
 def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tuple[str, tuple[Any, ...]]:
-    """Return the SQL condition of a question, without its page, and the values that it takes.
+    """Return the SQL condition of a question, without paging, and its parameters.
 
-    Of a record without the fields that are asked for, `otherwise` decides: what is damaged may have had them.
+    `otherwise` decides about records without the wanted fields: a damaged one may have had them.
     """
     parts, values = ["space = ? AND kind = ?"], [space, asked.kind]
     if asked.prefix:
@@ -326,7 +326,7 @@ def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tup
         values += [asked.prefix, after_all_with(asked.prefix)]
     fields: list[str] = []
     for field, texts in asked.fields.items():
-        # Asked for two paths, SQLite returns both values as JSON, whatever they are: absent ones as null.
+        # Given two paths, SQLite returns a JSON array of any values, with null for absent ones.
         fields.append(f"json_extract(data, ?, ?) IN ({', '.join('?' * len(texts))})")
         path = f'$."{field}"'
         values += [path, path, *(f"[{text},{text}]" for text in texts)]
@@ -336,21 +336,21 @@ def _condition(space: str, asked: Question, otherwise: str = _IS_DAMAGED) -> tup
 
 
 class Reader:
-    """Answer questions one after the other; where there is no database yet, nothing is found or made."""
+    """Answers queries one by one; without a database it finds nothing and creates nothing."""
 
     def __init__(self, path: Path, wait: float) -> None:
         self._file = SqliteFile(path, wait)
 
     def turn(self) -> AbstractContextManager[None]:
-        """Wait for nobody: a reader sees what was committed last."""
+        """Never wait: a reader sees what was committed last."""
         return nullcontext()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Run each job; after an error of the database, the next one opens it anew."""
+        """Run each job; after a database error, the next job reopens the file."""
         if not self._file.exists():
             with closing(sqlite3.connect(":memory:")) as nothing:
                 nothing.executescript("".join(MIGRATIONS))
-                _prepare(nothing)
+                _tolerate_damage(nothing)
                 for job in jobs:
                     job.run(nothing)
             return
@@ -360,26 +360,26 @@ class Reader:
                 self._file.drop()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 class Writer:
-    """Write what many tasks ask for in one transaction: they share the wait for the disk."""
+    """Writes the jobs of many tasks in one transaction, so that they share the wait for the disk."""
 
     def __init__(self, path: Path, wait: float) -> None:
         self._file = SqliteFile(path, wait)
 
     def turn(self) -> AbstractContextManager[None]:
-        """Hold the lock that gives each process its turn."""
+        """Hold the lock that processes write under, one at a time."""
         return self._file.locked()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Commit the jobs together; if that fails, each alone, so that none fails for its neighbour."""
+        """Commit the jobs together; if that fails, one by one, so that none fails because of another."""
         try:
             self._commit(jobs)
         except sqlite3.Error as error:
-            if len(jobs) == 1 or name_of(error) == "SQLITE_BUSY":
+            if len(jobs) == 1 or primary_name(error) == "SQLITE_BUSY":
                 raise
         else:
             return
@@ -390,13 +390,13 @@ class Writer:
                 job.error = error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _commit(self, jobs: Sequence[Job[Any]]) -> None:
         connection = self._file.connection()
         try:
-            if len(jobs) == 1:  # what it does is a transaction of its own, without two statements more
+            if len(jobs) == 1:  # it is a transaction by itself, which saves two statements
                 jobs[0].run(connection)
             else:
                 connection.execute("BEGIN IMMEDIATE")
@@ -413,18 +413,19 @@ def _run_in_transaction(connection: sqlite3.Connection, jobs: Sequence[Job[Any]]
     for job in jobs:
         job.run(connection)
         if job.error is not None and not connection.in_transaction:
-            raise job.error  # a full disk, say: SQLite has taken back the whole transaction
+            raise job.error  # a full disk, say: SQLite has rolled back the whole transaction
 
 
 APPLICATION_ID = 0x52445246
-"""How a file says that it is ours ("RDRF")."""
+"""Marks a database file as ours ("RDRF")."""
 OLDEST = (3, 35)
-"""The first SQLite that returns what it has written."""
+"""The first SQLite version with RETURNING."""
 
 
 # Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
-# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` hold what `stores.run_index`
-# says, names escaped as in JSON. Columns for sums come first: SQLite reads a row only as far as it has to.
+# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` are described in
+# `stores.run_index`, names escaped as in JSON. Columns to be summed come first, since SQLite
+# reads a row only as far as it has to.
 MIGRATIONS = (
     """
 CREATE TABLE records (
@@ -502,10 +503,10 @@ CREATE TABLE run_shares (
 ) WITHOUT ROWID;
 """,
 )
-"""The schema, one script a version."""
+"""The schema, one script per version."""
 
 
-# The cache grows as far only as pages are read: sums over 100,000 runs read 50 MB.
+# The cache grows only as pages are read: sums over 100,000 runs read 50 MB.
 _SETTINGS = (
     "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; "
     "PRAGMA cache_size = -65536;"
@@ -514,11 +515,11 @@ _TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 class SqliteFile:
-    """Hold one thread's connection to a database file, and the lock beside it.
+    """One thread's connection to a database file, and the lock file beside it.
 
-    A file that is missing or empty becomes a database of ours, readable by its owner only. A folder that is
-    missing is made, and ignores itself in git. A file of something else, or of a newer Redraft, is refused.
-    What can't be opened or locked raises `sqlite3.Error`, `OSError` or `StoreError`.
+    A missing or empty file becomes a database, readable by its owner only. A missing folder is created, with
+    a `.gitignore` for itself. A file of another program or of a newer Redraft is rejected. Failing to open or
+    lock the file raises `sqlite3.Error`, `OSError` or `StoreError`.
     """
 
     def __init__(self, path: Path, wait: float) -> None:
@@ -529,7 +530,7 @@ class SqliteFile:
         self._inode = (0, 0)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Be the one process that writes; make the folder if it is missing."""
+        """Hold the write lock; create the folder if it is missing."""
         if self._connection is None:
             make_folder(self._path.parent)
         return self._lock.held()
@@ -547,18 +548,18 @@ class SqliteFile:
         return self._connection
 
     def exists(self) -> bool:
-        """Say if there is a database to read, without making one."""
+        """Say whether there is a database to read, without creating one."""
         return self._connection is not None or self._path.exists()
 
     def drop(self) -> None:
-        """Let go of the connection, and of what it has not committed; the next use opens another one."""
+        """Close the connection, discarding what is not committed; the next use opens another one."""
         if self._connection is not None:
-            with suppress(sqlite3.Error):  # what was committed is safe, and there is nothing else to lose
+            with suppress(sqlite3.Error):  # what was committed is safe
                 self._connection.close()
             self._connection = None
 
     def close(self) -> None:
-        """Let go of the file, and of the lock."""
+        """Close the file and release the lock."""
         self.drop()
         self._lock.close()
 
@@ -570,9 +571,9 @@ class SqliteFile:
             )
         if not self._path.exists():
             with self.locked():
-                make_file(self._path)  # SQLite would make it with the modes that the umask leaves
+                make_file(self._path)  # SQLite would create it with the mode that the umask leaves
         for side in ("-wal", "-shm"):
-            # They keep the mode that the database had when they were made, be it read-only for a while.
+            # They keep the mode that the database had when they were created, even if it was read-only then.
             with suppress(OSError):
                 self._path.with_name(f"{self._path.name}{side}").chmod(S_IMODE(self._path.stat().st_mode))
         uri = f"{self._path.as_uri()}?mode=rw"
@@ -580,7 +581,7 @@ class SqliteFile:
         try:
             self._inode = _inode(self._path)
             connection.executescript(_SETTINGS)
-            _prepare(connection)
+            _tolerate_damage(connection)
             if not self._is_current(connection):
                 with self.locked():
                     self._migrate(connection)
@@ -590,7 +591,7 @@ class SqliteFile:
         return connection
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Say if a database has the newest schema; raises `StoreError` for one that is not ours or newer."""
+        """Say whether the schema is current; raises `StoreError` if it is not ours, or newer."""
         version, newest = self._version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreError(
@@ -612,7 +613,7 @@ class SqliteFile:
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         if self._is_current(connection):
-            return  # another process was quicker
+            return  # another process was faster
         version = self._version(connection)
         if version == 0:
             self._path.chmod(0o600)
@@ -631,9 +632,9 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _prepare(connection: Connection) -> None:
-    """Let a connection read what is damaged, and say so."""
-    # Text that is not UTF-8 would be an error of the whole question.
+def _tolerate_damage(connection: Connection) -> None:
+    """Let a connection read damaged records, and recognize them."""
+    # Text that is not UTF-8 would fail the whole query.
     connection.text_factory = _TEXT
     connection.create_function("redraft_is_whole", 6, is_whole, deterministic=True)
 
@@ -642,7 +643,7 @@ _DAMAGED = (
     "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
     "still be read with `sqlite3 FILE .recover`"
 )
-_SAYS = {
+_EXPLANATIONS = {
     "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_FULL": "can't grow, because the disk is full: free some space",
@@ -654,22 +655,22 @@ _SAYS = {
 }
 
 
-def name_of(error: Exception) -> str:
-    """Return SQLite's name for an error, without its finer kind; empty where it comes from Python."""
+def primary_name(error: Exception) -> str:
+    """Return SQLite's primary name for an error; empty for errors from Python."""
     return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
 
 
 def explained(error: Exception, path: Path, wait: float) -> StoreError:
-    """Return the `StoreError` that says what an error of the database, the system or the lock means."""
+    """Return a `StoreError` that explains an error of the database, the system or the lock."""
     if isinstance(error, StoreError):
         return type(error)(*error.args)
-    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it says no where one may not look)
+    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it never raises)
         return StoreError(f"{path} is a folder: give the store the path of a file.")
-    if isinstance(error, TimeoutError) or name_of(error) == "SQLITE_BUSY":
+    if isinstance(error, TimeoutError) or primary_name(error) == "SQLITE_BUSY":
         return StoreError(
             f"{path} has been locked by another program for {wait:g} s: see if one hangs, or try again later."
         )
     if isinstance(error, OSError):
         return StoreError(f"{path} can't be used ({error}): see who may write to it and to its folder.")
-    says = _SAYS.get(name_of(error), "can't be used")
+    says = _EXPLANATIONS.get(primary_name(error), "can't be used")
     return StoreError(f"{path} {says} ({error}).")

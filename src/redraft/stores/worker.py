@@ -1,4 +1,4 @@
-"""A thread that serves requests from any event loop and groups them into transactions."""
+"""A thread that does jobs for any event loop, many in one transaction."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LARGEST_BATCH = 1000
-"""Jobs done in one go: a bound on how long other processes wait."""
+"""Maximum jobs per transaction, which bounds how long other processes wait."""
 LAST_WAIT = 10.0
-"""Seconds that the end of the interpreter, or a fork, waits for what is still to be done."""
+"""Seconds that interpreter exit, or a fork, waits for pending jobs."""
 
 
 class Job(Generic[T]):
-    """Hold what to do with a connection, what came of it, and who waits for that."""
+    """Work to do with a connection, its result or error, and the future that waits for it."""
 
     __slots__ = ("do", "doorbell", "error", "loop", "result", "waiter")
 
@@ -44,7 +44,7 @@ class Job(Generic[T]):
         self.error: Exception | None = None
 
     def run(self, connection: Any) -> None:
-        """Do it."""
+        """Do the work, and keep its result or error."""
         self.result = self.error = None
         try:
             self.result = self.do(connection)
@@ -53,27 +53,27 @@ class Job(Generic[T]):
 
 
 class Session(Protocol):
-    """What a worker's thread works with; made, used and closed in that thread."""
+    """What a worker's thread works with; opened, used and closed in that thread."""
 
     def turn(self) -> AbstractContextManager[None]:
-        """Wait until it may work; what is asked for meanwhile is done in the same go."""
+        """Wait for permission to work; jobs that arrive meanwhile join the batch."""
         ...
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Run the jobs. What this raises is the error of them all."""
+        """Run the jobs. If this raises, all of them fail with that error."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all files and connections."""
         ...
 
 
 class Worker:
-    """Do jobs in a thread of its own, which begins with the first one and ends with `stop`.
+    """Does jobs in a thread of its own, which starts with the first job and ends with `stop`.
 
-    Tasks of several event loops and threads may ask at once. A task that is cancelled while it waits takes
-    nothing back. Before the interpreter ends, and before it forks, all that was asked for is done and all
-    threads let go of what they hold; the next job begins anew, in a forked child, too.
+    Tasks of several event loops and threads may submit jobs at once. Cancelling a waiting task does not
+    cancel its job. Before the interpreter exits, and before it forks, all jobs are finished and all threads
+    release what they hold; the next job starts a new thread, also in a forked child.
     """
 
     def __init__(self, name: str, session: Callable[[], Session]) -> None:
@@ -87,7 +87,7 @@ class Worker:
             self._thread.end()
 
     async def do(self, work: Callable[[Any], T]) -> T:
-        """Have something done; return or raise what it did."""
+        """Have work done in the thread; return its result or raise its error."""
         if _inherited:
             raise StoreError(
                 "This process was forked while a store could not be closed, and must not open one: its locks "
@@ -96,23 +96,23 @@ class Worker:
         job = Job(work)
         with _handing_over:
             if self._thread is None:
-                self._thread = self._begin()
+                self._thread = self._start()
             self._thread.take(job)
         return await job.waiter
 
-    def _begin(self) -> _Thread:
+    def _start(self) -> _Thread:
         try:
             return _Thread(self._name, self._session)
-        except RuntimeError as error:  # Python 3.12 starts none while it ends
+        except RuntimeError as error:  # Python 3.12 starts none at exit
             raise StoreError(f"There can be no thread for a store: {error}.") from error
 
     async def stop(self) -> None:
-        """Wait for all that was asked for, and let go of everything; another job begins anew."""
+        """Finish all jobs and release everything; another job starts a new thread."""
         if (thread := self.dismiss()) is not None:
             await asyncio.to_thread(thread.join)
 
     def dismiss(self) -> Thread | None:
-        """Let the thread end when all that was asked for is done; return it, if there is one."""
+        """Have the thread end once all jobs are done; return it, if there is one."""
         with _handing_over:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -121,7 +121,7 @@ class Worker:
 
 
 class _Thread(Thread):
-    """The thread of a worker. It knows nothing of the worker, so that one that is forgotten can end it."""
+    """The thread of a worker. It holds no reference to it, so that a dropped worker can end it."""
 
     def __init__(self, name: str, session: Callable[[], Session]) -> None:
         super().__init__(name=name, daemon=True)
@@ -133,10 +133,10 @@ class _Thread(Thread):
         _threads.add(self)
 
     def take(self, job: Job[Any]) -> None:
-        """Do a job, together with all that the tasks of its loop ask for before the loop goes round again.
+        """Queue a job; the thread wakes up once the job's event loop has run its current callbacks.
 
-        To wake up for the first of them would be to share no wait with the others, and to take turns with
-        them at the interpreter's lock.
+        So jobs of one iteration share a transaction. Waking up for the first of them would separate it from
+        the others, and would contend with them for the interpreter's lock.
         """
         self._inbox.append(job)
         if self._about_to_ring is not job.loop:
@@ -148,12 +148,12 @@ class _Thread(Thread):
         self._bell.put("work")
 
     def end(self) -> None:
-        """End when all that was asked for is done."""
+        """End once all jobs are done."""
         self._bell.put("end")
 
     def run(self) -> None:
         session = self._make()
-        # What its loop has not rung for yet is not taken: there is more to come.
+        # Each loop rings after its callbacks; until then, more jobs of it may come.
         while self._bell.get() == "work":
             if self._inbox:
                 self._serve(session)
@@ -163,27 +163,27 @@ class _Thread(Thread):
         _threads.discard(self)
 
     def _serve(self, session: Session) -> None:
-        """Do the jobs that there are. In between, none is held on to."""
+        """Run the waiting jobs, and keep no reference to them afterwards."""
         jobs: list[Job[Any]] = []
         try:
             with session.turn():
-                jobs = self._waiting()
+                jobs = self._next_batch()
                 session.work(jobs)
         except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
-            jobs = jobs or self._waiting()  # they had the same wait, which was in vain
+            jobs = jobs or self._next_batch()  # they waited for the same turn, which failed
             for failed in jobs:
                 failed.error = error
-        _tell(jobs)
+        _resolve(jobs)
 
-    def _waiting(self) -> list[Job[Any]]:
+    def _next_batch(self) -> list[Job[Any]]:
         jobs = [self._inbox.popleft() for _ in range(min(len(self._inbox), LARGEST_BATCH))]
         if len(jobs) == LARGEST_BATCH:
             self._bell.put("work")  # for the rest
         return jobs
 
 
-def _tell(jobs: Iterable[Job[Any]]) -> None:
-    """Wake who waits for the jobs, those of one event loop together."""
+def _resolve(jobs: Iterable[Job[Any]]) -> None:
+    """Resolve the futures of jobs, once per event loop."""
     doors: dict[Doorbell, list[Job[Any]]] = {}
     for job in jobs:
         doors.setdefault(job.doorbell, []).append(job)
@@ -202,15 +202,15 @@ def _answer(jobs: Iterable[Job[Any]]) -> None:
 
 
 _handing_over = RLock()
-"""Held while a job is given to a thread, and while there must be no thread: over a fork."""
+"""Held while a job is handed to a thread, and during a fork, when there must be no thread."""
 _workers: WeakSet[Worker] = WeakSet()
 _threads: set[_Thread] = set()
 _inherited: set[Thread] = set()
-"""Threads of the parent that did not end before the fork: what they held is held by nobody here."""
+"""Threads of the parent that did not end before the fork: nobody here can release what they held."""
 
 
-def _finish() -> None:
-    """End all threads, also those whose workers are forgotten; wait for them within bounds."""
+def _stop_all() -> None:
+    """End all threads, also those of dropped workers, and wait for them up to `LAST_WAIT`."""
     for worker in tuple(_workers):
         worker.dismiss()
     deadline = monotonic() + LAST_WAIT
@@ -219,9 +219,9 @@ def _finish() -> None:
 
 
 def _before_fork() -> None:
-    # A child must inherit no connection: SQLite would take the locks of its parent for its own.
+    # A child must not inherit connections: SQLite would take its parent's locks for its own.
     _handing_over.acquire()
-    _finish()
+    _stop_all()
 
 
 def _after_fork_in_child() -> None:
@@ -230,18 +230,18 @@ def _after_fork_in_child() -> None:
     _handing_over.release()
 
 
-atexit.register(_finish)
+atexit.register(_stop_all)
 os.register_at_fork(
     before=_before_fork, after_in_parent=_handing_over.release, after_in_child=_after_fork_in_child
 )
 
 
 class Doorbell:
-    """Have functions called in an event loop, from any thread: `call_soon_threadsafe` at a lower price.
+    """Calls functions in an event loop from any thread: a cheaper `call_soon_threadsafe`.
 
-    That one has the loop read from a socket until an error says that there is no more, each time. Linux has a
-    counter for this purpose (`eventfd`), which is read once. Where there is none, or the loop can't watch
-    files, it is `call_soon_threadsafe`. The functions must not raise.
+    That method makes the loop read from a socket until an error says that it is empty. Linux has `eventfd`, a
+    counter that is read once. Without it, or if the loop can't watch files, this is `call_soon_threadsafe`.
+    The functions must not raise.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -250,12 +250,12 @@ class Doorbell:
         self._counter = self._watched_counter(loop)
 
     def __del__(self) -> None:
-        # Not when the loop is closed: a thread that still rings would write to what has the number next.
+        # Not when the loop closes: a thread that still rings would write to a reused descriptor.
         if self._counter is not None:
             os.close(self._counter)
 
     def ring(self, call: Callable[[], None]) -> None:
-        """Have a function called soon; never, if the loop is closed."""
+        """Call a function soon in the loop, or never if the loop is closed."""
         if self._counter is not None:
             self._calls.append(call)
             os.eventfd_write(self._counter, 1)
@@ -272,7 +272,7 @@ class Doorbell:
             return None
         try:
             loop.add_reader(counter, self._answer, counter)
-        except NotImplementedError:  # it can't watch files
+        except NotImplementedError:  # the loop can't watch files
             os.close(counter)
             return None
         return counter
@@ -284,7 +284,7 @@ class Doorbell:
 
 
 def doorbell_of(loop: AbstractEventLoop) -> Doorbell:
-    """Return the doorbell of a loop, from within that loop; all who ask while it is in use get the same."""
+    """Return the doorbell of the running loop, shared by all its users."""
     known = _doorbells.get(loop)
     if (bell := None if known is None else known()) is None:
         bell = Doorbell(loop)
@@ -292,9 +292,9 @@ def doorbell_of(loop: AbstractEventLoop) -> Doorbell:
     return bell
 
 
-# A loop holds its doorbell by watching it. What was rung for when it closed holds the loop, so that nothing
-# else must hold the doorbell: all of them would stay, each with an open file.
+# A loop keeps its doorbell alive by watching it. Calls that were pending when a loop closed keep the loop
+# alive, so nothing else may hold a doorbell: each would leak an open file.
 _doorbells: WeakKeyDictionary[AbstractEventLoop, ref[Doorbell]] = WeakKeyDictionary()
 
-# A forked child would ring at its parent's door.
+# A forked child would ring its parent's doorbell.
 os.register_at_fork(after_in_child=_doorbells.clear)
