@@ -1,4 +1,30 @@
-"""The exceptions of Redraft; all derive from `RedraftError`."""
+"""The exceptions of Redraft.
+
+- RedraftError
+  - ConfigError
+    - MissingExtraError
+  - ModelError
+  - OutputError
+    - UnfinishedError
+    - RejectedOutputError
+  - EnsembleError
+  - EscalationError
+  - ReflectionFailedError
+  - ReflectionDueError
+  - StoreError
+    - StoreSettingsError (also a ConfigError)
+    - DamagedRecordError
+    - LeaseError
+    - ChangedRunError
+    - LessonFileError
+  - SandboxError
+    - SandboxTimeoutError
+    - SandboxMemoryError
+    - SandboxForbiddenError
+    - ScriptError
+  - WorkflowError
+  - AgentFileError
+"""
 
 from __future__ import annotations
 

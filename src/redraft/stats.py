@@ -17,10 +17,6 @@ RESAMPLES = 600
 INTERVAL = 0.95
 BYTE, DRAWS = 1 << 8, 1 << 16
 """The values of one random byte, and of two; at most the latest `DRAWS` scores count."""
-FEWEST = 10
-"""The scores needed on each side before anything is withdrawn for its effect."""
-LATER = 4
-"""The factor by which the scores must have grown before the effect is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +103,9 @@ def last_look(
         if min(len(with_scores), len(without_scores)) == look:
             seen, look = (tuple(with_scores), tuple(without_scores)), look * LATER
     return seen
+
+
+FEWEST = 10
+"""The scores needed on each side before anything is withdrawn for its effect."""
+LATER = 4
+"""The factor by which the scores must have grown before the effect is looked at again."""
