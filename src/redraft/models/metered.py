@@ -1,4 +1,4 @@
-"""A chat model that retries what may pass, and adds up what all its calls used."""
+"""A chat model that retries transient failures and adds up the usage of its calls."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeteredModel:
-    """Call a chat model, retry transient failures, and add up the usage of all calls; a `ChatModel`.
+    """A `ChatModel` that calls another, retries transient failures, and adds up the usage of all calls.
 
-    `failed` is the part of `used` that went into calls that failed.
+    `failed` is the part of `used` that was spent on failed calls.
     """
 
     model: ChatModel
@@ -27,7 +27,7 @@ class MeteredModel:
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the reply; raises what the model raised after the last retry."""
+        """Return the reply; raises the model's error after the last retry."""
         reply = await retried(direct, self.retry, self._add_failure)(
             "reflect", ChatReply, self.model, request
         )

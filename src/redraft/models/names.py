@@ -1,4 +1,4 @@
-"""Resolve model names such as `openai:gpt-5` and `local:qwen2.5-coder-0.5b`."""
+"""Models by name, such as `openai:gpt-5` and `local:qwen2.5-coder-0.5b`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ KEYS: dict[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
-"""The variables that hold the keys of the providers which are extras; one of them is enough."""
+"""The environment variables with a provider's key; one of them is enough."""
 
 _CLIENTS = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
 
 
 def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatModel:
-    """Return the model with a name; everything that can be known before a call is checked here.
+    """Return the model with a name, after checking all that can be known before a call.
 
-    `aliases` maps names of the user's own (`fast`, or the `gpt-4` of someone else's file) to model names or
-    other aliases. A model that is not on any list is accepted where its provider is known: lists age.
+    `aliases` maps the user's own names (`fast`, or the `gpt-4` of someone else's file) to model names or
+    other aliases. A known provider may have any model, since lists of models go out of date.
 
-    Raises `ConfigError` for a name that is none, an unknown provider (with the nearest known name), missing
-    weights, a missing key (with the variable that holds it) and aliases that lead to themselves;
-    `MissingExtraError` for a provider whose client is not installed.
+    Raises `ConfigError` for an invalid name, an unknown provider (with the nearest known name), missing
+    weights, a missing key (with its variable) and circular aliases; `MissingExtraError` if the provider's
+    client is not installed.
     """
     full = resolved(name, aliases or {})
     provider, colon, model = full.partition(":")
@@ -61,10 +61,10 @@ def model_of(
     *,
     missing: str = "No model was given: pass model=..., on the command line use --model NAME",
 ) -> ChatModel:
-    """Return the model that was given, or else the one of the settings; raises `ConfigError` for neither.
+    """Return the given model, else that of the settings; raises `ConfigError` if there is neither.
 
-    The settings are read where they are not given, and needed. `missing` begins the error for neither: it
-    says what the caller could have passed.
+    Settings are loaded only if they are needed and not given. `missing` starts the error message: it says
+    what the caller could have passed.
     """
     check_model("model", model)
     if model is not None and not isinstance(model, str):
@@ -80,7 +80,7 @@ def model_of(
 
 
 def meant(name: str | ChatModel | None, models: Mapping[str, str | ChatModel]) -> str | ChatModel | None:
-    """Return what a name in a file stands for, None for the model of the settings, by the file's `models`."""
+    """Resolve a model's name by the `models` of a file; None means the model of the settings."""
     chosen, seen = name, set[str]()
     while isinstance(chosen, str) and chosen in models and chosen not in seen:
         seen.add(chosen)
@@ -90,7 +90,7 @@ def meant(name: str | ChatModel | None, models: Mapping[str, str | ChatModel]) -
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Say of a provider or of weights with a name whether a model of it would answer here, and why (not)."""
+    """A provider, or named weights: whether it can be used here, and why or why not."""
 
     name: str
     answers: bool
@@ -98,7 +98,7 @@ class KnownModel:
 
 
 def known_models() -> list[KnownModel]:
-    """Return what is known of models on this machine: named weights, then providers. Calls nobody."""
+    """Return the named weights, then the providers, and whether they can be used here. Makes no calls."""
     return [*(_weights(name) for name in PACKAGED), *(_provider(name) for name in EXTRAS)]
 
 
@@ -126,10 +126,10 @@ def _is_installed(module: str) -> bool:
 
 
 def resolved(name: str, aliases: Mapping[str, str]) -> str:
-    """Return the name that is left when no alias is; raises `ConfigError` where they lead to themselves."""
-    way = [name]
-    while (target := aliases.get(way[-1])) is not None:
-        if target in way:
-            raise ConfigError(f"The model aliases lead to themselves: {' -> '.join([*way, target])}.")
-        way.append(target)
-    return way[-1]
+    """Follow aliases to a name that is not one; raises `ConfigError` if they are circular."""
+    path = [name]
+    while (target := aliases.get(path[-1])) is not None:
+        if target in path:
+            raise ConfigError(f"The model aliases lead to themselves: {' -> '.join([*path, target])}.")
+        path.append(target)
+    return path[-1]

@@ -1,4 +1,4 @@
-"""ProviderModel: models of providers, through Pydantic AI."""
+"""ProviderModel: chat models of providers, through Pydantic AI."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ EXTRAS = ("openai", "anthropic", "google")
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
-_TELLING_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
+_WITH_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 
 
 class ProviderModel:
-    """Answer with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
+    """Answers with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
 
-    Sends sampling settings only where a request has them. A schema goes out natively where the model is known
-    to support it, else in the prompt. The provider's client makes one attempt a call: trying again is for
-    `redraft._steps.retried` alone. The cost comes from a price list that is installed, never from the
-    network; for a model that is not on it, it is None.
+    Sends sampling settings only if a request has them. A schema is sent natively if the model is known to
+    support it, else in the prompt. The provider's client makes one attempt per call; only
+    `redraft._steps.retried` retries. The cost comes from an installed price list, never from the network; it
+    is None for models that are not on it.
 
-    Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` where the provider's
-    client is not installed, and `ModelError` when a call failed; it is retryable for the statuses 408, 409,
-    429 and 5xx, failed connections and timeouts.
+    Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` if the provider's
+    client is not installed, and `ModelError` if a call fails; that is retryable for statuses 408, 409, 429
+    and 5xx, failed connections and timeouts.
     """
 
     def __init__(self, model: str | Model) -> None:
@@ -60,9 +60,9 @@ class ProviderModel:
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether replies can have log probabilities, as far as that is known before the first one."""
+        """Whether replies can have log probabilities, as far as is known before the first reply."""
         model = self._given or self._fresh
-        return model is None or _is_a(model, *_TELLING_LOGPROBS)
+        return model is None or _is_a(model, *_WITH_LOGPROBS)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer one request."""
@@ -95,7 +95,7 @@ class ProviderModel:
         return opened[self.name].model
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
-        """Return what is sent beside the messages of a request; the client is told to make one attempt."""
+        """Return the settings of a request; the client is told to make a single attempt."""
         settings: OpenAIChatModelSettings = {}
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0
@@ -105,7 +105,7 @@ class ProviderModel:
             least = _LEAST_RESPONSES_TOKENS if _is_a(model, "OpenAIResponsesModel") else 1
             settings["max_tokens"] = max(request.max_tokens, least)
         if request.logprobs:
-            if not _is_a(model, *_TELLING_LOGPROBS):
+            if not _is_a(model, *_WITH_LOGPROBS):
                 raise ModelError(
                     f"{self.name} gives no log probabilities; models of OpenAI's API and local ones do."
                 )
@@ -127,7 +127,7 @@ class ProviderModel:
 
 
 def usage_of(response: ModelResponse) -> TokenUsage:
-    """Return what a response used; its cost is None where no price is known."""
+    """Return the usage of a response; its cost is None if no price is known."""
     used = response.usage
     return TokenUsage(
         input_tokens=used.input_tokens,
@@ -139,29 +139,28 @@ def usage_of(response: ModelResponse) -> TokenUsage:
 
 
 def model_error(name: str, error: AgentRunError) -> ModelError:
-    """Say of a failed request to a model whether trying again can help."""
+    """Return the `ModelError` for a failed request; it says whether a retry can help."""
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
-    if not isinstance(
-        error, exceptions.ModelAPIError
-    ):  # an answer that is none, such as a body that is no JSON
+    # Not a reply at all, such as a body that is not JSON.
+    if not isinstance(error, exceptions.ModelAPIError):
         return ModelError(f"{name} answered what is no reply: {error}", retryable=True)
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
     passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
-    # An exhausted quota comes as a 429, too, but waiting does not help.
+    # An exhausted quota is a 429, too, but waiting does not help.
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
         passing = False
     return ModelError(
-        f"{name} failed{_told(error)}", status=status, retryable=passing, retry_after=error.retry_after
+        f"{name} failed{_reason(error)}", status=status, retryable=passing, retry_after=error.retry_after
     )
 
 
-def _told(error: ModelAPIError) -> str:
-    """Return what the provider said, without what is around it where that can be told apart."""
+def _reason(error: ModelAPIError) -> str:
+    """Return the provider's own message, without its wrapping if possible."""
     from pydantic_ai.exceptions import ModelHTTPError  # noqa: PLC0415 (loaded by now)
 
     said: Any = error.body
-    for key in ("error", "message"):  # some clients have opened the outer one
+    for key in ("error", "message"):  # some clients have unwrapped `error` already
         said = cast("dict[str, Any]", said).get(key, said) if isinstance(said, dict) else None
     if not isinstance(error, ModelHTTPError) or not isinstance(said, str) or not said.strip():
         return f": {error}"
@@ -180,11 +179,11 @@ _opened: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Open]] = WeakKe
 
 
 async def closed_with_its_loop(client: Model | Provider[Any]) -> AsyncGenerator[None]:
-    """Close a client when the event loop ends: a loop that does runs its generators to their end."""
+    """Close a client when its event loop ends, since a loop then finishes its async generators."""
     try:
         yield
     finally:
-        async with client:  # leaving a model, or a provider, closes its client
+        async with client:  # leaving its context closes the client
             pass
 
 
@@ -198,7 +197,7 @@ def _model_named(name: str) -> Model:
 
 
 def named(name: str, infer: Callable[[], T]) -> T:
-    """Return what Pydantic AI has under a name; raises `ConfigError` that says what is missing."""
+    """Return what `infer` finds for a name; raises `ConfigError` that says what is missing."""
     provider = name.partition(":")[0]
     try:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 (0.3 s, on first use)
@@ -211,7 +210,7 @@ def named(name: str, infer: Callable[[], T]) -> T:
         infer_provider_class(provider)
         return infer()
     except ImportError as error:
-        raise _missing(name, str(error)) from error
+        raise _missing_part(name, str(error)) from error
     except UserError as error:
         variables = list(dict.fromkeys(_VARIABLE.findall(str(error))))
         if not variables:
@@ -225,7 +224,7 @@ def named(name: str, infer: Callable[[], T]) -> T:
         ) from error
 
 
-def _missing(name: str, message: str) -> ConfigError:
+def _missing_part(name: str, message: str) -> ConfigError:
     group = _GROUP.search(message)
     if group is None:
         return ConfigError(f"The model {name!r} cannot be used: {message}")
@@ -237,7 +236,7 @@ def _missing(name: str, message: str) -> ConfigError:
 
 
 def _is_a(model: Model, *names: str) -> bool:
-    """Say whether a model is of one of these classes, whose client may not be installed."""
+    """Say whether a model is of one of these classes, by name: their clients may not be installed."""
     return any(kind.__name__ in names for kind in type(model).__mro__)
 
 
@@ -271,22 +270,22 @@ def _parameters(model: Model, request: ChatRequest) -> ModelRequestParameters | 
 def _cost(response: ModelResponse) -> float | None:
     try:
         return float(response.cost().total_price)
-    except (LookupError, ValueError, AssertionError):  # not on the price list, or the usage was not told
+    except (LookupError, ValueError, AssertionError):  # not on the price list, or no usage reported
         return None
 
 
 def _logprobs(response: ModelResponse) -> list[dict[str, float]]:
     from pydantic_ai.messages import TextPart  # noqa: PLC0415 (loaded by now)
 
-    # Chat completions tell them with the response, OpenAI's Responses API with each part of the text.
-    for told in (response, *(part for part in response.parts if isinstance(part, TextPart))):
-        if told.provider_details and "logprobs" in told.provider_details:
-            return [alternatives_of(token) for token in told.provider_details["logprobs"]]
+    # Chat completions have them on the response, OpenAI's Responses API on each text part.
+    for holder in (response, *(part for part in response.parts if isinstance(part, TextPart))):
+        if holder.provider_details and "logprobs" in holder.provider_details:
+            return [alternatives_of(token) for token in holder.provider_details["logprobs"]]
     return []
 
 
 def similar_names(name: str) -> str:
-    """Return a sentence that proposes the known names most like `name`."""
+    """Return a sentence that suggests the known names most similar to `name`."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
@@ -296,13 +295,13 @@ def similar_names(name: str) -> str:
         found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
     else:
         ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
-        found = _like(name, ours) or _like(name, known)
+        found = _similar(name, ours) or _similar(name, known)
     if found:
         return f" Did you mean {' or '.join(repr(each) for each in found)}?"
     return f" Providers are {', '.join(EXTRAS)}, local, and those that Pydantic AI knows."
 
 
-def _like(name: str, known: list[str]) -> list[str]:
+def _similar(name: str, known: list[str]) -> list[str]:
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     by_model: dict[str, str] = {}

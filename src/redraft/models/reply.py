@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def parsed_of(text: str, request: ChatRequest) -> Any:
-    """Return the JSON value of a reply's text where the request has a schema, else None.
+    """Return the JSON value in a reply if the request has a schema, else None.
 
-    A text without one gives None, too, and so does a judge's with several: the caller of the model decides
-    what that means.
+    A reply without JSON, or a judge's reply with several values, gives None, too: the caller of the model
+    decides what that means.
     """
     if request.schema is None:
         return None
@@ -28,11 +28,11 @@ def parsed_of(text: str, request: ChatRequest) -> Any:
 
 
 def alternatives_of(token: Mapping[str, Any]) -> dict[str, float]:
-    """Map the alternatives of a generated token, itself included, to log probabilities, best first.
+    """Map a generated token and its alternatives to log probabilities, most likely first.
 
-    `token` is in OpenAI's form, with `token`, `logprob` and `top_logprobs`.
+    `token` has OpenAI's format, with `token`, `logprob` and `top_logprobs`.
     """
     alternatives: dict[str, float] = {}
     for each in (*token["top_logprobs"], token):
-        alternatives.setdefault(each["token"], each["logprob"])  # of two with the same text, the likelier
+        alternatives.setdefault(each["token"], each["logprob"])  # of equal texts, the likelier one
     return alternatives

@@ -31,11 +31,11 @@ Script: TypeAlias = (
 
 
 class ScriptedModel:
-    """Answer from a script: replies in their order, or a function of the request, sync or async.
+    """Answers from a script: a list of replies, or a sync or async function of the request.
 
-    A reply is a text, a dict or list (answered as JSON), a `ChatReply`, or an exception, which is raised.
-    `requests` holds what was asked, in order. What a reply used is estimated unless a `ChatReply` says it;
-    it costs nothing. A script that is at its end raises `ModelError`.
+    A reply is a text, a dict or list (sent as JSON), a `ChatReply`, or an exception to raise. `requests`
+    holds all requests in order. Usage is estimated unless a `ChatReply` has it; the cost is 0. A call after
+    the last reply raises `ModelError`.
     """
 
     def __init__(self, replies: Script) -> None:
@@ -45,7 +45,7 @@ class ScriptedModel:
         self._answer = cast("Callable[..., Any]", replies) if callable(replies) else _in_order(replies)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Give the next reply; raises what the script says should be raised."""
+        """Return the next reply, or raise it if it is an exception."""
         self.requests.append(request)
         reply = self._answer(request)
         return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
@@ -100,16 +100,16 @@ _PLAIN_REPLY = to_json(ChatReply(""))
 
 
 class Cassette:
-    """Replay recorded replies to exactly the same requests, what they used included.
+    """Replays recorded replies, with their usage, to exactly the same requests.
 
     A request that was recorded several times gets its replies in the order of recording. One that is not on
-    the cassette, or asked once more than recorded, goes to `record` and is appended to the file at once;
-    without `record` it raises `ModelError`. Calls that fail are not recorded. The file is JSON lines, a call
-    a line, readable by its owner only, since it holds prompts and replies as they were; several processes
-    may record to it at once. A file that ends in `.gz` can be replayed, not recorded.
+    the cassette, or was recorded fewer times, goes to `record` and is appended to the file at once; without
+    `record`, it raises `ModelError`. Failed calls are not recorded. The file is JSON lines, one call per
+    line, readable by its owner only, since it holds prompts and replies unredacted; several processes may
+    record to it at once. A `.gz` file can be replayed, but not recorded to.
 
-    Raises `ConfigError` for a file that is missing (unless recording), can't be written to (if recording) or
-    is no cassette.
+    Raises `ConfigError` for a file that is missing (unless recording), not writable (if recording) or not a
+    cassette.
     """
 
     def __init__(self, path: str | Path, record: ChatModel | None = None) -> None:
@@ -117,7 +117,7 @@ class Cassette:
         self._record = record
         if record is not None and self._path.suffix == ".gz":
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
-        if record is not None and not os.access(there := _nearest(self._path), os.W_OK):
+        if record is not None and not os.access(there := _nearest_existing(self._path), os.W_OK):
             raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
         self._replies: dict[str, list[Any]] = defaultdict(list)
         self._asked: Counter[str] = Counter()
@@ -126,8 +126,8 @@ class Cassette:
                 self._replies[_key(request)].append(reply)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Replay the reply to a request, or have it answered and recorded."""
-        data = _without(to_json(request), _PLAIN_REQUEST)
+        """Replay the reply to a request, or record a new one."""
+        data = _without_defaults(to_json(request), _PLAIN_REQUEST)
         key = _key(data)
         turn, recorded = self._asked[key], self._replies.get(key, [])
         self._asked[key] += 1
@@ -136,8 +136,8 @@ class Cassette:
         if self._record is None:
             raise ModelError(self._missing(data, len(recorded)))
         reply = await self._record(request)
-        # Not in a thread: a cancelled run must not lose a reply that was paid for.
-        _append(self._path, data, _without(to_json(reply), _PLAIN_REPLY))
+        # Not in a thread: cancelling a run must not lose a reply that was paid for.
+        _append(self._path, data, _without_defaults(to_json(reply), _PLAIN_REPLY))
         return reply
 
     def _missing(self, data: dict[str, Any], times: int) -> str:
@@ -149,13 +149,13 @@ class Cassette:
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
 
 
-def _nearest(path: Path) -> Path:
-    """Return a path, or as much of it as is there."""
+def _nearest_existing(path: Path) -> Path:
+    """Return a path or its nearest ancestor that exists."""
     return next(one for one in (path, *path.absolute().parents) if one.exists())
 
 
-def _without(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what has its default, so that a field added later keeps old cassettes valid."""
+def _without_defaults(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """Leave out defaults, so that adding a field keeps old cassettes valid."""
     return {key: value for key, value in data.items() if value != plain[key]}
 
 
@@ -212,14 +212,14 @@ def _append(path: Path, request: dict[str, Any], reply: dict[str, Any]) -> None:
 
 
 def _difference(asked: dict[str, Any], recorded: list[dict[str, Any]]) -> str:
-    """Say where a request first differs from the recorded one that is most like it."""
+    """Say where a request first differs from the most similar recorded one."""
     if not recorded:
         return "It is empty."
-    nearest = max(recorded, key=lambda known: _alike(asked, known))
+    nearest = max(recorded, key=lambda known: _similarity(asked, known))
     messages, known = asked["messages"], nearest["messages"]
     for at, (mine, theirs) in enumerate(zip(messages, known, strict=False)):
         if mine != theirs:
-            same = _shared(mine["content"], theirs["content"])
+            same = _common_prefix(mine["content"], theirs["content"])
             return (
                 f"The nearest recorded one differs in message {at + 1} ({mine['role']}) at character {same}: "
                 f"recorded {_excerpt(theirs, same)}, asked {_excerpt(mine, same)}."
@@ -231,13 +231,13 @@ def _difference(asked: dict[str, Any], recorded: list[dict[str, Any]]) -> str:
     return f"One with the same messages differs in {parts}."
 
 
-def _alike(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, int]:
-    shared = _shared(_key({"": one["messages"]}), _key({"": other["messages"]}))
+def _similarity(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, int]:
+    shared = _common_prefix(_key({"": one["messages"]}), _key({"": other["messages"]}))
     return shared, sum(one.get(key) == other.get(key) for key in {*one, *other})
 
 
-def _shared(one: str, other: str) -> int:
-    """Count the characters that two texts have in common at their beginning."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
