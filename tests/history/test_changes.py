@@ -50,7 +50,7 @@ def test_json_is_compared_field_by_field():
 @pytest.mark.parametrize(
     ("query", "status", "told"),
     [
-        ("a=2&b=2", 200, "That is one version"),
+        ("a=2&b=2", 200, "Both sides are the same version"),
         ("a=7", 404, "no version '7'"),
         ("b=second", 404, "A version is a number"),
         ("view=both", 400, "view must be one of inline, side"),

@@ -56,7 +56,9 @@ def test_words_or_fields(old, new, coloured, shown):
 
 def test_one_version_is_not_compared_with_itself(project):
     one = kept([version(1, 0.1)]).version("1")
-    assert "That is one version" in str(diff_view(version_diff(one, one), coloured=False).renderables[-1])
+    assert "Both are the same version" in str(
+        diff_view(version_diff(one, one), coloured=False).renderables[-1]
+    )
 
 
 def test_a_page_is_written_and_never_over_another(revised, project):

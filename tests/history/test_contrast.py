@@ -131,12 +131,12 @@ def test_what_is_compared_with_what(query, baseline, group):
 @pytest.mark.parametrize(
     ("query", "status", "told"),
     [
-        ("", 200, "There is one group only"),
+        ("", 200, "There is only one group"),
         ("?by=colour", 400, "Runs can't be grouped by 'colour'"),
         ("?baseline=nobody", 404, "There are no runs of 'nobody' here to compare."),
-        ("?name=nobody", 200, "No run that has ended is like that."),
+        ("?name=nobody", 200, "No finished runs match."),
         ("?by=run", 200, "too few runs"),
-        ("?by=run&of=b", 200, "one group only"),
+        ("?by=run&of=b", 200, "only one group"),
     ],
 )
 def test_what_can_be_asked(query, status, told):

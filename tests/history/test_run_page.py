@@ -208,8 +208,8 @@ def test_it_tells_the_run():
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        (kept([]), "How it stands: running"),
-        (kept([], process=GONE), "How it stands: interrupted"),
+        (kept([]), "State: running"),
+        (kept([], process=GONE), "State: interrupted"),
         (kept([version(1, None)], "unjudged"), "not judged"),
         (kept(history(0.5, 0.4), "plateau"), "The first version is the best one; no revision beat it."),
         (kept(history(*[0.3] * 40), "max_iterations"), "Version 40"),

@@ -93,8 +93,8 @@ def test_what_came_after_the_best_version_is_told():
         ([run("a"), run("b", reason=None)], "Not counted yet: 1 at work."),
         ([run("a"), run("b", reason=None, process=GONE)], "Not counted yet: 1 interrupted."),
         ([run("a"), run("b", parent="x")], "1 inside others"),
-        ([run("a", reason=None)], "No run of this time has ended."),
-        ([], "No run that has ended is kept here yet."),
+        ([run("a", reason=None)], "No runs finished in this period."),
+        ([], "No finished runs are kept here yet."),
     ],
 )
 def test_what_is_not_known_is_said(runs, told):
@@ -191,7 +191,7 @@ def test_spend_includes_the_cycles_of_agents():
     }
     assert told["tasks"]["rows"] == []
     assert ("href", "/agents/monitor") in Seen(page.text).attributes
-    assert "Older ones are being read" not in page.text
+    assert "Older ones are still being read" not in page.text
 
 
 @pytest.mark.usefixtures("project")

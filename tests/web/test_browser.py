@@ -194,7 +194,7 @@ def test_a_run_whose_process_was_killed_is_shown_as_interrupted(opened, project)
         page.get_by_role("heading", name="Version 1").first.wait_for(timeout=15_000)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        page.get_by_role("heading", name="How it stands: interrupted").wait_for(timeout=15_000)
+        page.get_by_role("heading", name="State: interrupted").wait_for(timeout=15_000)
 
 
 def test_a_page_that_was_exported_needs_no_server(browser, project, tmp_path):

@@ -426,7 +426,7 @@ def _advice(run: KeptRun) -> list[RenderableType]:
         why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
         source = Text(f"{visible(advice.source)}{why_chosen}, {advice.tokens} tokens", QUIET)
         parts += [source, Padding(Text(visible(advice.text)), INDENT)]
-    return ["", Text("Advice that it was given", "bold"), *parts] if parts else []
+    return ["", Text("Advice it was given", "bold"), *parts] if parts else []
 
 
 def _reflections(run: KeptRun) -> list[RenderableType]:
@@ -474,7 +474,9 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
         "",
     ]
     if older is newer:
-        return Group(*parts, Text("That is one version; `redraft diff RUN first last` compares others."))
+        return Group(
+            *parts, Text("Both are the same version; `redraft diff RUN first last` compares others.")
+        )
     if diff.is_same:
         parts.append(Text("The outputs are the same."))
     elif diff.fields is not None:
