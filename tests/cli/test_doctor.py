@@ -73,7 +73,7 @@ def test_it_says_whether_what_is_kept_can_be_read(monkeypatch, tmp_path):
         "no database, and long enough to be looked at as if it were"
     )
     store = document(redraft("doctor", "--json"))["store"]
-    assert (store["answers"], "is no SQLite database" in store["why"]) == (False, True)
+    assert (store["answers"], "is not a SQLite database" in store["why"]) == (False, True)
 
 
 def test_it_says_where_nothing_can_be_kept(monkeypatch, tmp_path):

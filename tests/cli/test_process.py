@@ -157,7 +157,7 @@ def test_a_full_disk_is_no_defect(folder, words):
         done = subprocess.run(
             [*REDRAFT, *words], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    said = "Error: what was made can't be written: No space left on device.\n"
+    said = "Error: the result can't be written: No space left on device.\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 

@@ -167,8 +167,8 @@ def short_text(path):
 
 
 FOREIGN = {
-    "text": (text, "is no SQLite database"),
-    "short text": (short_text, "is no SQLite database"),
+    "text": (text, "is not a SQLite database"),
+    "short text": (short_text, "is not a SQLite database"),
     "folder": (lambda path: path.mkdir(parents=True), "is a folder: give the store the path of a file"),
     "another program's": (make_foreign, "is a database of another program .*another path"),
     "with a version": (ours_by_name_only, "is a database of another program"),
@@ -206,7 +206,7 @@ def test_what_is_not_ours_is_named_and_left_as_it_is(path, store, make, message)
         (lambda data: data[: len(data) // 2], "is damaged as a file, not in single records.* .recover"),
         (lambda data: data[:4096] + os.urandom(len(data) - 4096), "is damaged"),
         (lambda data: data[:100] + b"\xff" * 3996 + data[4096:], "is damaged"),
-        (lambda data: b"\0" * 100 + data[100:], "is no SQLite database"),
+        (lambda data: b"\0" * 100 + data[100:], "is not a SQLite database"),
     ],
     ids=["cut", "overwritten", "first page", "header"],
 )

@@ -144,7 +144,7 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
 
     # Not a reply at all, such as a body that is not JSON.
     if not isinstance(error, exceptions.ModelAPIError):
-        return ModelError(f"{name} answered what is no reply: {error}", retryable=True)
+        return ModelError(f"{name} sent an invalid reply: {error}", retryable=True)
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
     passing = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
     # An exhausted quota is a 429, too, but waiting does not help.

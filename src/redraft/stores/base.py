@@ -404,7 +404,7 @@ def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise StoreError(f"The {what} {name!r} is no valid text: {error.reason}.") from error
+        raise StoreError(f"The {what} {name!r} is not a valid text: {error.reason}.") from error
     if "\0" in name or size > longest:
         raise StoreError(
             f"The {what} {name[:80]!r} ({size} bytes) must have at most {longest} and no NUL character."
@@ -462,7 +462,7 @@ def question(
     cursor = None
     if after is not None:
         if after.created_at is None:
-            raise ConfigError(f"after: the record {after.key!r} is none that a store returned.")
+            raise ConfigError(f"after: the record {after.key!r} was not returned by a store.")
         cursor = microseconds(after.created_at), after.key
     return Question(kind, prefix, wanted(where), newest_first, cursor, limit)
 

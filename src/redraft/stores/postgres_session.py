@@ -193,7 +193,7 @@ def _advance(job: Job[Any], steps: Steps[Any]) -> bool:
         return False
     except psycopg.Error:
         raise
-    except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+    except Exception as error:  # noqa: BLE001 (raised in the task that waits for it)
         job.error = error
         return False
     return True

@@ -644,7 +644,7 @@ _DAMAGED = (
     "still be read with `sqlite3 FILE .recover`"
 )
 _EXPLANATIONS = {
-    "SQLITE_NOTADB": "is no SQLite database, and was left as it is: give the store another path",
+    "SQLITE_NOTADB": "is not a SQLite database, and was left unchanged: give the store another path",
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_FULL": "can't grow, because the disk is full: free some space",
     "SQLITE_IOERR": "can't be read or written by the system: see if the disk is full or a quota reached",

@@ -48,7 +48,7 @@ class Job(Generic[T]):
         self.result = self.error = None
         try:
             self.result = self.do(connection)
-        except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+        except Exception as error:  # noqa: BLE001 (raised in the task that waits for it)
             self.error = error
 
 
@@ -169,7 +169,7 @@ class _Thread(Thread):
             with session.turn():
                 jobs = self._next_batch()
                 session.work(jobs)
-        except Exception as error:  # noqa: BLE001 (whoever asked for it is told)
+        except Exception as error:  # noqa: BLE001 (raised in the task that waits for it)
             jobs = jobs or self._next_batch()  # they waited for the same turn, which failed
             for failed in jobs:
                 failed.error = error

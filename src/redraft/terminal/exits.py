@@ -100,7 +100,7 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     elif is_from_criterion_function(error):
         _report(f"Error: {place}{type(error).__name__}: {error}")
     elif _is_disk_full(error):
-        _report(f"Error: {place}what was made can't be written: {error.strerror}.")
+        _report(f"Error: {place}the result can't be written: {error.strerror}.")
     else:
         _report(
             f"Defect in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints."
