@@ -174,7 +174,7 @@ def test_a_secret_is_withheld_wherever_it_stands(monkeypatch):
         ("/runs/it/versions/x.txt", 404, "A version is a number"),
         ("/runs?status=odd", 400, "Unknown status &#39;odd&#39;"),
         ("/runs?reason=odd", 400, "Unknown reason &#39;odd&#39;"),
-        ("/runs?name=a&before=unknown", 404, "before which"),
+        ("/runs?name=a&before=unknown", 404, "here to page from"),
     ],
 )
 def test_what_is_not_there_is_told_on_a_page(path, status, told):
