@@ -103,7 +103,7 @@ def test_one_that_failed_says_with_what():
         ("/workflows/unknown", 404, "There is no workflow &#39;unknown&#39; here"),
         ("/workflows/a-run", 404, "There is no workflow"),
         ("/workflows/unknown.json", 404, "There is no workflow"),
-        ("/runs?before=unknown", 404, "before which"),
+        ("/runs?before=unknown", 404, "here to page from"),
     ],
 )
 def test_what_is_not_there_is_told(path, status, told):
