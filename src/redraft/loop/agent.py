@@ -236,17 +236,6 @@ class Agent:
         return model_verbs(pattern, self._model, self._system_prompt, judges, live)
 
 
-def performer_with(
-    model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
-) -> Performer:
-    """Make what acts with tools; raises `MissingExtraError` where the part for it is not installed."""
-    try:
-        from redraft.loop.tools import performer_of  # noqa: PLC0415 (only who acts pays for it)
-    except ImportError as error:
-        raise MissingExtraError("An agent with tools", "providers") from error
-    return performer_of(model, system_prompt, tools)
-
-
 class WrappedAgent(Agent):
     """Redraft what an agent of Pydantic AI answers; made by `Agent.from_pydantic_ai`.
 
@@ -338,3 +327,14 @@ class WrappedAgent(Agent):
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
     ) -> Performer:
         return replace(self._acting, deps=deps, history=tuple(history or ()), limits=limits)
+
+
+def performer_with(
+    model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
+) -> Performer:
+    """Make what acts with tools; raises `MissingExtraError` where the part for it is not installed."""
+    try:
+        from redraft.loop.tools import performer_of  # noqa: PLC0415 (only who acts pays for it)
+    except ImportError as error:
+        raise MissingExtraError("An agent with tools", "providers") from error
+    return performer_of(model, system_prompt, tools)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 UNSTABLE = 0.1
 """The spread of one output's scores from which a judge is called unstable (specification, section 6)."""
+
 ENOUGH_DRAFTS = 20
+
 ACCEPTED_SHARE = 0.95
 
 
@@ -36,32 +38,6 @@ class Signals:
 NO_JUDGE = Signals()
 
 
-class FirstDrafts:
-    """Remember, per judge, whether it accepted the latest first drafts.
-
-    That is the only trace of an undercritical judge.
-
-    Bounded: the last drafts of the last judges. It is kept in the process, since no single run can show it.
-    """
-
-    def __init__(self, judges: int = 64) -> None:
-        self._judges = judges
-        self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
-
-    def add(self, signals: Signals, accepted: bool) -> float | None:
-        """Count a first draft; return the share accepted once there are enough of them, else None."""
-        key = (signals.judge, signals.judged)
-        record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
-        record.append(accepted)
-        self._accepted[key] = record
-        if len(self._accepted) > self._judges:
-            del self._accepted[next(iter(self._accepted))]
-        return sum(record) / len(record) if len(record) == ENOUGH_DRAFTS else None
-
-
-first_drafts = FirstDrafts()
-
-
 def diagnose(
     versions: Sequence[ReflectionVersion], reason: ConvergenceReason, signals: Signals
 ) -> dict[str, str]:
@@ -78,6 +54,15 @@ def diagnose(
     if signals.judged:
         found.update(_of_the_judge(versions, signals))
     return found
+
+
+def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
+    """Return the first version that scored lower than one before it, by more than the judge's spread."""
+    for version in versions:
+        gain = version.gain
+        if gain is not None and gain < 0 and gain < -version.evaluation.spread:
+            return version
+    return None
 
 
 def _not_judged(versions: Sequence[ReflectionVersion]) -> str:
@@ -138,10 +123,27 @@ def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bo
     )
 
 
-def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the first version that scored lower than one before it, by more than the judge's spread."""
-    for version in versions:
-        gain = version.gain
-        if gain is not None and gain < 0 and gain < -version.evaluation.spread:
-            return version
-    return None
+class FirstDrafts:
+    """Remember, per judge, whether it accepted the latest first drafts.
+
+    That is the only trace of an undercritical judge.
+
+    Bounded: the last drafts of the last judges. It is kept in the process, since no single run can show it.
+    """
+
+    def __init__(self, judges: int = 64) -> None:
+        self._judges = judges
+        self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
+
+    def add(self, signals: Signals, accepted: bool) -> float | None:
+        """Count a first draft; return the share accepted once there are enough of them, else None."""
+        key = (signals.judge, signals.judged)
+        record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
+        record.append(accepted)
+        self._accepted[key] = record
+        if len(self._accepted) > self._judges:
+            del self._accepted[next(iter(self._accepted))]
+        return sum(record) / len(record) if len(record) == ENOUGH_DRAFTS else None
+
+
+first_drafts = FirstDrafts()

@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 
-def nobody(_event: object) -> None:
-    """Listen to nothing."""
-
-
-def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
-    """Return what hands an event to the listener; one that raises is logged."""
-    if listener is None:
-        return nobody
-
-    def emit(event: E) -> None:
-        try:
-            listener(event)
-        except Exception:
-            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
-
-    return emit
-
-
 class EventLog:
     """Write every event of one or many runs as a line of JSON: an `on_event` listener.
 
@@ -94,3 +76,21 @@ def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
     return json.dumps(document, ensure_ascii=False)
+
+
+def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
+    """Return what hands an event to the listener; one that raises is logged."""
+    if listener is None:
+        return nobody
+
+    def emit(event: E) -> None:
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
+
+    return emit
+
+
+def nobody(_event: object) -> None:
+    """Listen to nothing."""

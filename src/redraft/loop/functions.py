@@ -30,7 +30,46 @@ if TYPE_CHECKING:
     from redraft.types import Draft, QualityCriterion, ReflectionResult
 
 P = ParamSpec("P")
+
 R = TypeVar("R")
+
+
+def reflected(
+    criteria: Sequence[QualityCriterion | str] | None = None,
+    *,
+    evaluate: Callable[..., Any] | None = None,
+    model: str | ChatModel | None = None,
+    max_iterations: int | None = None,
+    quality_threshold: float | None = None,
+    budget_usd: float | None = None,
+    pattern: ReflectionPattern | None = None,
+    keep: bool | Store = True,
+) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
+    """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
+
+    The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
+    same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
+    `pattern` holds all other choices; the ones named here stand in for its own. Each run is kept: in the
+    project's store, in one that is given, or with `keep=False` nowhere.
+
+    Raises `ConfigError` where it is written, before the first call.
+    """
+    if callable(criteria):
+        raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
+    base = pattern_or_default(pattern)
+    chosen = replace(
+        base,
+        quality_criteria=base.quality_criteria if criteria is None else criteria,
+        reflection_model=base.reflection_model if model is None else model,
+        max_iterations=base.max_iterations if max_iterations is None else max_iterations,
+        quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
+        budget_usd=base.budget_usd if budget_usd is None else budget_usd,
+    )
+
+    def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
+        return Reflected(fn, chosen, evaluate, keep)
+
+    return decorate
 
 
 class Reflected(Generic[P, R]):
@@ -164,41 +203,3 @@ def _check_function(fn: Any) -> None:
 def fn_that_is_never_called(prompt: str) -> str:
     """Stand in for the generator where only the pattern is looked at."""
     raise AssertionError(prompt)
-
-
-def reflected(
-    criteria: Sequence[QualityCriterion | str] | None = None,
-    *,
-    evaluate: Callable[..., Any] | None = None,
-    model: str | ChatModel | None = None,
-    max_iterations: int | None = None,
-    quality_threshold: float | None = None,
-    budget_usd: float | None = None,
-    pattern: ReflectionPattern | None = None,
-    keep: bool | Store = True,
-) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
-    """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
-
-    The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
-    same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
-    `pattern` holds all other choices; the ones named here stand in for its own. Each run is kept: in the
-    project's store, in one that is given, or with `keep=False` nowhere.
-
-    Raises `ConfigError` where it is written, before the first call.
-    """
-    if callable(criteria):
-        raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
-    base = pattern_or_default(pattern)
-    chosen = replace(
-        base,
-        quality_criteria=base.quality_criteria if criteria is None else criteria,
-        reflection_model=base.reflection_model if model is None else model,
-        max_iterations=base.max_iterations if max_iterations is None else max_iterations,
-        quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
-        budget_usd=base.budget_usd if budget_usd is None else budget_usd,
-    )
-
-    def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
-        return Reflected(fn, chosen, evaluate, keep)
-
-    return decorate

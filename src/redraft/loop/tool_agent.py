@@ -68,109 +68,96 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """Hold what a tool returned, or what it told the model instead: to try again, or that it failed."""
+class Performer:
+    """Run an agent from a prompt to its final output, which is a draft.
 
-    value: Any = None
-    kind: Literal["returned", "retry", "failed"] = "returned"
-    message: str = ""
-
-    def get(self) -> Any:
-        """Return the value, or raise what tells the model."""
-        if self.kind == "retry":
-            raise ModelRetry(self.message)
-        if self.kind == "failed":
-            raise ToolFailed(self.message)
-        return self.value
-
-
-async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
-    """Return what a tool call comes to; raises what the tool raises, unless it is meant for the model.
-
-    A tool returns what has a JSON form: texts, JSON values, models and dataclasses, files and links of
-    Pydantic AI. Anything else raises `TypeError`: the model could not be told, and no record could hold it.
+    `provider` is the model of an agent of ours; one that was made elsewhere brings its own, with its settings
+    and the way it treats tools that raise. `tool_names` are those that are known before it runs. `deps`,
+    `history` (what was said before the run) and `limits` are a run's.
     """
-    try:
-        value = await call
-    except ModelRetry as error:
-        return ToolOutcome(kind="retry", message=error.message)
-    except ToolFailed as error:
-        return ToolOutcome(kind="failed", message=error.message)
-    if isinstance(value, ToolReturn):
-        _check(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
-        return ToolOutcome(_for_the_record(value))  # pyright: ignore[reportUnknownArgumentType] (likewise)
-    _check(name, value)
-    return ToolOutcome(value)
+
+    agent: AbstractAgent[Any, Any]
+    provider: ProviderModel | None = None
+    tool_names: tuple[str, ...] = ()
+    deps: Any = None
+    history: Sequence[ModelMessage] = ()
+    limits: UsageLimits | None = None
+
+    def check(self, triggers: Triggers) -> None:
+        """Refuse a trigger on a tool that an agent of ours does not have."""
+        for name in sorted(triggers.tool_result or ()):
+            if self.tool_names and name not in self.tool_names:
+                raise ConfigError(
+                    f"reflect_on_tools: there is no tool {name!r}; {nearest(name, self.tool_names)}"
+                )
+
+    async def complete(self, prompt: str, said: list[Any] | None, run: RunContext, live: LiveRun) -> Draft:
+        """Run the agent once and return its final output, with what it used and the conversation.
+
+        `said` are the messages, as JSON, of the conversation that goes on; without them a new one begins.
+        Raises `ModelError` where the provider failed for good, else `UnfinishedError`, each with what was
+        used; neither is worth another try of the whole.
+        """
+        history = list(self.history) if said is None else ModelMessagesTypeAdapter.validate_python(said)
+        trail = Trail(live, run, history, forgiving=self.provider is not None or live.triggers.error)
+        try:
+            result = await self._result(prompt, history, trail)
+        except asyncio.CancelledError:
+            if allowance.get() is None:  # a step with a budget has counted it itself
+                live.pay(trail.role, trail.used)
+            raise
+        except RedraftError as error:
+            raise _charged(error, trail) from error.__cause__
+        except ModelAPIError as error:
+            known = trail.failure  # says more: which model, and why it was not tried again
+            told = known if known and known.__cause__ is error else model_error("The agent's model", error)
+            raise _charged(told, trail) from error
+        except Exception as error:
+            if isinstance(error, UserError) and not trail.used.requests:
+                raise ConfigError(f"The agent can't run: {error}") from error
+            raise _unfinished(error, trail) from error
+        output = result.output
+        if output is None or isinstance(output, DeferredToolRequests):
+            raise UnfinishedError(
+                f"The agent ended with {output!r}, which is no answer; calls that wait for an approval, or "
+                "for someone else to carry them out, can't be redrafted.",
+                conversation=trail.conversation(result.all_messages()),
+                usage=trail.used,
+            )
+        return Draft(output, trail.used, conversation=trail.conversation(result.all_messages()))
+
+    async def _result(self, prompt: str, history: list[ModelMessage], trail: Trail) -> AgentRunResult[Any]:
+        model: Model | None = None
+        settings: ModelSettings | None = None
+        if self.provider is not None:
+            model = await self.provider.model()
+            wish = ChatRequest((), temperature=trail.run.attempt.temperature)
+            settings = self.provider.settings(model, wish)
+        return await self.agent.run(
+            prompt,
+            message_history=history or None,
+            model=model,
+            model_settings=settings,
+            deps=self.deps,
+            usage_limits=self.limits,
+            infer_name=False,  # the agent belongs to the caller
+            capabilities=[Watched(trail)],
+        )
 
 
-def _check(name: str, value: Any) -> None:
-    try:
-        to_jsonable_python(value, bytes_mode="base64")
-    except PydanticSerializationError as error:
-        raise TypeError(
-            f"The tool {name!r} returned {value!r}, which has no JSON form; expected a text, a JSON value, a "
-            f"pydantic model or a dataclass. ({error})"
-        ) from error
+def _charged(error: RedraftError, trail: Trail) -> RedraftError:
+    if isinstance(error, ModelError):
+        error.usage = trail.paid_before(error)
+        error.retryable = False  # it was tried again within the run, which must not begin anew for it
+    return error
 
 
-def _for_the_record(value: ToolReturn[Any]) -> ToolReturn[Any]:
-    """Make JSON of what a tool hands to the application beside its result, by `repr` if need be."""
-    return replace(value, metadata=to_jsonable_python(value.metadata, bytes_mode="base64", fallback=repr))
-
-
-LONGEST = 1_500
-"""Characters that one entry is shown with."""
-
-
-def transcript(messages: Sequence[ModelMessage]) -> str:
-    """Render what was said, called and answered, an entry a line or more, in its order."""
-    entries = [entry for message in messages for part in message.parts if (entry := _entry(part))]
-    return "\n".join(entries)
-
-
-def _entry(part: Any) -> str:
-    match part:
-        case UserPromptPart(content=content):
-            return f"asked: {_cut(content)}"
-        case TextPart(content=content):
-            return f"said: {_cut(content)}" if content.strip() else ""
-        case ToolCallPart(tool_name=name):
-            return f"called {name} with {_cut(json.dumps(part.args_as_dict(), ensure_ascii=False))}"
-        case ToolReturnPart(tool_name=name, outcome=outcome):
-            how = "answered" if outcome == "success" else outcome
-            return f"{name} {how}: {_cut(part.model_response_str())}"
-        case RetryFeedbackPart(content=content):
-            return f"the answer was refused: {_cut(content)}"
-        case _:
-            return ""
-
-
-def news(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
-    """Return the requests since the model's last response: what it is told next."""
-    latest: list[ModelRequest] = []
-    for message in reversed(messages):
-        if isinstance(message, ModelResponse):
-            break
-        latest.insert(0, message)
-    return latest
-
-
-def steps_in(messages: Sequence[ModelMessage]) -> int:
-    """Count the steps that the model took in a conversation."""
-    return sum(isinstance(message, ModelResponse) for message in messages)
-
-
-def input_tokens(messages: Sequence[ModelMessage]) -> int:
-    """Estimate the input of the next request: all that was said until the last response, and the news."""
-    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
-    said = [as_text(getattr(part, "content", "")) for message in news(messages) for part in message.parts]
-    before = 0 if last is None else last.usage.input_tokens + last.usage.output_tokens
-    return before + sum(map(estimate_tokens, said))
-
-
-def _cut(content: Any) -> str:
-    text = as_text(content)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST} characters more)"
+def _unfinished(error: Exception, trail: Trail) -> UnfinishedError:
+    said = str(error) if isinstance(error, AgentRunError | UserError) else f"{type(error).__name__}: {error}"
+    limit = " (a limit of its own)" if isinstance(error, UsageLimitExceeded) else ""
+    return UnfinishedError(
+        f"The agent came to no answer{limit}: {said}", conversation=trail.conversation(), usage=trail.used
+    )
 
 
 # What a tool raises to steer the agent, and what is wrong with the call rather than with the tool.
@@ -410,93 +397,106 @@ class WatchedToolset(WrapperToolset[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Performer:
-    """Run an agent from a prompt to its final output, which is a draft.
+class ToolOutcome:
+    """Hold what a tool returned, or what it told the model instead: to try again, or that it failed."""
 
-    `provider` is the model of an agent of ours; one that was made elsewhere brings its own, with its settings
-    and the way it treats tools that raise. `tool_names` are those that are known before it runs. `deps`,
-    `history` (what was said before the run) and `limits` are a run's.
+    value: Any = None
+    kind: Literal["returned", "retry", "failed"] = "returned"
+    message: str = ""
+
+    def get(self) -> Any:
+        """Return the value, or raise what tells the model."""
+        if self.kind == "retry":
+            raise ModelRetry(self.message)
+        if self.kind == "failed":
+            raise ToolFailed(self.message)
+        return self.value
+
+
+async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
+    """Return what a tool call comes to; raises what the tool raises, unless it is meant for the model.
+
+    A tool returns what has a JSON form: texts, JSON values, models and dataclasses, files and links of
+    Pydantic AI. Anything else raises `TypeError`: the model could not be told, and no record could hold it.
     """
-
-    agent: AbstractAgent[Any, Any]
-    provider: ProviderModel | None = None
-    tool_names: tuple[str, ...] = ()
-    deps: Any = None
-    history: Sequence[ModelMessage] = ()
-    limits: UsageLimits | None = None
-
-    def check(self, triggers: Triggers) -> None:
-        """Refuse a trigger on a tool that an agent of ours does not have."""
-        for name in sorted(triggers.tool_result or ()):
-            if self.tool_names and name not in self.tool_names:
-                raise ConfigError(
-                    f"reflect_on_tools: there is no tool {name!r}; {nearest(name, self.tool_names)}"
-                )
-
-    async def complete(self, prompt: str, said: list[Any] | None, run: RunContext, live: LiveRun) -> Draft:
-        """Run the agent once and return its final output, with what it used and the conversation.
-
-        `said` are the messages, as JSON, of the conversation that goes on; without them a new one begins.
-        Raises `ModelError` where the provider failed for good, else `UnfinishedError`, each with what was
-        used; neither is worth another try of the whole.
-        """
-        history = list(self.history) if said is None else ModelMessagesTypeAdapter.validate_python(said)
-        trail = Trail(live, run, history, forgiving=self.provider is not None or live.triggers.error)
-        try:
-            result = await self._result(prompt, history, trail)
-        except asyncio.CancelledError:
-            if allowance.get() is None:  # a step with a budget has counted it itself
-                live.pay(trail.role, trail.used)
-            raise
-        except RedraftError as error:
-            raise _charged(error, trail) from error.__cause__
-        except ModelAPIError as error:
-            known = trail.failure  # says more: which model, and why it was not tried again
-            told = known if known and known.__cause__ is error else model_error("The agent's model", error)
-            raise _charged(told, trail) from error
-        except Exception as error:
-            if isinstance(error, UserError) and not trail.used.requests:
-                raise ConfigError(f"The agent can't run: {error}") from error
-            raise _unfinished(error, trail) from error
-        output = result.output
-        if output is None or isinstance(output, DeferredToolRequests):
-            raise UnfinishedError(
-                f"The agent ended with {output!r}, which is no answer; calls that wait for an approval, or "
-                "for someone else to carry them out, can't be redrafted.",
-                conversation=trail.conversation(result.all_messages()),
-                usage=trail.used,
-            )
-        return Draft(output, trail.used, conversation=trail.conversation(result.all_messages()))
-
-    async def _result(self, prompt: str, history: list[ModelMessage], trail: Trail) -> AgentRunResult[Any]:
-        model: Model | None = None
-        settings: ModelSettings | None = None
-        if self.provider is not None:
-            model = await self.provider.model()
-            wish = ChatRequest((), temperature=trail.run.attempt.temperature)
-            settings = self.provider.settings(model, wish)
-        return await self.agent.run(
-            prompt,
-            message_history=history or None,
-            model=model,
-            model_settings=settings,
-            deps=self.deps,
-            usage_limits=self.limits,
-            infer_name=False,  # the agent belongs to the caller
-            capabilities=[Watched(trail)],
-        )
+    try:
+        value = await call
+    except ModelRetry as error:
+        return ToolOutcome(kind="retry", message=error.message)
+    except ToolFailed as error:
+        return ToolOutcome(kind="failed", message=error.message)
+    if isinstance(value, ToolReturn):
+        _check(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
+        return ToolOutcome(_for_the_record(value))  # pyright: ignore[reportUnknownArgumentType] (likewise)
+    _check(name, value)
+    return ToolOutcome(value)
 
 
-def _charged(error: RedraftError, trail: Trail) -> RedraftError:
-    if isinstance(error, ModelError):
-        error.usage = trail.paid_before(error)
-        error.retryable = False  # it was tried again within the run, which must not begin anew for it
-    return error
+def _check(name: str, value: Any) -> None:
+    try:
+        to_jsonable_python(value, bytes_mode="base64")
+    except PydanticSerializationError as error:
+        raise TypeError(
+            f"The tool {name!r} returned {value!r}, which has no JSON form; expected a text, a JSON value, a "
+            f"pydantic model or a dataclass. ({error})"
+        ) from error
 
 
-def _unfinished(error: Exception, trail: Trail) -> UnfinishedError:
-    said = str(error) if isinstance(error, AgentRunError | UserError) else f"{type(error).__name__}: {error}"
-    limit = " (a limit of its own)" if isinstance(error, UsageLimitExceeded) else ""
-    return UnfinishedError(
-        f"The agent came to no answer{limit}: {said}", conversation=trail.conversation(), usage=trail.used
-    )
+def _for_the_record(value: ToolReturn[Any]) -> ToolReturn[Any]:
+    """Make JSON of what a tool hands to the application beside its result, by `repr` if need be."""
+    return replace(value, metadata=to_jsonable_python(value.metadata, bytes_mode="base64", fallback=repr))
+
+
+LONGEST = 1_500
+"""Characters that one entry is shown with."""
+
+
+def transcript(messages: Sequence[ModelMessage]) -> str:
+    """Render what was said, called and answered, an entry a line or more, in its order."""
+    entries = [entry for message in messages for part in message.parts if (entry := _entry(part))]
+    return "\n".join(entries)
+
+
+def _entry(part: Any) -> str:
+    match part:
+        case UserPromptPart(content=content):
+            return f"asked: {_cut(content)}"
+        case TextPart(content=content):
+            return f"said: {_cut(content)}" if content.strip() else ""
+        case ToolCallPart(tool_name=name):
+            return f"called {name} with {_cut(json.dumps(part.args_as_dict(), ensure_ascii=False))}"
+        case ToolReturnPart(tool_name=name, outcome=outcome):
+            how = "answered" if outcome == "success" else outcome
+            return f"{name} {how}: {_cut(part.model_response_str())}"
+        case RetryFeedbackPart(content=content):
+            return f"the answer was refused: {_cut(content)}"
+        case _:
+            return ""
+
+
+def _cut(content: Any) -> str:
+    text = as_text(content)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST} characters more)"
+
+
+def news(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
+    """Return the requests since the model's last response: what it is told next."""
+    latest: list[ModelRequest] = []
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            break
+        latest.insert(0, message)
+    return latest
+
+
+def steps_in(messages: Sequence[ModelMessage]) -> int:
+    """Count the steps that the model took in a conversation."""
+    return sum(isinstance(message, ModelResponse) for message in messages)
+
+
+def input_tokens(messages: Sequence[ModelMessage]) -> int:
+    """Estimate the input of the next request: all that was said until the last response, and the news."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    said = [as_text(getattr(part, "content", "")) for message in news(messages) for part in message.parts]
+    before = 0 if last is None else last.usage.input_tokens + last.usage.output_tokens
+    return before + sum(map(estimate_tokens, said))

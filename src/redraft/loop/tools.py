@@ -11,10 +11,10 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from redraft._calls import ASKED, render_feedback, render_retry
+from redraft._calls import render_feedback, render_retry
 from redraft.errors import ConfigError
 from redraft.loop.live import LiveRun
-from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt
+from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.tool_agent import Performer
 from redraft.models.provider import ProviderModel
@@ -87,7 +87,7 @@ class ActingGenerator:
         if run.attempt.mode != "fresh" or evaluation is None:
             return await self.performer.complete(prompt, None, run, self.live)
         draft = await self.performer.complete(fresh_prompt(prompt, evaluation), None, run, self.live)
-        return replace(draft, strategy="fresh", improvements=_asked(evaluation))
+        return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,9 @@ class ActingReviser:
         else:
             prompt = f"{render_feedback(run.attempt)}\n\n{how}"
             draft = await self.performer.complete(prompt, said.messages, run, self.live)
-        return replace(draft, strategy=strategy, improvements=_asked(evaluation))
+        return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))
 
 
 def acting_verbs(performer: Performer, judges: Judges, live: LiveRun) -> Verbs:
-    """Let an agent draft and revise."""
+    """Return the verbs of a run whose drafts and revisions are an agent's."""
     return Verbs(ActingGenerator(performer, live), judges, ActingReviser(performer, live), live)
-
-
-def _asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    return tuple(f"{ASKED}{issue}" for issue in evaluation.issues)
