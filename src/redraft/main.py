@@ -26,7 +26,7 @@ COMMANDS = {
     "run": ("redraft.workflow.cli", "Run a workflow."),
     "runs": ("redraft.history.cli", "List the stored runs and workflows, newest first."),
     "show": ("redraft.history.cli", "Show a stored run."),
-    "why": ("redraft.history.cli", "Say why a run stopped."),
+    "why": ("redraft.history.cli", "Explain why a run stopped."),
     "diff": ("redraft.history.cli", "Compare two versions of a run."),
     "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
     "export": ("redraft.history.cli", "Export a stored run."),

@@ -277,7 +277,7 @@ def test_where_nothing_is_kept_it_says_where_it_looked_and_what_to_run(project):
         "database": f"{project}/.redraft/redraft.db",
         "runs": [],
     }
-    assert "No run in " in redraft("runs", "--status", "failed").stdout
+    assert "No run in" in redraft("runs", "--status", "failed").stdout
 
 
 def test_nothing_is_kept_where_the_settings_say_so(project, monkeypatch):
