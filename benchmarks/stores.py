@@ -73,7 +73,7 @@ def raw_insert(connection: sqlite3.Connection, keys: Iterable[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for key in keys:
         values = (key, json.dumps(record(key).data))
-        connection.execute("INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 1, 1, 1)", values)
+        connection.execute("INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 1, 1, 1, 0)", values)
     connection.execute("COMMIT")
 
 
