@@ -27,7 +27,7 @@ from redraft.loop.events import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.live import LiveRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
-from redraft.loop.select import Selection, first_best_last, gain_over, is_better, is_known_drop, select
+from redraft.loop.select import Selection, first_best_last, gain_over, is_better, select
 from redraft.loop.stop import after, stop_of
 from redraft.protocols import (
     Advisor,
@@ -465,7 +465,7 @@ def next_attempt(
     """
     last = versions[-1]
     base = best if is_better(best, last) else last
-    worse = base is not last and is_known_drop(best, last)
+    worse = base is not last and last.evaluation.is_conclusive  # a failed gate is known, too
     stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
     fresh = stuck and options.diversify
     strategy: str = options.revision_strategy

@@ -25,11 +25,6 @@ def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
     return one.evaluation.outranks(other.evaluation)
 
 
-def is_known_drop(best: ReflectionVersion, last: ReflectionVersion) -> bool:
-    """Say whether `last` is worse than `best`, rather than just not fully judged; a failed gate is known."""
-    return is_better(best, last) and last.evaluation.is_conclusive
-
-
 def gain_over(peaks: Peaks, evaluation: ReflectionEvaluation) -> float | None:
     """Return by how much an evaluation beats the best before it, and count it among `peaks`.
 
