@@ -52,7 +52,7 @@ def short_repr(value: Any) -> str:
 
 def copy_of(output: Output) -> Output:
     """Copy an output, so that a function that changes it does not change the history."""
-    if isinstance(output, str | int | float):
+    if isinstance(output, _SCALARS):
         return output
     try:
         return _copied(output)
@@ -60,6 +60,7 @@ def copy_of(output: Output) -> Output:
         return deepcopy(output)
 
 
+_SCALARS = (str, int, float)
 _IMMUTABLE = frozenset({str, int, float, bool, NoneType})
 
 

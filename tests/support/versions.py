@@ -1,6 +1,6 @@
 """Histories for tests, written as short as their scores."""
 
-from redraft.loop.select import gain_over
+from redraft.loop.select import Peaks
 from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 
@@ -19,10 +19,10 @@ def history(*scores, **fields):
 
 def gained(versions):
     """The same versions with their gains filled in, as a run does."""
-    peaks = {}
+    peaks = Peaks()
     for each in versions:
         if each.repeats is None:
-            each.gain = gain_over(peaks, each.evaluation)
+            each.gain = peaks.gain(each.evaluation)
     return versions
 
 

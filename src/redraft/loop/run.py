@@ -27,7 +27,7 @@ from redraft.loop.events import emitter
 from redraft.loop.last_run import LastRun
 from redraft.loop.live import LiveRun
 from redraft.loop.revise import AFTER_FAILURE, FRESH_TEMPERATURE, RevisionStrategy
-from redraft.loop.select import Selection, first_best_last, gain_over, is_better, select
+from redraft.loop.select import Peaks, Selection, first_best_last, is_better, select
 from redraft.loop.stop import after, stop_of
 from redraft.protocols import (
     Advisor,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redraft.events import Event
-    from redraft.loop.select import Peaks
     from redraft.protocols import Step
     from redraft.types import Task
 
@@ -138,7 +137,7 @@ class Run:
         self.context = RunContext(task, self.run_id, advice=options.advice)
         self.doing = "recall"
         self.pending: Draft | None = None
-        self.peaks: Peaks = {}
+        self.peaks = Peaks()
         self.judged: dict[object, ReflectionVersion] = {}
         self.began = monotonic()
         self.now = clock.at if clock else _now
@@ -264,7 +263,7 @@ class Run:
             strategy=attempt.mode if draft.strategy == "draft" else draft.strategy,
             base=attempt.base,
             repeats=repeats,
-            gain=gain_over(self.peaks, evaluation) if repeats is None else None,
+            gain=self.peaks.gain(evaluation) if repeats is None else None,
             conversation=draft.conversation,
             memo=draft.memo,
         )

@@ -16,34 +16,38 @@ SELECTIONS: tuple[str, ...] = get_args(Selection)
 QUALITY_SHARE = 0.8
 """How much of `weighted_recency` is the score; the rest is the position."""
 
-Peaks: TypeAlias = dict[tuple[bool | None, frozenset[str]], float]
-"""The best score so far, by whether the gates passed and by which criteria have a score."""
-
 
 def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
     """Say whether `one` beats `other`: `ReflectionEvaluation.outranks` says by what."""
     return one.evaluation.outranks(other.evaluation)
 
 
-def gain_over(peaks: Peaks, evaluation: ReflectionEvaluation) -> float | None:
-    """Return by how much an evaluation beats the best before it, and count it among `peaks`.
+class Peaks:
+    """The best scores of a run so far, kept apart by what was judged."""
 
-    A gain or a drop exists only between versions that were judged by the same criteria; None where there is
-    no such version. Passing the gates for the first time counts as 1 and failing them again as -1, whatever
-    else was judged, since a failed gate spares the judge.
-    """
-    score = evaluation.overall_score
-    if score is None:
-        return None
-    gates, names = evaluation.gates_passed, evaluation.judged
-    before = peaks.get((gates, names))
-    reached = () if gates is None else {passed for passed, _ in peaks}
-    peaks[gates, names] = score if before is None else max(before, score)
-    if gates is False and True in reached:
-        return score - peaks.get((True, names), score) - 1
-    if gates is True and False in reached and True not in reached:
-        return score - peaks.get((False, names), score) + 1
-    return None if before is None else score - before
+    def __init__(self) -> None:
+        self._scores: dict[tuple[bool | None, frozenset[str]], float] = {}
+        self._gates: set[bool | None] = set()
+
+    def gain(self, evaluation: ReflectionEvaluation) -> float | None:
+        """Return by how much an evaluation beats the best before it, and count it from now on.
+
+        A gain or a drop exists only between versions that were judged by the same criteria; None where there
+        is no such version. Passing the gates for the first time counts as 1 and failing them again as -1,
+        whatever else was judged, since a failed gate spares the judge.
+        """
+        score, gates, judged = evaluation.overall_score, evaluation.gates_passed, evaluation.judged
+        if score is None:
+            return None
+        before = self._scores.get((gates, judged))
+        self._scores[gates, judged] = score if before is None else max(before, score)
+        first_pass = gates is True and False in self._gates and True not in self._gates
+        self._gates.add(gates)
+        if first_pass:
+            return score - self._scores.get((False, judged), score) + 1
+        if gates is False and True in self._gates:
+            return score - self._scores.get((True, judged), score) - 1
+        return None if before is None else score - before
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
