@@ -8,7 +8,7 @@ from time import perf_counter
 
 from _measure import options, publish, table, verdict
 
-from redraft.protocols import Limits, Script
+from redraft.execution import Script, ScriptLimits
 from redraft.sandbox.scripts import run_script
 
 TARGET = 1.5
@@ -25,10 +25,10 @@ LUA = "return {valid = output:find('@') ~= nil, score = 1.0, errors = {}}"
 PROLOG = "valid :- output(O), sub_atom(O, _, _, _, '@').\nscore(1.0).\n"
 
 SCRIPTS = {
-    "Python, inline": (Script("python", PYTHON, NAMES, Limits(seconds=10)), 1),
-    "Python, in a jailed child": (Script("python", PYTHON, NAMES, Limits(seconds=10), "process"), 20),
-    "Lua": (Script("lua", LUA, NAMES, Limits(seconds=10)), 1),
-    "Prolog": (Script("prolog", PROLOG, NAMES, Limits(seconds=10)), 10),
+    "Python, inline": (Script("python", PYTHON, NAMES, ScriptLimits(seconds=10)), 1),
+    "Python, in a jailed child": (Script("python", PYTHON, NAMES, ScriptLimits(seconds=10), "process"), 20),
+    "Lua": (Script("lua", LUA, NAMES, ScriptLimits(seconds=10)), 1),
+    "Prolog": (Script("prolog", PROLOG, NAMES, ScriptLimits(seconds=10)), 10),
 }
 
 

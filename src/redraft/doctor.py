@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft.errors import ConfigError, ModelError, SandboxError, StoreError
+from redraft.execution import Command
 from redraft.loop.cli import ask_one_token
 from redraft.loop.record import RUN
 from redraft.models.names import KEYS, known_models, model_named
-from redraft.protocols import Command
 from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 from redraft.stores.location import project_place

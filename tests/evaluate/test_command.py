@@ -9,7 +9,7 @@ import pytest
 
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate.command import command
-from redraft.protocols import CommandOutcome
+from redraft.execution import CommandOutcome
 from redraft.sandbox.jail import ProcessJail
 from support.evaluation import RUN, criterion, evaluate
 

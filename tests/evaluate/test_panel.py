@@ -10,8 +10,9 @@ from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.judge import Judging
 from redraft.evaluate.panel import panel
 from redraft.evaluate.verdict import NOT_APPLICABLE
+from redraft.execution import CommandOutcome
 from redraft.models.testing import ScriptedModel
-from redraft.protocols import ChatReply, CommandOutcome
+from redraft.protocols import ChatReply
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
 from support.evaluation import RUN, after, criterion, evaluate
 

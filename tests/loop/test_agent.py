@@ -24,8 +24,8 @@ from redraft import (
     reflected,
 )
 from redraft.errors import SandboxForbiddenError
+from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
-from redraft.protocols import CommandOutcome
 from redraft.sandbox.jail import ProcessJail
 from redraft.workflow.spec import Source
 

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.protocols import Command
+from redraft.execution import Command
 from redraft.sandbox.jail import ProcessJail
 from support.scripts import on_lesser_machine
 
@@ -205,7 +205,7 @@ def test_cancelling_ends_the_child(form, tmp_path, monkeypatch):
 
 HOST = """
 import asyncio
-from redraft.protocols import Command
+from redraft.execution import Command
 from redraft.sandbox.jail import ProcessJail
 asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.protocols import Command
+from redraft.execution import Command
 from redraft.sandbox.jail import ProcessJail
 from support.scripts import USERS, run_as
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redraft.errors import SandboxTimeoutError
-from redraft.protocols import Limits, Script
+from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts
 from redraft.sandbox.scripts import run_script
 from support.scripts import NAMES, alive, value_of
@@ -30,14 +30,16 @@ FINE = {"python": "output", "lua": "return output", "prolog": "evaluate(X) :- ou
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_large_data_goes_in_and_comes_out(language):
     text = "x" * 300_000
-    limits = Limits(seconds=10, memory_mb=256, result_chars=400_000)
+    limits = ScriptLimits(seconds=10, memory_mb=256, result_chars=400_000)
     assert value_of(language, FINE[language], limits=limits, names={"output": text}) == text
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_cancelled_script_ends_at_once_and_the_next_one_runs(language):
     async def main():
-        task = asyncio.create_task(run_script(Script(language, HANGS[language], NAMES, Limits(seconds=30))))
+        task = asyncio.create_task(
+            run_script(Script(language, HANGS[language], NAMES, ScriptLimits(seconds=30)))
+        )
         await asyncio.sleep(0.15)
         started = time.monotonic()
         task.cancel()
@@ -62,8 +64,8 @@ def test_scripts_at_once_do_not_meet():
 
 def test_waiting_for_a_worker_is_no_time_of_the_script():
     async def main():
-        hang = Script("lua", HANGS["lua"], {}, Limits(seconds=3))
-        fine = Script("lua", "return 1", {}, Limits(seconds=2.5))
+        hang = Script("lua", HANGS["lua"], {}, ScriptLimits(seconds=3))
+        fine = Script("lua", "return 1", {}, ScriptLimits(seconds=2.5))
         hangs = [asyncio.create_task(run_script(hang)) for _ in range(os.cpu_count() or 1)]
         await asyncio.sleep(0)
         value = await run_script(fine)
@@ -91,7 +93,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 HOST = textwrap.dedent(
     """
     import asyncio, os, sys
-    from redraft.protocols import Limits, Script
+    from redraft.execution import ScriptLimits, Script
     from redraft.sandbox.scripts import run_script
     os.environ["A_SECRET"] = "not for scripts"
     held = os.open("/etc/hostname", os.O_RDONLY)
@@ -104,7 +106,7 @@ HOST = textwrap.dedent(
     """
 )
 WAIT = "await asyncio.sleep(60)"
-HANG = "await run_script(Script({language!r}, {hang!r}, {{}}, Limits(seconds=20)))"
+HANG = "await run_script(Script({language!r}, {hang!r}, {{}}, ScriptLimits(seconds=20)))"
 
 
 def start_host(language, then):
@@ -162,7 +164,7 @@ def test_hangs_leak_neither_descriptors_nor_processes(language):
     before = count()
     for _ in range(2):
         with pytest.raises(SandboxTimeoutError):
-            value_of(language, HANGS[language], limits=Limits(seconds=0.05))
+            value_of(language, HANGS[language], limits=ScriptLimits(seconds=0.05))
     assert alive(language)
     assert count() == before
 

@@ -18,7 +18,7 @@ from redraft.errors import (
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.protocols import Limits, Script
+from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts, walls
 from redraft.sandbox.python import _captured
 from redraft.sandbox.scripts import run_script
@@ -315,7 +315,7 @@ def test_what_a_script_took_is_given_back_though_none_follows(fresh_worker):
 
     before = megabytes()
     source = "left = 'a' * (40 << 20); len(left)"
-    assert value_of("python", source, limits=Limits(seconds=10)) == 40 << 20
+    assert value_of("python", source, limits=ScriptLimits(seconds=10)) == 40 << 20
     assert megabytes() < before + 10
 
 
@@ -342,7 +342,7 @@ def test_a_script_that_ends_monty_costs_the_next_one_nothing(source, fresh_worke
 
 
 def test_a_result_beyond_all_bounds_is_too_large():
-    large = Limits(seconds=30, memory_mb=1024)
+    large = ScriptLimits(seconds=30, memory_mb=1024)
     ended, _ = attempt("python", "'x' * (70 << 20)", (ScriptError, SandboxMemoryError), limits=large)
     assert isinstance(ended, ScriptError | SandboxMemoryError)
     assert alive("python")

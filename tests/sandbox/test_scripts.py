@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from redraft.errors import ConfigError, MissingExtraError
-from redraft.protocols import MOST_SOURCE, Limits, Script
+from redraft.execution import MOST_SOURCE, Script, ScriptLimits
 from redraft.sandbox.scripts import WholePython, run_script, script_runner
 from support.scripts import NAMES, value_of
 
@@ -47,12 +47,12 @@ def test_one_call_judges_in_every_language(script):
     [
         (("ruby", "1"), "did you mean|known are 'python', 'lua', 'prolog'"),
         (("pythn", "1"), "did you mean 'python'"),
-        (("lua", "1", {}, Limits(), "process"), "`sandbox: process` is for Python"),
-        (("python", "1", {}, Limits(), "jail"), "must be 'inline' or 'process', got 'jail'"),
+        (("lua", "1", {}, ScriptLimits(), "process"), "`sandbox: process` is for Python"),
+        (("python", "1", {}, ScriptLimits(), "jail"), "must be 'inline' or 'process', got 'jail'"),
         (("python", "1", {"a b": 1}), "must be an identifier in ASCII, got 'a b'"),
         (("python", "1", {"a": {1, 2}}), "must be JSON: Object of type set"),
         (("python", "1", {"a": float("nan")}), "must be JSON"),
-        (("python", "1", {"a": {1, 2}}, Limits(), "process"), "must be JSON: Object of type set"),
+        (("python", "1", {"a": {1, 2}}, ScriptLimits(), "process"), "must be JSON: Object of type set"),
     ],
 )
 def test_what_makes_no_sense_is_a_config_error(given, says):
@@ -74,7 +74,7 @@ def test_what_makes_no_sense_is_a_config_error(given, says):
 )
 def test_a_limit_that_makes_no_sense_is_a_config_error(bound):
     with pytest.raises(ConfigError, match=next(iter(bound))):
-        Limits(**bound)
+        ScriptLimits(**bound)
 
 
 def test_a_source_is_bounded():

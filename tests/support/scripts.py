@@ -19,7 +19,7 @@ import pytest
 
 import redraft
 from redraft.errors import SandboxError, SandboxTimeoutError
-from redraft.protocols import CommandOutcome, Limits, Script
+from redraft.execution import CommandOutcome, Script, ScriptLimits
 from redraft.sandbox.scripts import run_script
 
 NAMES = {
@@ -29,7 +29,7 @@ NAMES = {
     "reflection_errors": [{"message": 'it\'s "bad"\n\\ or é😀'}],
     "reflection_iteration": 2,
 }
-LIMITS = Limits(seconds=0.25, memory_mb=48, output_chars=20_000, result_chars=50_000)
+LIMITS = ScriptLimits(seconds=0.25, memory_mb=48, output_chars=20_000, result_chars=50_000)
 PATIENT = dataclasses.replace(LIMITS, seconds=30)
 """For what is to end in another way than by its time, however busy the machine is."""
 GRACE = 15.0
@@ -38,7 +38,7 @@ GRACE = 15.0
 
 def value_of(language, source, sandbox="inline", limits=None, names=None):
     """Return a script's value; raises what it ends in."""
-    limits = limits or Limits(seconds=5, memory_mb=48, output_chars=20_000, result_chars=50_000)
+    limits = limits or ScriptLimits(seconds=5, memory_mb=48, output_chars=20_000, result_chars=50_000)
     return asyncio.run(
         run_script(Script(language, source, NAMES if names is None else names, limits, sandbox))
     )
@@ -79,7 +79,7 @@ USERS = ["root", "another user"] if os.name == "posix" and os.geteuid() == 0 els
 _NOBODY = 65534
 _LESSER_MACHINE = """
 import asyncio, ctypes, dataclasses, json, struct, sys
-from redraft.protocols import Command
+from redraft.execution import Command
 from redraft.errors import SandboxForbiddenError
 from redraft.sandbox import walls
 from redraft.sandbox.jail import ProcessJail

@@ -19,7 +19,7 @@ from redraft.evaluate import python_steps as steps
 from redraft.evaluate.checks import check_keys, invalid, raw_of
 from redraft.evaluate.python_steps import plain
 from redraft.evaluate.verdict import PASSED, failed, unknown
-from redraft.protocols import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
+from redraft.execution import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
 from redraft.text.replies import python_block, unfenced
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
     from redraft.evaluate.judge import Judging
-    from redraft.protocols import ChatModel, CommandRunner, RunContext
+    from redraft.execution import CommandRunner
+    from redraft.protocols import ChatModel, RunContext
     from redraft.types import Output
 
 CHECKS = {"regex": regex, "function": function, "schema": schema, **dict.fromkeys(COUNTS, count)}

@@ -66,7 +66,8 @@ from redraft.settings import load_settings
 from redraft.types import NOTHING_USED, QualityCriterion, Task
 
 if TYPE_CHECKING:
-    from redraft.protocols import CommandRunner, Generator, Step
+    from redraft.execution import CommandRunner
+    from redraft.protocols import Generator, Step
     from redraft.types import (
         Draft,
         Output,

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
-from redraft.protocols import Command, CommandOutcome, find_program, problem_of_files
+from redraft.execution import Command, CommandOutcome, find_program, problem_of_files
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -25,13 +25,13 @@ from redraft.errors import (
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.protocols import Command, ScriptOutcome
+from redraft.execution import Command, ScriptOutcome
 from redraft.sandbox.answers import DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
 from redraft.sandbox.jail import ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
 
 if TYPE_CHECKING:
-    from redraft.protocols import CommandOutcome, Script, ScriptRunner
+    from redraft.execution import CommandOutcome, Script, ScriptRunner
     from redraft.sandbox.answers import Answer
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError, SandboxError, ScriptError
+from redraft.execution import Script
 from redraft.models.provider import EXTRAS
-from redraft.protocols import Script
 from redraft.sandbox.scripts import INTERPRETERS, run_script
 from redraft.text.templates import braced, template
 from redraft.text.yaml import Way

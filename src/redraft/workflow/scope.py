@@ -17,8 +17,9 @@ from redraft._calls import awaited
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener
+from redraft.execution import Script, ScriptRunner
 from redraft.models.names import meant, model_of
-from redraft.protocols import ChatModel, Script, ScriptRunner
+from redraft.protocols import ChatModel
 from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from redraft import protocols as script
 from redraft.errors import ConfigError, WorkflowError
+from redraft.execution import ScriptLimits
 from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
 from redraft.text.yaml import Way, load_yaml
 
@@ -38,9 +38,9 @@ class Limits(Strict):
     result_chars: int = Field(1_048_576, ge=1, le=1_048_576, description="Of its result as JSON.")
 
     @cached_property
-    def of_scripts(self) -> script.Limits:
+    def of_scripts(self) -> ScriptLimits:
         """The limits of each piece of code, as its runner takes them."""
-        return script.Limits(self.seconds, self.memory_mb, self.output_chars, self.result_chars)
+        return ScriptLimits(self.seconds, self.memory_mb, self.output_chars, self.result_chars)
 
 
 class Code(Strict):
