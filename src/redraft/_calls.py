@@ -1,4 +1,4 @@
-"""Plain functions as verbs, plain values as drafts and evaluations."""
+"""Adapt plain functions to verbs, and plain values to drafts and evaluations."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ VERDICTS = (
 
 
 def generator(fn: Callable[..., Any]) -> Generator:
-    """Make a `Generator` of any callable that takes a prompt.
+    """Adapt a callable that takes a prompt.
 
-    A critique reaches it through its parameter `feedback`, `attempt` or `run`; where it has none of these,
-    the critique is appended to the prompt.
+    It gets the critique of an earlier attempt in its parameter `feedback`, `attempt` or `run`. If it has none
+    of these, the critique is appended to the prompt.
     """
-    call, knows_run = _caller(fn, "generate", 1)
+    call, sees_run = _caller(fn, "generate", 1)
 
     async def generate(prompt: str, run: RunContext, /) -> Draft:
-        if run.attempt.evaluation is not None and not knows_run:
+        if run.attempt.evaluation is not None and not sees_run:
             prompt = render_retry(prompt, run.attempt)
         return draft_of(await call(run, prompt), "generate")
 
@@ -51,7 +51,7 @@ def generator(fn: Callable[..., Any]) -> Generator:
 
 
 def reviser(fn: Callable[..., Any]) -> Reviser:
-    """Make a `Reviser` of any callable that takes an output and its evaluation."""
+    """Adapt a callable that takes an output and its evaluation."""
     call, _ = _caller(fn, "revise", 2)
 
     async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
@@ -61,7 +61,7 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
 
 
 def regenerating(generate: Generator) -> Reviser:
-    """Make a `Reviser` of a generator: call it again with the critique."""
+    """Return a reviser that calls the generator again, with the critique."""
 
     async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         return await generate(prompt_of(run.task, run.advice), run)
@@ -75,11 +75,11 @@ def evaluator(
     score_max: float | None = None,
     name: str = "evaluate",
 ) -> Evaluator:
-    """Make an `Evaluator` of any callable that takes an output; errors call it `name`.
+    """Adapt a callable that takes an output and returns a verdict; error messages call it `name`.
 
-    A verdict that can't be used (prose, NaN, 7) is an evaluation whose score is None, and the issue says what
-    came back. None is no verdict but a forgotten `return`, and raises `TypeError`. `score_max` declares that
-    its numbers go up to there instead of 1.
+    `score_max` is its highest score, if that is not 1. A verdict that can't be read (prose, NaN, 7) becomes
+    an evaluation with a score of None and an issue that says what came back. Returning None raises
+    `TypeError`, since it almost always means a forgotten `return`.
     """
     call, _ = _caller(fn, "evaluate", 1)
 
@@ -96,7 +96,7 @@ def evaluator(
 
 
 OUTPUTS = (str, dict, list, int, float)
-NUMBERS = (float, int, Real)  # the common ones first: asking the abstract one is slow
+NUMBERS = (float, int, Real)  # the common types first: checking against an abstract class is slow
 _BOOLS = {"true": True, "false": False}
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _SCORE = re.compile(rf"{_NUMBER}(?:\s*(?:(%)|(?:/|out of)\s*{_NUMBER}))?")
@@ -104,7 +104,7 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 
 
 def draft_of(value: Any, source: str = "generate") -> Draft:
-    """Make a `Draft` of what a generator or reviser returned; raises `OutputError` for what is no output."""
+    """Wrap what a generator or reviser returned in a `Draft`; raises `OutputError` if it is not an output."""
     if isinstance(value, Draft):
         _check_output(value.output, source)
         return value
@@ -125,13 +125,13 @@ def _check_output(value: Any, source: str) -> None:
 def evaluation_of(
     value: Any, threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
 ) -> ReflectionEvaluation:
-    """Make a `ReflectionEvaluation` of a verdict.
+    """Turn a verdict into a `ReflectionEvaluation`.
 
-    A verdict is a bool, a number in 0..1, a pair of one of these and a reason, a mapping with `valid` or
-    `score` and optionally `reason`, `errors`, `suggestions`, or already an evaluation. In a mapping, where
-    models write them, `valid` may be a text ("true") and `score` one that says its scale ("0.4", "85/100",
-    "85 %"). Numbers up to another maximum than 1 need `score_max`, here or in the mapping: a bare 85 may be
-    anything. Raises `OutputError` for anything else, NaN and numbers out of range included.
+    A verdict is a bool, a number in 0..1, a pair of either and a reason, a `ReflectionEvaluation`, or a
+    mapping with `valid` or `score` and, optionally, `reason`, `errors` and `suggestions`. Since models write
+    mappings, `valid` may be a text there ("true"), and so may `score` if it says its scale ("0.4", "85/100",
+    "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for anything
+    else, including NaN and numbers out of range.
     """
     verdict, reason = value, None
     if isinstance(value, tuple):
@@ -142,11 +142,11 @@ def evaluation_of(
         score, satisfactory = float(verdict), verdict
     elif isinstance(verdict, NUMBERS):
         score = float(verdict) if score_max is None else float(verdict) / score_max
-        if not 0.0 <= score <= 1.0:  # which NaN is not, either
+        if not 0.0 <= score <= 1.0:  # also true of NaN
             raise _out_of_range(score)
         satisfactory = score >= threshold
     elif isinstance(value, ReflectionEvaluation):
-        if isinstance(value.overall_score, str):  # of an object the score is read, of this one it is kept
+        if isinstance(value.overall_score, str):  # unlike in a mapping, it would be kept as a text
             raise OutputError(f"the score is {value.overall_score!r}; expected a number in 0..1")
         if value.overall_score is not None:
             _score_of(value.overall_score, None)
@@ -159,7 +159,7 @@ def evaluation_of(
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
-        evaluation.issues = (Issue(str(reason)),)  # not as an argument: these need no looking at
+        evaluation.issues = (Issue(str(reason)),)  # set here, since __post_init__ would convert it again
     return evaluation
 
 
@@ -198,31 +198,31 @@ def _score_of(value: Any, score_max: float | None) -> float:
 
 
 def share_of(value: Any, score_max: float | None = None) -> float | None:
-    """Return a score as a number in 0..1; None for what is no score, or one whose scale nobody knows.
+    """Scale a score to 0..1; return None if it is not a score or its scale is unknown.
 
-    A score is a number in 0..1, or in 0..`score_max` where that is declared, or a text: such a number, a
-    fraction ("9/10") or a percentage ("90 %").
+    A score is a number in 0..`score_max` (1 if not declared), or a text: such a number, a fraction ("9/10")
+    or a percentage ("90 %").
     """
     if isinstance(value, str):
         found = _SCORE.fullmatch(value.strip())
-        return None if found is None else _share_said(found, score_max)
+        return None if found is None else _share_in(found, score_max)
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         return None
     return _within(value, score_max or 1.0)
 
 
 def leading_share_of(text: str) -> float | None:
-    """Return the score that a line of prose begins with: "0.85 (good)", "9/10, mostly clear".
+    """Return the score at the start of a line of prose ("0.85 (good)", "9/10, mostly clear"), or None.
 
-    What follows must not be part of the number, nor hold another one unless it is in brackets.
+    Another number may follow only in brackets.
     """
     found = _SCORE.match(text)
     if found is None or _REMARK.fullmatch(text, found.end()) is None:
         return None
-    return _share_said(found, None)
+    return _share_in(found, None)
 
 
-def _share_said(found: re.Match[str], score_max: float | None) -> float | None:
+def _share_in(found: re.Match[str], score_max: float | None) -> float | None:
     number, percent, most = found.groups()
     scale = 100.0 if percent else float(most) if most else (score_max or 1.0)
     return _within(float(number), scale)
@@ -251,16 +251,16 @@ FILLED_BY_NAME = frozenset({"run", "feedback", "attempt"})
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Which of `run`, `feedback`, `attempt` a callable takes, by position and by keyword."""
+    """Which of `run`, `feedback` and `attempt` a callable takes, by position and by keyword."""
 
     positional: tuple[str, ...] = ()
     keywords: tuple[tuple[str, str], ...] = ()
     is_async: bool = False
 
 
-def _caller(fn: Callable[..., Any], verb: str, given: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
-    """Return an async function of the run and `given` arguments, and whether `fn` learns of the run."""
-    signature = signature_of(fn, verb, given)
+def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
+    """Return an async function of the run and `arity` arguments, and whether `fn` sees the run."""
+    signature = signature_of(fn, verb, arity)
     call = fn if signature.is_async else partial(_in_thread, fn)
 
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
@@ -270,21 +270,19 @@ def _caller(fn: Callable[..., Any], verb: str, given: int) -> tuple[Callable[...
     def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
         return call(*args)
 
-    knows_run = bool(signature.positional or signature.keywords)
-    return filled if knows_run else plain, knows_run
+    sees_run = bool(signature.positional or signature.keywords)
+    return filled if sees_run else plain, sees_run
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `fn` as an async callable; one that is not async runs in a thread."""
+    """Return an async version of `fn`; a sync function runs in a thread."""
     return fn if _is_async(fn) else partial(_in_thread, fn)
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    # A class's __call__ and a partial's function are what is awaited, not the object around them.
+    # Look at the function that will run: the one in a partial, or the `__call__` of an object.
     target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
-    if inspect.isclass(
-        target
-    ):  # calling a class makes an instance; that its __call__ is async is another matter
+    if inspect.isclass(target):  # calling a class makes an instance, even if its `__call__` is async
         return False
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
         getattr(target, "__call__", None)  # noqa: B004 (the method itself is looked at)
@@ -294,7 +292,7 @@ def _is_async(fn: Callable[..., Any]) -> bool:
 def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     try:
         return fn(*args, **kwargs)
-    except StopIteration as error:  # no future can hold one: whoever awaited it would wait for ever
+    except StopIteration as error:  # a future can't hold it: its awaiter would wait forever
         raise RuntimeError(f"{fn!r} raised StopIteration") from error
 
 
@@ -304,13 +302,13 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
         result = await _in_daemon_thread(partial(_called, fn, *args, **kwargs))
     else:
         result = await asyncio.to_thread(_called, fn, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result  # a lambda around an async function
+    return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
 
 
 async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
-    """Call in a thread that nobody has to wait for: one that hangs can be left, but not stopped.
+    """Call in a daemon thread, which can be abandoned if it hangs.
 
-    Those of the event loop's own executor are joined before the loop closes.
+    The threads of the event loop's executor can't: they are joined before the loop closes.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[Any] = loop.create_future()
@@ -327,9 +325,9 @@ async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
         result, failure = None, None
         try:
             result = context.run(call)
-        except BaseException as error:  # noqa: BLE001 (it is raised where the call is awaited)
+        except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
             failure = error
-        # A loop that was closed meanwhile has nobody left who waits.
+        # If the loop has been closed, nobody is waiting any more.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failure)
 
@@ -338,66 +336,67 @@ async def _in_daemon_thread(call: Callable[[], Any]) -> Any:
 
 
 def value_of(kind: str, run: RunContext) -> Any:
-    """Return what fills a parameter named `run`, `feedback` or `attempt`."""
+    """Return the value for a parameter of this kind: `run`, `feedback` or `attempt`."""
     if kind == "run":
         return run
     return run.attempt if kind == "attempt" else render_feedback(run.attempt)
 
 
-# Closures made for each run share their code, and with it their parameters: inspecting once is enough, unless
-# the annotations differ. By the code's id, since its hash is one of all that it holds; and with the code, so
-# that no other gets that id. Bounded, since code that is made at run time would pile up.
+# Closures made for each run share their code and so their parameters: inspecting one is enough, unless the
+# annotations differ. The key is the code's id, since hashing code is slow; the value holds the code, so that
+# the id is not reused. The size is bounded because code made at run time would pile up.
 _signatures: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Signature]] = {}
 REMEMBERED = 1024
 
 SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, evaluation)"}
 
 
-def signature_of(fn: Callable[..., Any], verb: str, given: int) -> Signature:
-    """Say how to call `fn` with `given` positional arguments; raises `ConfigError` where that can't be."""
-    if not isinstance(fn, FunctionType) or (fn.__dict__ and _says_otherwise(fn)):
-        return _inspect(fn, verb, given)
-    key = id(fn.__code__), given
+def signature_of(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
+    """Return how to call `fn` with `arity` positional arguments; raises `ConfigError` if it can't be."""
+    if not isinstance(fn, FunctionType) or (fn.__dict__ and _overrides_signature(fn)):
+        return _inspect(fn, verb, arity)
+    key = id(fn.__code__), arity
     known = _signatures.get(key)
     if known is None or (known[1] is not fn.__annotations__ and known[1] != fn.__annotations__):
         if len(_signatures) >= REMEMBERED:
             _signatures.clear()
-        known = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, given)
+        known = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, arity)
     return known[2]
 
 
-def _says_otherwise(fn: Callable[..., Any]) -> bool:
-    """Say whether a function claims another signature than its code has, as a decorator makes it do."""
+def _overrides_signature(fn: Callable[..., Any]) -> bool:
+    """Return whether a function has another signature than its code, as decorated functions do."""
     return hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__")
 
 
-def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
+def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
     if not callable(fn):
         raise ConfigError(f"{verb} must be a function, called as {verb}{SHAPES[verb]}; got {fn!r}.")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature takes what it is given
+    except (TypeError, ValueError):  # a builtin without a signature
         return Signature(is_async=_is_async(fn))
     in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(in_order) < given and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+    if len(in_order) < arity and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ConfigError(f"{verb} is called as {verb}{SHAPES[verb]}; {fn!r} takes fewer arguments.")
     positional: list[str] = []
     keywords: list[tuple[str, str]] = []
     skipped = False
-    for parameter in [*in_order[given:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]:
+    for parameter in [*in_order[arity:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)]:
         kind = kind_of(parameter)
         if kind is None:
             skipped = True
             if parameter.default is parameter.empty:
                 raise ConfigError(
-                    f"{verb} is called as {verb}{SHAPES[verb]}; nothing fills the parameter "
-                    f"{parameter.name!r} of {fn!r}. By name, 'run', 'feedback' and 'attempt' are filled."
+                    f"{verb} is called as {verb}{SHAPES[verb]}, so the parameter {parameter.name!r} of "
+                    f"{fn!r} gets no value. Only 'run', 'feedback' and 'attempt' are filled by name."
                 )
         elif parameter.kind is not parameter.POSITIONAL_ONLY:
             keywords.append((parameter.name, kind))
         elif skipped:
             raise ConfigError(
-                f"{verb}: {parameter.name!r} of {fn!r} can't be filled without what is before it."
+                f"{verb}: {parameter.name!r} of {fn!r} can't be filled, "
+                "because a parameter before it has no value."
             )
         else:
             positional.append(kind)
@@ -405,7 +404,7 @@ def _inspect(fn: Callable[..., Any], verb: str, given: int) -> Signature:
 
 
 def kind_of(parameter: inspect.Parameter) -> str | None:
-    """Say what fills a parameter: `run` by name or annotation, `feedback` and `attempt` by their names."""
+    """Return what fills a parameter: `run` (by name or annotation), `feedback`, `attempt` or None."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         is_context = re.search(r"\bRunContext\b", annotation) is not None
@@ -417,7 +416,7 @@ def kind_of(parameter: inspect.Parameter) -> str | None:
 
 
 ASKED = "asked to mend: "
-"""How an improvement begins that was only asked for: it names a problem, not a change."""
+"""The start of an improvement that names a problem to fix rather than a change that was made."""
 SHOWN_ISSUES = 5
 
 
@@ -434,7 +433,7 @@ def render_feedback(attempt: Attempt) -> str:
 
 
 def render_failure(failed: ReflectionVersion) -> str:
-    """Name a change that made things worse: what it was, where that is known, and what it led to."""
+    """Render a change that made things worse and the issues it led to."""
     changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
     what = "; ".join(changes) or f"the change that made version {failed.iteration}"
     issues = "\n".join(f"- {render_issue(issue)}" for issue in failed.evaluation.issues[:SHOWN_ISSUES])
@@ -443,7 +442,7 @@ def render_failure(failed: ReflectionVersion) -> str:
 
 
 def render_retry(prompt: str, attempt: Attempt) -> str:
-    """Render a prompt again with the critique behind it, for a generator that takes nothing but a prompt."""
+    """Append the previous answer and its critique to a prompt."""
     feedback = render_feedback(attempt)
     if attempt.mode == "fresh":
         return f"{prompt}\n\n{feedback}"
@@ -451,7 +450,7 @@ def render_retry(prompt: str, attempt: Attempt) -> str:
 
 
 def render_critique(evaluation: ReflectionEvaluation) -> str:
-    """Render the issues and suggestions of an evaluation as two lists; empty ones are left out."""
+    """Render the issues and suggestions of an evaluation as two lists, without empty ones."""
     parts: list[str] = []
     if evaluation.issues:
         parts.append(
@@ -466,7 +465,7 @@ def render_critique(evaluation: ReflectionEvaluation) -> str:
 
 
 def render_issue(issue: Issue) -> str:
-    """Render an issue with the place where it was found."""
+    """Render an issue with its place."""
     place = ", ".join(
         part
         for part in (issue.criterion or "", f"at {issue.path}" if issue.path else "", _line(issue))

@@ -1,4 +1,4 @@
-"""Steps: carry out an effect, observe it, retry it; and model calls as steps."""
+"""Steps: carry out an effect, observe it, retry it, and call models as steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 async def direct(
     _name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Carry out an effect, and nothing else."""
+    """Carry out an effect."""
     return await fn(*args, **kwargs)
 
 
@@ -53,10 +53,10 @@ def find_in_step(step: Step, protocol: type[R]) -> R | None:
 
 
 inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
-"""The step for effects within the current effect, such as the model and tool calls of a journalled step.
+"""The step for effects inside the current effect, such as the model and tool calls of a journalled step.
 
-A step that records or replays sets it while it carries out an effect. Several inner effects may run at once
-and are told apart by name, so within one outer step the same name must mean the same effect.
+A step that records or replays sets it while it carries out an effect. Inner effects may run concurrently and
+are identified by name, so within one outer step the same name must mean the same effect.
 """
 
 allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
@@ -87,15 +87,14 @@ def observed(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a failed step is retried, and how long to wait in between.
+    """How often to retry a failed step, and how long to wait before each retry.
 
-    `attempts` counts all tries (1: no retries). Waits are drawn evenly between half and all of
-    `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not retry
-    together. A provider's Retry-After is honoured; if it is longer than `longest_wait`, the step fails.
+    `attempts` counts all tries (1: no retries). The wait before retry n (0-based) is uniform between half and
+    all of `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not
+    retry together. A provider's Retry-After is honoured; if it is longer than `longest_wait`, the step fails.
 
-    Rate limits (status 429) do not count as attempts: they are retried for up to `patience` seconds of
-    waiting in all, unless `attempts` is 1. With a `patience` of 0, or waits of 0, they are failures like any
-    other.
+    Rate limits (status 429) do not count as attempts. They are retried until `patience` seconds have been
+    spent waiting, unless `attempts` is 1. With a `patience` of 0, or waits of 0, they are ordinary failures.
     """
 
     attempts: int = 3
@@ -113,8 +112,8 @@ class Retry:
     def wait_before(self, attempt: int, error: BaseException, waited: float = 0.0) -> float | None:
         """Return the seconds to wait before the next try, or None to give up.
 
-        `attempt` counts the failures of this kind so far (1-based): rate limits or all others. `waited` is
-        how many seconds have been spent waiting for rate limits.
+        `attempt` is the 1-based number of this failure among those of its kind (rate limits, or all others).
+        `waited` is the number of seconds spent waiting for rate limits so far.
         """
         if self.attempts == 1 or not is_passing(error) or self.beyond_limit(error, waited):
             return None
@@ -130,22 +129,22 @@ class Retry:
         return self.patience > 0 and isinstance(error, ModelError) and error.status == RATE_LIMIT
 
     def beyond_limit(self, error: BaseException, waited: float = 0.0) -> str:
-        """Return a sentence on a Retry-After that is longer than the limit, or an empty string."""
-        asked = _retry_after(error)
-        if asked > self.longest_wait:
+        """Explain a Retry-After that is longer than the limit; empty if it is not."""
+        requested = _retry_after(error)
+        if requested > self.longest_wait:
             limit = f"the {self.longest_wait:g} s of Retry(longest_wait={self.longest_wait:g})"
-        elif self.waits_out(error) and asked > self.patience - waited:
+        elif self.waits_out(error) and requested > self.patience - waited:
             limit = f"the {self.patience - waited:.0f} s left of Retry(patience={self.patience:g})"
         else:
             return ""
-        return f"It asks to wait {asked:g} s (Retry-After), more than {limit}."
+        return f"The provider asks to wait {requested:g} s (Retry-After), more than {limit}."
 
 
 RATE_LIMIT = 429
 LEAST_WAIT = 0.001
-"""Seconds of patience left that are worth another try; less is a rounding error."""
+"""The shortest remaining patience, in seconds, that is worth another try."""
 MOST_TRIES = 20
-"""The most tries for one rate limit, however short the waits; by default, nine take a minute."""
+"""The most tries after rate limits, however short the waits; nine take a minute by default."""
 
 
 def _retry_after(error: BaseException) -> float:
@@ -153,7 +152,7 @@ def _retry_after(error: BaseException) -> float:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether a step that raised this error may succeed later."""
+    """Return whether a step that raised this error may succeed if it is tried again."""
     return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, ModelError) and error.retryable
     )
@@ -162,11 +161,11 @@ def is_passing(error: BaseException) -> bool:
 def retried(
     step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], float | None]
 ) -> Step:
-    """Wrap a step to retry it after failures that may pass.
+    """Wrap a step to retry it after temporary failures.
 
     `on_failure(name, error, wait)` is called after every failure, with a `wait` of None after the last, and
-    returns the seconds to wait, or None to give up. The message of a `ModelError` whose Retry-After is beyond
-    the limit says so.
+    returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the limit,
+    the error that is raised says so.
     """
 
     @wraps(step, (), ())
@@ -187,14 +186,14 @@ def retried(
                         raise _with_sentence(error, retry.beyond_limit(error, waited)) from error.__cause__
                     raise
                 waited += wait if is_limit else 0.0
-            # A step, so that a resumed run does not repeat a wait that is over.
+            # Waiting is a step, so that a resumed run does not wait again.
             await step("wait", NoneType, asyncio.sleep, wait)
 
     return try_again
 
 
 def _with_sentence(error: ModelError, sentence: str) -> ModelError:
-    """Return an error with one more sentence in its message, if there is one."""
+    """Return an error with a sentence added to its message, if there is one to add."""
     if not sentence:
         return error
     return ModelError(
@@ -207,10 +206,10 @@ def _with_sentence(error: ModelError, sentence: str) -> ModelError:
 
 
 async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Ask a model, as a step within the current step; raises what the model raises.
+    """Call a model, as a step inside the current step; raises what the model raises.
 
-    Raises `ConfigError` if the model is not async or does not return a `ChatReply`. The step is named after
-    the content of the request, so that each of several simultaneous calls finds its own reply again.
+    Raises `ConfigError` if the model is not async or does not return a `ChatReply`. The step's name is a hash
+    of the request, so that each of several concurrent calls finds its own reply again on replay.
     """
     step, within = inner_step.get(), allowance.get()
     if step is direct:
@@ -218,7 +217,7 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
     if within is None:
         return await step(_name_of(request), ChatReply, partial(_reply, model=model), request)
     with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
-        # The budget is checked inside the journal's step: a recorded reply has already been paid for.
+        # Check the budget inside the journal's step: a recorded reply has already been paid for.
         async def carried_out(request: ChatRequest) -> ChatReply:
             return await call.carry_out(_reply, request, model)
 
@@ -228,7 +227,7 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
 
 
 async def answer_within_budget(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Ask a model within the budget of the current step, if any, but not as a step of its own."""
+    """Call a model within the budget of the current step, if any, but not as a step."""
     within = allowance.get()
     if within is None:
         return await _reply(request, model)
@@ -239,8 +238,8 @@ async def answer_within_budget(model: ChatModel, request: ChatRequest) -> ChatRe
 
 
 def _name_of(request: ChatRequest) -> str:
-    asked = json.dumps(to_json(request), sort_keys=True)
-    return f"model {sha256(asked.encode()).hexdigest()[:16]}"
+    content = json.dumps(to_json(request), sort_keys=True)
+    return f"model {sha256(content.encode()).hexdigest()[:16]}"
 
 
 def _input_tokens(request: ChatRequest) -> int:

@@ -201,7 +201,7 @@ def test_an_issue_keeps_a_criterion_that_a_function_gave_it():
         ({"function": "operator:no_such_name"}, "can't be imported"),
         ({"function": "operator:__doc__"}, "must be a function"),
         ({"function": lambda: True}, "takes fewer"),
-        ({"function": lambda output, other: True}, "nothing fills the parameter 'other'"),
+        ({"function": lambda output, other: True}, "the parameter 'other' of"),
         ({"function": len, "fn": len}, "no 'fn'"),
     ],
 )

@@ -286,7 +286,9 @@ def test_a_provider_that_fails_for_good_ends_the_run_with_what_there_is():
 def test_an_agent_says_that_its_provider_asks_to_wait_too_long():
     actor = Actor([ModelHTTPError(429, "scripted", retry_after=600.0)])
     agent = Agent(actor.provider, tools=[moody], pattern=containing("done", retry=Retry()))
-    with pytest.raises(ModelError, match=r"429.* It asks to wait 600 s \(Retry-After\), more than the 60 s"):
+    with pytest.raises(
+        ModelError, match=r"429.* The provider asks to wait 600 s \(Retry-After\), more than the 60 s"
+    ):
         agent.run_sync("Q?")
     assert len(actor.told) == 1
 

@@ -1,4 +1,4 @@
-"""The run of a pattern that ended last, as far as whoever asks may see it."""
+"""The last run of a pattern, as visible from the current context."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weakref import ref
 from redraft.types import ReflectionResult
 
 REMEMBERED = 64
-"""How many patterns' last runs a context remembers."""
+"""For how many patterns a context remembers the last run."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """How a run ended: with a result, or with an error instead. Times are monotonic seconds."""
+    """How a run ended: with a result or with an error. Times are monotonic seconds."""
 
     result: ReflectionResult | None
     error: str
@@ -26,11 +26,11 @@ class EndedRun:
 
 
 class LastRun:
-    """Remember the last run of one pattern, in the current context and for whoever made the pattern.
+    """The last run of a pattern, per context and for the task that made the pattern.
 
-    A run in a task of its own (`asyncio.create_task`, `wait_for`) also has a context of its own. The task, or
-    outside of any the thread, that made the pattern sees such runs all the same. Everybody else sees only the
-    runs of their own context: what one user's request made is not shown to another's.
+    Everyone sees the runs of their own context, so one user's request never sees the run of another's. The
+    task that made the pattern (or the thread, outside of tasks) also sees the runs of other
+    tasks (`asyncio.create_task`, `wait_for`), which have contexts of their own.
     """
 
     __slots__ = ("__weakref__", "_maker", "_seen_by_maker")
@@ -40,11 +40,11 @@ class LastRun:
         self._seen_by_maker: EndedRun | None = None
 
     def share(self) -> None:
-        """Show everybody the runs of their own context only: nobody in particular made the pattern."""
+        """Forget who made the pattern, so that everyone sees the runs of their own context alone."""
         self._maker = None
 
     def set(self, began: float, result: ReflectionResult | None, error: str = "") -> None:
-        """Record that a run ended just now."""
+        """Record a run that has just ended."""
         run = EndedRun(result, error, began, monotonic())
         if self._maker is not None:
             self._seen_by_maker = run
@@ -52,7 +52,7 @@ class LastRun:
         _ended.set((*others[1 - REMEMBERED :], (ref(self), run)))
 
     def get(self) -> EndedRun | None:
-        """Return the run that ended last, or None if none has."""
+        """Return the last run, or None if there was none."""
         here = next((run for of, run in _ended.get() if of() is self), None)
         anywhere = self._seen_by_maker
         if anywhere is None or self._maker != _current_task():
@@ -64,7 +64,7 @@ _ended: ContextVar[tuple[tuple[ref[LastRun], EndedRun], ...]] = ContextVar("ende
 
 
 def _current_task() -> object:
-    """Return a value that identifies the current thread and the task that runs in it, if any."""
+    """Identify the current thread and the task running in it, if any."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop is running

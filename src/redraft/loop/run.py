@@ -67,11 +67,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """What judges the outputs of a run, and what is known about it.
+    """The evaluator of a run, and what is known about it.
 
-    `signals` say where the scores come from, `criteria` are those that are judged, as far as they are known.
-    With `output_alone` the judgement depends on nothing but the output, so that the very same output is not
-    judged twice.
+    `signals` say where the scores come from; `criteria` are the criteria, where they are known. If a
+    judgement depends on the output alone (`output_alone`), an identical output is not judged again.
     """
 
     evaluate: Evaluator
@@ -82,10 +81,10 @@ class Judges:
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """What makes and judges the versions of a run.
+    """The verbs of a run: generate, evaluate, revise.
 
-    Without `generate`, `revise` also makes the fresh starts. `live` is there for verbs that look at the run
-    while they work.
+    Without `generate`, `revise` also makes fresh starts. `live` is for verbs that look at the run they work
+    in.
     """
 
     generate: Generator | None
@@ -96,11 +95,11 @@ class Verbs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOptions:
-    """What the loop goes by; a `ReflectionPattern` makes one once its own options are checked.
+    """The options of a run; a `ReflectionPattern` makes them once its own have been checked.
 
-    `until` are the convergence rules and `limit` is the maximum, which holds whatever a callback decides.
-    `advice` is given from the start, before any advisor is asked. `choices` are the options by the names that
-    the caller knows, for the record of the run.
+    `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
+    `advice` is there from the start, before any advisor is asked. `choices` are the caller's options by their
+    public names, for the record of the run.
     """
 
     until: Stopper
@@ -121,7 +120,7 @@ class RunOptions:
 
 
 class Run:
-    """One run under way. `versions` are those made so far; `result` is there once it has ended with any."""
+    """A run in progress: its `versions` so far, and its `result` once it has ended with at least one."""
 
     def __init__(self, task: Task, verbs: Verbs, options: RunOptions, step: Step = direct) -> None:
         clock = find_in_step(step, TimedStep)
@@ -144,7 +143,7 @@ class Run:
         self.emit = emitter(options.on_event)
         if verbs.live is not None:
             verbs.live.begin(self.run_id, self.tally, self.emit, self.notes)
-        # No step refers back to the run: a cycle would keep each run alive until the garbage collector comes.
+        # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
         effect = bounded(step, self.tally) if options.budget is not NO_BUDGET else step
         self.step = retried(effect, options.retry, _failure_handler(self.run_id, self.tally, self.emit))
         self.step_once = step
@@ -154,53 +153,53 @@ class Run:
             self.step_once = observed(step, self.emit, self.run_id, seconds)
 
     async def to_end(self, draft: Draft | None = None) -> ReflectionResult:
-        """Run the loop, from `draft` where one is given, and return everything that was made.
+        """Run the loop, starting from `draft` if there is one, and return its result.
 
-        An error or a cancellation after the first output ends the run with what there is. An error is then
-        in the result, or raised as `ReflectionFailedError` if the options ask for that; a cancellation goes
-        on to the caller once listeners and `get_history()` have the result. An error before the first output
-        is raised as it is. So are a mistake in the evaluator that shows on its first call, and the
+        An error after the first output ends the run with the versions so far: the error is in the result, or
+        raised as `ReflectionFailedError` if the options ask for that. A cancellation after the first output
+        is raised once listeners and `get_history()` have the result. These are raised as they are: an error
+        before the first output, a mistake in the evaluator that shows on its first call, and the
         `ChangedRunError` of a journal that another program began.
         """
-        outer = allowance.set(None)  # a run inside a step of another run does not spend that one's budget
+        outer = allowance.set(None)  # a run inside a step of another run has its own budget
         try:
             error: BaseException | None = None
             try:
                 stop = await self._loop(draft)
-            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (what was made is not lost)
+            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (the versions so far are returned)
                 stop, error = await self._interrupted(raised), raised
             return await self._finish(stop, error)
         finally:
             allowance.reset(outer)
 
-    async def _loop(self, given: Draft | None) -> Stop:
-        await self._begin(given)
-        draft = given or await self._generate()
+    async def _loop(self, draft: Draft | None) -> Stop:
+        await self._begin(draft)
+        draft = draft or await self._generate()
         while True:
             version = await self._evaluate(draft)
             if stop := await self._stop(version):
                 return stop
             draft = await self._revise()
 
-    async def _begin(self, given: Draft | None) -> None:
+    async def _begin(self, draft: Draft | None) -> None:
         self._tell(RunStarted, self.task)
         if self.options.advisors:
             self.context = replace(self.context, advice=(*self.context.advice, *await self._recall()))
-        if given is not None:
-            self.pending = given
-            self.tally.add("generation", given.usage)
+        if draft is not None:
+            self.pending = draft
+            self.tally.add("generation", draft.usage)
 
     async def _generate(self) -> Draft:
         if self.verbs.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
         self.doing = "generate"
         prompt = prompt_of(self.task, self.context.advice)
-        return await self._made(
+        return await self._record(
             await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
         )
 
     async def _revise(self) -> Draft:
-        """Revise the best version so far, or start afresh where revising has led nowhere."""
+        """Revise the best version so far, or start afresh if revising has got nowhere."""
         tokens_left = self.tally.revision_tokens_left()
         attempt, base = next_attempt(
             self.versions, self.best or self.versions[-1], self.context.attempt, self.options, tokens_left
@@ -214,10 +213,10 @@ class Run:
         draft = await self.step(
             "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation, self.context
         )
-        return await self._made(draft, base)
+        return await self._record(draft, base)
 
-    async def _made(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
-        """Take note of a draft, and tell the callbacks."""
+    async def _record(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
+        """Record a draft that was just made, and tell the callbacks."""
         number = self.context.attempt.number
         self.pending = draft
         self.tally.add("generation" if number == 1 else "revision", draft.usage)
@@ -230,9 +229,9 @@ class Run:
         return draft
 
     async def _evaluate(self, draft: Draft) -> ReflectionVersion:
-        """Judge a draft and make it a version; the very same output shares its earlier judgement."""
+        """Judge a draft and add it as a version; an identical output reuses its earlier judgement."""
         judges, output = self.verbs.judges, draft.output
-        # A number is not its digits: only a text is its own key.
+        # Only a text is its own key: the number 1 and the text "1" are different outputs.
         key: object = output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
         if judges.output_alone and (same := self.judged.get(key)) is not None:
             return self._add(draft, same.evaluation, repeats=same.iteration)
@@ -277,7 +276,7 @@ class Run:
         return version
 
     async def _stop(self, version: ReflectionVersion) -> Stop | None:
-        """Ask the callback, the rules, the budgets and the maximum; CONTINUE overrides only the rules."""
+        """Ask the callback, the rules, the budgets and the maximum; CONTINUE overrides the rules alone."""
         options, overruled = self.options, False
         if options.callbacks is not None:
             decision = await self._decision(version)
@@ -290,7 +289,7 @@ class Run:
         stop = None if overruled else stop_of(options.until(self.versions), self.versions)
         if stop and stop.reason is ConvergenceReason.QUALITY_MET:
             return stop
-        # A spent budget goes before what may be its consequence: that nothing could be judged any more.
+        # A spent budget comes before its possible consequence: that nothing could be judged any more.
         if spent := self.tally.spent():
             return self.tally.stop(spent)
         if stop := stop or stop_of(options.limit(self.versions), self.versions):
@@ -300,7 +299,7 @@ class Run:
         return None
 
     async def _interrupted(self, error: Exception | asyncio.CancelledError) -> Stop:
-        """Keep what there is and say why the run ends; raise the error again where it is the caller's."""
+        """Return why the run ends, keeping the versions so far; raise the errors that are the caller's."""
         had_versions = bool(self.versions)
         if self.pending is not None and not isinstance(error, ChangedRunError):
             issue = Issue(f"Not judged: {type(error).__name__}: {error}".removesuffix(": "))
@@ -323,7 +322,7 @@ class Run:
         if self.options.on_failure == "raise":
             return stop
         is_mistake = isinstance(error, MISTAKES)
-        if is_mistake and not had_versions:  # the evaluator has never worked: nobody wants an unjudged draft
+        if is_mistake and not had_versions:  # the evaluator has never worked, so an unjudged draft is no use
             self._tell(RunFinished, self._make_result(stop, error))
             await self._observe_failure(error)
             raise error
@@ -353,7 +352,7 @@ class Run:
     def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         options, versions, final = self.options, self.versions, self.versions[-1]
         best = self.best
-        # The best by score is known already; a callback's choice and the other selections look back.
+        # The best by score is known; a callback's choice and the other selections look at all versions.
         if best is None or final.accepted or options.selection != "highest_score":
             best = select(versions, options.selection)
         usage = self.tally.total()
@@ -362,14 +361,14 @@ class Run:
             diagnostics["budget"] = account
         if options.budget.usd is not None and usage.cost_usd is None:
             diagnostics["cost_unknown"] = "Some cost is not known; budget_usd could bound only the rest."
-        kept = versions if options.preserve_all_versions else first_best_last(versions, best)
+        preserved = versions if options.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
         self.result = ReflectionResult(
             success=best.evaluation.satisfactory,
             final_output=final.output,
             best_output=best.output,
             final_evaluation=final.evaluation,
-            history=ReflectionHistory(kept, best, final, stop.reason, revisions),
+            history=ReflectionHistory(preserved, best, final, stop.reason, revisions),
             iterations_used=revisions,
             convergence_reason=stop.reason,
             token_usage=usage,
@@ -387,14 +386,14 @@ class Run:
         return self.result
 
     def _tell(self, kind: Callable[..., Event], *fields: object) -> None:
-        """Tell the listener, if there is one, of an event of this run."""
+        """Send an event of this run to the listener, if there is one."""
         if self.options.on_event is not None:
             self.emit(kind(self.run_id, *fields))
 
-    # The caller's callbacks and advisors. What they raise must not cost the run what it has made.
+    # The caller's callbacks and advisors: an error in one must not end the run.
 
     async def _call_back(self, name: str, *args: object) -> object:
-        """Call a callback, if there is one of that name, and return its answer; None where it raised."""
+        """Call the callback of that name, if there is one; return its answer, or None if it raised."""
         callback: Callable[..., object] | None = getattr(self.options.callbacks, name, None)
         if callback is None:
             return None
@@ -405,7 +404,7 @@ class Run:
             return None
 
     async def _decision(self, version: ReflectionVersion) -> ReflectionDecision:
-        """Return what `on_reflection` decides; None, and what is no decision, leaves it to the rules."""
+        """Return what `on_reflection` decides; anything but a decision leaves it to the rules."""
         answer = await self._call_back("on_reflection", version.evaluation, version.iteration)
         if answer is None:
             return ReflectionDecision.AUTO
@@ -417,21 +416,21 @@ class Run:
             return ReflectionDecision.AUTO
 
     async def _recall(self) -> list[Advice]:
-        """Ask the advisors; only the `ReflectionDueError` that an earlier run left is meant to be raised."""
+        """Ask the advisors for advice; raises only the `ReflectionDueError` that an earlier run left."""
         advice: list[Advice] = []
         for advisor in self.options.advisors:
             try:
                 advice += await self.step("recall", list[Advice], advisor.recall, self.task)
             except ReflectionDueError:
                 raise
-            except Exception as error:  # noqa: BLE001 (a run without advice is better than none)
+            except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)
                 self._ignore("advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
         return advice
 
     async def _observe_failure(self, error: BaseException) -> None:
-        """Tell the advisors of a run that made nothing; one that was cancelled did not fail.
+        """Tell the advisors that the run failed before its first version; a cancelled run did not fail.
 
-        This is no step: a kept run that is resumed has to find its steps as they were before it failed.
+        This is not a step, since a resumed run must find the same steps as before the failure.
         """
         if not isinstance(error, Exception) or isinstance(error, ChangedRunError):
             return
@@ -458,13 +457,14 @@ def next_attempt(
     options: RunOptions,
     tokens_left: int | None,
 ) -> tuple[Attempt, ReflectionVersion]:
-    """Return the attempt after `before`, and the version that it starts from: the best one, or the last.
+    """Return the attempt after `before`, and the version it starts from: the best one, or the last.
 
-    A version that was not fully judged is put aside like one that made things worse, but no prompt says so.
+    A version that was not fully judged is set aside like one that made things worse, but prompts don't say
+    so.
     """
     last = versions[-1]
     base = best if is_better(best, last) else last
-    worse = base is not last and last.evaluation.is_conclusive  # a failed gate is known, too
+    worse = base is not last and last.evaluation.is_conclusive  # a failed gate is conclusive, too
     stuck = last.repeats is not None or (last.strategy == "fresh" and worse)
     fresh = stuck and options.diversify
     strategy: str = options.revision_strategy
@@ -486,14 +486,14 @@ def next_attempt(
 
 
 def _fresh_temperature(versions: Sequence[ReflectionVersion]) -> float:
-    """Return the temperature of the next fresh start: each one is freer than the last."""
+    """Return the temperature of the next fresh start, which rises with each."""
     return min(1.0, FRESH_TEMPERATURE + 0.3 * sum(version.strategy == "fresh" for version in versions))
 
 
 def _failure_handler(
     run_id: str, tally: Tally, emit: Listener
 ) -> Callable[[str, Exception, float | None], float | None]:
-    """Return what `retried` asks about a failure: it is counted, and waited for if the budget allows."""
+    """Return the failure handler for `retried`: it counts failures, and allows waits that fit the budget."""
 
     def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
         tally.add_failure(ROLES.get(name), error)
