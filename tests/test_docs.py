@@ -1,25 +1,24 @@
-"""Every example of the documentation runs."""
+"""The README, the pages of `docs/` that have no test file of their own, and CONTRIBUTING's map."""
 
 import asyncio
-import contextlib
 import inspect
-import io
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
-from redraft import CycleAgent, ScriptedModel
+from redraft import ScriptedModel
+from redraft.main import COMMANDS
 from redraft.settings import settings_table
-from redraft.workflow import Workflow
-from support.commands import redraft
+from redraft.terminal.exits import ExitCode
+from support.pages import ROOT, Page
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text("utf-8")
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [(match[1], match[2]) for match in FENCE.finditer(README)]
-PYTHON = [code for language, code in BLOCKS if language == "python"]
+PAGES = ["README.md", "docs/agents.md", "docs/runs.md", "docs/redaction.md", "docs/testing.md"]
+EVERY_PAGE = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/*.md", "examples/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
+)
 MEDIAN = '''
 ```python
 def median(numbers):
@@ -42,93 +41,72 @@ def answer(request):
 
 @pytest.fixture
 def _every_model_is_scripted(monkeypatch):
+    def model_of(model, _settings=None, **_missing):
+        return ScriptedModel(answer) if isinstance(model, str) or model is None else model
+
     for module in ("redraft.loop.agent", "redraft.loop.pattern"):
-        monkeypatch.setattr(f"{module}.model_of", lambda model, _settings=None, **_missing: model_of(model))
-
-
-def model_of(model):
-    return ScriptedModel(answer) if isinstance(model, str) or model is None else model
-
-
-def run(code):
-    """Run a block of the documentation; return its names and what it printed."""
-    names = {}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 (our own documentation)
-    return names, printed.getvalue()
-
-
-def test_the_notes_are_listed_as_the_page_says(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REDRAFT_HOME")
-    run(next(code for code in PYTHON if "Ensemble(" in code))
-    promised = next(text for _, text in BLOCKS if text.startswith("$ redraft notes"))
-    assert redraft("notes").stdout.splitlines() == promised.splitlines()[1:]
+        monkeypatch.setattr(f"{module}.model_of", model_of)
 
 
 @pytest.mark.usefixtures("_every_model_is_scripted")
-@pytest.mark.parametrize("code", PYTHON, ids=[code.strip().splitlines()[-1][:40] for code in PYTHON])
-def test_examples_run(code, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # some keep their runs
-    names, _ = run(code)
-    if "agent" in names:
-        assert names["result"].success
-    if inspect.iscoroutinefunction(getattr(names.get("answer"), "__call__", None)):  # noqa: B004 (an instance's)
-        assert "[1]" in asyncio.run(names["answer"]("Why is the sky blue?"))
+@pytest.mark.parametrize("path", PAGES)
+def test_the_examples_of_a_page_run_in_order(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some store their runs
+    page, names = Page(path), {}
+    for code in page.blocks("python"):
+        page.run(code, names)
+        if "agent" in names:
+            assert names["result"].success
+        if inspect.iscoroutinefunction(getattr(names.get("answer"), "__call__", None)):  # noqa: B004 (an instance's)
+            assert "[1]" in asyncio.run(names["answer"]("Why is the sky blue?"))
 
 
-def test_the_first_example_prints_what_the_page_says():
-    _, printed = run(PYTHON[0])
-    promised = next(text for language, text in BLOCKS if language == "text")
-    assert printed == promised
+def test_the_first_example_prints_the_text_below_it():
+    readme = Page("README.md")
+    _, printed = readme.run(readme.blocks("python")[0])
+    assert printed == readme.blocks("text")[0]
 
 
-def test_the_workflow_runs():
-    file = next(text for language, text in BLOCKS if language == "yaml" and text.startswith("name: person"))
-    model = ScriptedModel(['{"name": "Ada"}', '{"name": "Ada", "age": "36"}'])
-    workflow = Workflow.from_text(f"model: any\n{file}", models={"any": model}, keep=False)
-    assert workflow.run_sync({"text": "Ada, 36"}).state["message"] == "Hello Ada"
+def test_the_readme_fits_on_two_screens():
+    assert len(Page("README.md").text.splitlines()) <= 130
 
 
-def test_the_agent_in_cycles_runs(tmp_path):
-    file = next(
-        text for language, text in BLOCKS if language == "yaml" and text.startswith("name: thermostat")
-    )
-    (tmp_path / "readings.csv").write_text("degrees\n22\n19\n")
-    (tmp_path / "thermostat.yaml").write_text(file)
-    model = ScriptedModel([{"newPatterns": [{"description": "It is cold at night.", "confidence": 0.6}]}])
-    levels = []
-
-    def heat(level):
-        levels.append(level)
-
-    path = tmp_path / "thermostat.yaml"
-    agent = CycleAgent.from_file(path, functions={"heat": heat}, models={"fast": model})
-    result = agent.run_cycle_sync()
-    assert (result.status, levels) == ("finished", [2])
-    assert [one["description"] for one in agent.memory.of("patterns")] == ["It is cold at night."]
-
-
-def test_the_settings_table_is_the_one_of_the_code():
-    shown = README.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
+def test_the_settings_table_is_generated():
+    shown = Page("docs/commands.md").text.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
     assert shown.strip() == settings_table()
 
 
-def test_the_floors_are_those_that_the_linter_holds():
-    rows = re.findall(r"^\| \d \| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ][0]
+def test_the_commands_page_names_every_command():
+    text = Page("docs/commands.md").text
+    assert [name for name in COMMANDS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_commands_page_lists_every_exit_code():
+    rows = re.findall(r"^\| (\d+) \|", Page("docs/commands.md").text, re.MULTILINE)
+    assert [int(row) for row in rows] == sorted(ExitCode)
+
+
+def test_the_map_in_contributing_matches_the_import_contract():
+    rows = re.findall(r"^\| \d \| (.+?) \|", Page("CONTRIBUTING.md").text, re.MULTILINE)
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contract = config["tool"]["importlinter"]["contracts"][0]
     layers = [layer.split(" | ") for layer in contract["layers"][1:]]  # the first is `python -m redraft`
     *above, last = [re.findall(r"`(\w+)`", row) for row in rows]
     assert above == layers[: len(above)]
     assert [[name] for name in last] == layers[len(above) : len(above) + len(last)]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
-def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text("utf-8")
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
-        if not target.startswith("http"):
-            assert ((ROOT / page).parent / target).exists(), target
+@pytest.mark.parametrize("path", EVERY_PAGE)
+def test_links_lead_to_files(path):
+    assert [link for link in Page(path).links() if not link.exists()] == []
+
+
+def test_the_contents_list_every_page():
+    linked = {link.resolve() for link in Page("docs/README.md").links()}
+    assert {path.resolve() for path in ROOT.glob("docs/*.md")} - linked == {ROOT / "docs" / "README.md"}
+
+
+@pytest.mark.parametrize("path", [path for path in EVERY_PAGE if path.startswith("docs/")])
+def test_a_page_ends_with_a_way_on(path):
+    last = Page(path).text.rstrip().rpartition("\n\n")[2]
+    assert "](" in last

@@ -1,18 +1,13 @@
 """Every block of docs/criteria.md runs, and prints what the page says."""
 
-import contextlib
-import io
-import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from support.commands import redraft, script
+from support.pages import Page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "criteria.md").read_text("utf-8")
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [(match[1], match[2]) for match in FENCE.finditer(PAGE)]
+PAGE = Page("docs/criteria.md")
 MEDIAN = """
 def median(numbers):
     ordered = sorted(numbers)
@@ -21,18 +16,14 @@ def median(numbers):
 """
 
 
-def blocks(language):
-    return [text for name, text in BLOCKS if name == language]
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The files of the page, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    criteria, code = blocks("yaml")
+    criteria, code = PAGE.blocks("yaml")
     (tmp_path / "criteria.yaml").write_text(criteria, "utf-8")
     (tmp_path / "code.yaml").write_text(code, "utf-8")
-    (tmp_path / "house_style.py").write_text(blocks("python")[0], "utf-8")
+    (tmp_path / "house_style.py").write_text(PAGE.blocks("python")[0], "utf-8")
     yield tmp_path
     sys.modules.pop("house_style", None)
 
@@ -46,25 +37,23 @@ def answer(request):
     return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 0.9}
 
 
-def test_the_commands_say_what_the_page_says(monkeypatch, folder):
+def test_the_commands_print_the_console_block(monkeypatch, folder):
     (folder / "offer.md").write_text("A tea set, 40 euros. " * 20)
     model = script(monkeypatch)
     model._answer = answer
-    [console] = blocks("console")
+    [console] = PAGE.blocks("console")
     checked = redraft("check", "offer.md", "-c", "criteria.yaml", "-m", "any:model")
     assert checked.stdout.splitlines() == console.splitlines()[1:]
-    assert model.requests == []  # the gate spared it
+    assert model.requests == []  # the gate kept it from being asked
     revised = redraft("revise", "offer.md", "-c", "criteria.yaml", "-m", "any:model", "-o", "better.md")
     assert (revised.exit_code, (folder / "better.md").read_text()) == (0, "A tea set, 40 euros.")
 
 
 @pytest.mark.parametrize(("draft", "code"), [(MEDIAN, 0), (MEDIAN.replace("sorted", "list"), 1)])
-def test_code_is_run(folder, draft, code):
+def test_the_command_criteria_judge_code(folder, draft, code):
     assert redraft("check", "-", "-c", "code.yaml", stdin=draft).exit_code == code
 
 
-def test_the_python_prints_what_the_page_says():
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(blocks("python")[1], "docs/criteria.md", "exec"), {})  # noqa: S102 (our own documentation)
-    assert [out.getvalue()] == blocks("text")
+def test_the_python_prints_the_text_block():
+    _, printed = PAGE.run(PAGE.blocks("python")[1])
+    assert [printed] == PAGE.blocks("text")

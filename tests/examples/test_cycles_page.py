@@ -1,20 +1,20 @@
 """Every block of docs/cycles.md runs."""
 
-import re
+import asyncio
 import shlex
 from pathlib import Path
 
 import pytest
 
+from redraft import CycleAgent, ScriptedModel
 from redraft.cycles import LongTermStorage
 from support.commands import redraft
+from support.pages import Page
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "cycles.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-FILES = {text.splitlines()[0].removeprefix("# "): text for _, text in BLOCKS if text.startswith("# ")}
-PYTHON = [text for language, text in BLOCKS if language == "python" and not text.startswith("# ")]
-COMMANDS = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines() if line]
+PAGE = Page("docs/cycles.md")
+FILES = PAGE.files("yaml") | PAGE.files("python")
+PYTHON = [text for text in PAGE.blocks("python") if text not in FILES.values()]
+COMMANDS = PAGE.commands()
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +23,9 @@ def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(text)
-    [readings] = [text for language, text in BLOCKS if language == "csv"]
+    [readings] = PAGE.blocks("csv")
     Path("readings.csv").write_text(readings)
     Path("redraft.toml").touch()
-
-
-def run(code):
-    names = {}
-    exec(compile(code, "cycles.md", "exec"), names)  # noqa: S102 (our own documentation)
-    return names
 
 
 def test_the_commands_run_one_after_the_other():
@@ -43,25 +37,23 @@ def test_the_commands_run_one_after_the_other():
     assert "1 new" in redraft("cycle", "status").stdout
 
 
-def test_an_agent_runs_from_python():
-    names = run(PYTHON[0])
+def test_the_python_example_runs():
+    names, _ = PAGE.run(PYTHON[0])
     assert names["result"].success
     assert [one["action"] for one in names["memory"].of("recentActions")] == ["heat"] * 3
     assert [one["message"] for one in names["memory"].of("feedbackHistory")] == ["that was right"]
 
 
-def test_people_reach_it_from_another_process():
+def test_feedback_reaches_an_agent_of_another_process():
     assert redraft("cycle", "run", "thermostat.yaml", "--cycles", "1").exit_code == 0
-    names = run(PYTHON[1])
+    names, _ = PAGE.run(PYTHON[1])
     assert [agent.name for agent in names["agents"]] == ["thermostat"]
     assert names["agents"][0].pending == 1
     assert [cycle.number for cycle in names["latest"]] == [1]
 
 
 def test_a_storage_registers_itself():
-    import asyncio
-
-    names = run(PYTHON[2])
+    names, _ = PAGE.run(PYTHON[2])
     try:
         assert isinstance(names["storage"], LongTermStorage)
         assert names["agent"]._location.storage is names["storage"]
@@ -69,6 +61,14 @@ def test_a_storage_registers_itself():
         asyncio.run(names["storage"].aclose())
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target
+def test_the_learning_agent_files_a_pattern():
+    model = ScriptedModel([{"newPatterns": [{"description": "It is cold at night.", "confidence": 0.6}]}])
+    levels = []
+
+    def heat(level):
+        levels.append(level)
+
+    agent = CycleAgent.from_file("learning.yaml", functions={"heat": heat}, models={"fast": model})
+    result = agent.run_cycle_sync()
+    assert (result.status, levels) == ("finished", [2])
+    assert [one["description"] for one in agent.memory.of("patterns")] == ["It is cold at night."]

@@ -517,7 +517,9 @@ resolve "left-pad" failed
 def harmless_texts():
     """Return lines that were made up, and paragraphs of the project's own code and prose."""
     texts = [line for line in LINES.splitlines() if line]
-    for folder in ("core", "text", "stores", "evaluate"):
+    for folder in ("text", "stores", "evaluate"):
         for path in sorted((ROOT / "src" / "redraft" / folder).glob("*.py")):
             texts += [part for part in path.read_text("utf-8").split("\n\n\n") if len(part) > SHORTEST]
-    return texts + (ROOT / "README.md").read_text("utf-8").split("\n\n")
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        texts += page.read_text("utf-8").split("\n\n")
+    return texts

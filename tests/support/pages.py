@@ -1,0 +1,43 @@
+"""Pages of the documentation: their code blocks and links, and how to run a block."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
+
+
+class Page:
+    """A Markdown file, by its path in the project."""
+
+    def __init__(self, path):
+        self.path = ROOT / path
+        self.text = self.path.read_text("utf-8")
+
+    def blocks(self, language):
+        """Return the code blocks in a language, in the order of the page."""
+        return [match[2] for match in FENCE.finditer(self.text) if match[1] == language]
+
+    def files(self, language):
+        """Return the blocks that begin with a comment that names a file, by that name."""
+        named = [text for text in self.blocks(language) if text.startswith("# ")]
+        return {text.splitlines()[0].removeprefix("# "): text for text in named}
+
+    def commands(self):
+        """Return the lines of all blocks for the shell."""
+        return [line for text in self.blocks("sh") for line in text.splitlines() if line]
+
+    def run(self, code, names=None):
+        """Run a block of Python, in `names` if given; return its names and what it printed."""
+        names = {} if names is None else names
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(self.path), "exec"), names)  # noqa: S102 (our own documentation)
+        return names, printed.getvalue()
+
+    def links(self):
+        """Return the files that the page links to."""
+        return [self.path.parent / link for link in LINK.findall(self.text) if not link.startswith("http")]
