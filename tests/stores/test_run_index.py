@@ -12,7 +12,9 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import (
     ENDED,
     RUN,
+    Count,
     RunEntry,
+    RunQuery,
     RunRow,
     RunScan,
     Share,
@@ -46,11 +48,16 @@ def ids(rows):
 
 
 def found(store, *args, **query):
-    return ids(asyncio.run(run_index(store).find(*args, **query)))
+    return ids(asyncio.run(run_index(store).find(RunQuery(*args, **query))))
 
 
-def grouped(store, *args, **query):
-    return asyncio.run(run_index(store).group(*args, **query))
+def counted(store, by, *args, **query):
+    counts = asyncio.run(run_index(store).count(by, RunQuery(*args, **query)))
+    return {value: one.runs for value, one in counts.items()}
+
+
+def summed(store, by, *args, **query):
+    return asyncio.run(run_index(store).sum(by, RunQuery(*args, **query)))
 
 
 def test_a_row_comes_back_as_it_was(store):
@@ -80,7 +87,7 @@ def test_rows_follow_their_records(store):
         index = run_index(store)
 
         async def seen():
-            return {each.run_id: each.status for each in await index.find()}, [*await index.group("role")]
+            return {each.run_id: each.status for each in await index.find()}, [*await index.count("role")]
 
         running, ended = row("a", status="running"), row("a")
         written, _ = await store.put_if_absent(record(running))
@@ -144,7 +151,7 @@ def some_runs():
 def test_runs_are_filtered(store, where, expected):
     asyncio.run(keep(store, *some_runs()))
     assert "".join(found(store, where)) == expected
-    assert sum(one.runs for one in grouped(store, "day", where).values()) == len(expected)
+    assert sum(counted(store, "day", where).values()) == len(expected)
 
 
 def test_a_page_follows_a_page(store):
@@ -158,8 +165,8 @@ def test_a_page_follows_a_page(store):
         assert ids(await index.find(after=last)) == ["a"]
         await store.delete(RUN, "b")
         assert ids(await index.find(after=last)) == ["a"]
-        assert ids(await index.find(since=second[1].created_at)) == ["e", "d", "c"]
-        assert list(await index.group("agent", since=first[0].created_at)) == [HOSTILE]
+        assert ids(await index.find(RunQuery(since=second[1].created_at))) == ["e", "d", "c"]
+        assert list(await index.sum("agent", RunQuery(since=first[0].created_at))) == [HOSTILE]
 
     asyncio.run(main())
 
@@ -175,7 +182,7 @@ def test_runs_of_another_space_are_not_seen(open_store):
     asyncio.run(keep(ours, record(row("a"), Share("role", "writing"))))
     asyncio.run(keep(theirs, record(row("b"))))
     assert (found(ours), found(theirs)) == (["a"], ["b"])
-    assert (list(grouped(ours, "role")), list(grouped(theirs, "role"))) == (["writing"], [])
+    assert (list(summed(ours, "role")), list(summed(theirs, "role"))) == (["writing"], [])
     asyncio.run(theirs.delete(RUN, "a"))
     assert found(ours) == ["a"]
 
@@ -187,11 +194,11 @@ def test_sums_say_what_is_known_and_how_much_is_not(store):
         row("c", agent=HOSTILE, known_usd=0.0, unpriced=True),
     ]
     asyncio.run(keep(store, *map(record, runs)))
-    assert grouped(store, "agent") == {
-        "writer": Totals(2, 3, 3, 10, 1, 0.75, 1, 4, 0.5, 1, "b"),
-        HOSTILE: Totals(1, unknown=1, latest="c"),
+    assert summed(store, "agent") == {
+        "writer": Totals(2, 3, 3, 10, 1, 0.75, 1, 4, 0.5, 1),
+        HOSTILE: Totals(1, unknown=1),
     }
-    assert grouped(store, "agent")["writer"].total_tokens == 11
+    assert summed(store, "agent")["writer"].total_tokens == 11
 
 
 @pytest.mark.parametrize(
@@ -204,20 +211,28 @@ def test_sums_say_what_is_known_and_how_much_is_not(store):
         ("model", {"": 3}),
     ],
 )
-def test_runs_are_grouped(store, by, values):
+def test_runs_are_summed(store, by, values):
     runs = [
         row("a", max_iterations=3),
         row("b", agent="", is_advised=True, threshold=0.8, max_iterations=3),
         row("c"),
     ]
     asyncio.run(keep(store, *map(record, runs)))
-    assert {value: one.runs for value, one in grouped(store, by).items()} == values
+    assert counted(store, by) == values
+    assert {value: one.runs for value, one in summed(store, by).items()} == values
+
+
+def test_a_count_has_the_greatest_id(store):
+    asyncio.run(keep(store, *(record(row(name)) for name in ("b", "c", "a"))))
+    assert asyncio.run(run_index(store).count("agent")) == {"writer": Count(3, "c")}
 
 
 def test_a_day_is_that_on_which_a_run_began(store):
     asyncio.run(keep(store, record(row("a"))))
     [one] = asyncio.run(run_index(store).find())
-    assert grouped(store, "day") == {one.created_at.astimezone(UTC).date(): Totals.of("a", one)}
+    assert summed(store, "day") == {one.created_at.astimezone(UTC).date(): Totals.of(one)}
+    assert found(store, {"day": one.day}) == ["a"]
+    assert found(store, {"day": one.day - timedelta(days=1)}) == []
 
 
 def test_shares_are_summed_by_role_and_by_model(store):
@@ -230,23 +245,23 @@ def test_shares_are_summed_by_role_and_by_model(store):
             record(row("b", agent="other", is_inner=True), role[0], Share("role_model", "small")),
         )
     )
-    writing = Totals(2, 4, cost_usd=0.5, latest="b")
-    assert grouped(store, "role") == {"writing": writing, HOSTILE: Totals(1, 1, unknown=1, latest="a")}
-    assert grouped(store, "role_model") == {
-        "big": Totals(1, 3, cost_usd=0.25, unknown=1, latest="a"),
-        "small": Totals(1, latest="b"),
+    writing = Totals(2, 4, cost_usd=0.5)
+    assert summed(store, "role") == {"writing": writing, HOSTILE: Totals(1, 1, unknown=1)}
+    assert summed(store, "role_model") == {
+        "big": Totals(1, 3, cost_usd=0.25, unknown=1),
+        "small": Totals(1),
     }
-    assert grouped(store, "role", {"is_inner": True}) == {"writing": Totals(1, 2, cost_usd=0.25, latest="b")}
-    assert list(grouped(store, "role_model", {"agent": "writer"})) == ["big"]
-    assert grouped(store, "role", since=datetime.now(UTC) + timedelta(minutes=1)) == {}
+    assert summed(store, "role", {"is_inner": True}) == {"writing": Totals(1, 2, cost_usd=0.25)}
+    assert list(summed(store, "role_model", {"agent": "writer"})) == ["big"]
+    assert summed(store, "role", since=datetime.now(UTC) + timedelta(minutes=1)) == {}
 
 
 def test_what_runs_do_not_have_is_named(store):
-    for ask in (lambda: found(store, {"agnet": "x"}), lambda: grouped(store, "agent", {"agnet": "x"})):
+    for ask in (lambda: found(store, {"agnet": "x"}), lambda: summed(store, "agent", {"agnet": "x"})):
         with pytest.raises(ConfigError, match="Runs have no column 'agnet'; did you mean 'agent'"):
             ask()
     with pytest.raises(ConfigError, match="Runs can't be grouped by 'seconds'"):
-        grouped(store, "seconds")
+        summed(store, "seconds")
 
 
 def test_many_runs_have_the_answers_of_a_scan(store):
@@ -282,13 +297,13 @@ def test_many_runs_have_the_answers_of_a_scan(store):
         )
         for where in wheres:
             for since in (None, middle.created_at):
-                assert await index.find(where, since=since) == await scan.find(where, since=since)
+                query = RunQuery(where, since)
+                assert await index.find(query) == await scan.find(query)
                 page = {"after": middle, "limit": 5}
-                assert await index.find(where, **page) == await scan.find(where, **page)
+                assert await index.find(query, **page) == await scan.find(query, **page)
                 for by in ("agent", "threshold", "is_advised", "day", "role", "role_model"):
-                    assert await index.group(by, where, since=since) == await scan.group(
-                        by, where, since=since
-                    )
+                    assert await index.count(by, query) == await scan.count(by, query)
+                    assert await index.sum(by, query) == await scan.sum(by, query)
 
     asyncio.run(main())
 
@@ -300,6 +315,6 @@ def test_usages_add_up_to_what_is_known():
 
 
 def test_totals_add_up():
-    total = Totals(1, cost_usd=0.5, latest="b")
-    total.add(Totals(2, unknown=1, latest="a"))
-    assert total == Totals(3, cost_usd=0.5, unknown=1, latest="b")
+    total = Totals(1, cost_usd=0.5)
+    total.add(Totals(2, unknown=1))
+    assert total == Totals(3, cost_usd=0.5, unknown=1)

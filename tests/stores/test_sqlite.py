@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import sqlite as sqlite_file
 from redraft.stores.base import Record
+from redraft.stores.run_index import ENDED, RunQuery, SqlRunIndex
 from redraft.stores.sqlite import SqliteStore
 from support.store_faults import child, run
 
@@ -102,6 +104,25 @@ def test_reading_makes_nothing(path, store):
         assert await store.get("note", "a") is not None
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("since", [None, datetime(2026, 11, 1, tzinfo=UTC)], ids=["all", "since"])
+@pytest.mark.parametrize("by", ["day", "agent", "task", "role", "role_model"])
+def test_sums_over_runs_are_read_in_order(path, store, by, since):
+    """Sorting 100,000 runs would take longer than adding them up."""
+    asyncio.run(store.put(note()))
+    plan = []
+
+    async def explain(sql, values):
+        with sqlite3.connect(path) as connection:
+            plan.extend(row[-1] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+        connection.close()
+        return []
+
+    for where in ({"status": ENDED}, {"status": ENDED, "is_inner": False}):
+        asyncio.run(SqlRunIndex("", explain).sum(by, RunQuery(where, since)))
+    assert len(plan) == 2
+    assert not [line for line in plan if "TEMP B-TREE" in line]
 
 
 @pytest.mark.parametrize("name", ["a b?c#d%20.db", "ключ.db", "file:x?mode=memory"])

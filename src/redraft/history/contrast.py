@@ -288,11 +288,9 @@ def _detail(baseline: GroupRow, against: GroupRow, criteria: Mapping[str, str]) 
 
 async def _tasks(runs: Runs, project: Project, task: str) -> tuple[tuple[str, str], ...]:
     """Return digest and description of the selected task and of those with the most runs."""
-    latest: dict[str, str] = {}
-    if task and (newest := await runs.rows(task=task, inner=True, limit=1)):
-        latest[task] = newest[0].run_id
-    often = [(key, totals) for key, totals in await runs.commonest("task", CHOICES) if totals.runs > 1]
-    latest |= {key: totals.latest for key, totals in often if key not in latest}
+    latest = await runs.newest_of_tasks([task] if task else [])
+    often = [(key, count) for key, count in await runs.commonest("task", CHOICES) if count.runs > 1]
+    latest |= {key: count.latest for key, count in often if key not in latest}
     words = await task_words(project, latest.values())
     return tuple((key, words.get(run_id, key)) for key, run_id in latest.items())
 

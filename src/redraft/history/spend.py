@@ -20,7 +20,7 @@ from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.notes.learning import Learned
 from redraft.stores.base import listed
-from redraft.stores.run_index import Totals, run_index
+from redraft.stores.run_index import RunQuery, Totals, run_index
 from redraft.web.charts import Period, PeriodBars, period_bars
 from redraft.web.feed import Feed
 from redraft.web.page import Page, PageRequest
@@ -172,8 +172,9 @@ async def _named_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Row
 
 async def _task_rows(request: PageRequest, tallies: Mapping[str, Tally]) -> Rows:
     first, others, rest = _most_expensive(tallies)
-    words = await task_words(request.project, [used.latest for _, used in first])
-    rows = tuple(Row(key, words.get(used.latest) or key, used) for key, used in first)
+    newest = await Runs(request.project.store).newest_of_tasks([key for key, _ in first])
+    words = await task_words(request.project, newest.values())
+    rows = tuple(Row(key, words.get(newest.get(key, "")) or key, used) for key, used in first)
     return Rows(rows, others, rest)
 
 
@@ -206,7 +207,7 @@ def _table_document(rows: Rows) -> dict[str, Any]:
 
 def _tally_document(used: Tally) -> dict[str, Any]:
     """Describe a tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
-    return {field.name: getattr(used, field.name) for field in fields(used) if field.name != "latest"}
+    return {field.name: getattr(used, field.name) for field in fields(used)}
 
 
 @dataclass(slots=True)
@@ -343,7 +344,7 @@ class OtherSpend:
         """Count notes under the agent, model and task of their runs."""
         while self._unsorted:
             notes, self._unsorted = self._unsorted[:AT_ONCE], self._unsorted[AT_ONCE:]
-            rows = await self._index.find({"run_id": tuple(run_id for run_id, _, _ in notes)})
+            rows = await self._index.find(RunQuery({"run_id": tuple(run_id for run_id, _, _ in notes)}))
             known = {row.run_id: (row.agent, row.model, row.task) for row in rows}
             for run_id, day, used in notes:
                 self._count_one(Spent(day, NOTE, *known.get(run_id, ())), used)

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from heapq import nlargest
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -25,7 +25,7 @@ from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply
 from redraft.stores.base import intact, listed
 from redraft.stores.location import required_project_store
-from redraft.stores.run_index import ENDED, Column, RunRow, Totals, run_index
+from redraft.stores.run_index import ENDED, Column, Count, RunQuery, RunRow, Totals, run_index
 from redraft.types import (
     NOTHING_USED,
     REASONS,
@@ -58,7 +58,7 @@ NEWEST_OF_GROUP = 200
 NEWEST_RUNS = 50
 """How many single runs are compared, each a group of its own."""
 WITH, WITHOUT = "with notes or lessons", "without"
-GROUPED_BY: Mapping[str, Column | Literal["day"]] = {
+GROUPED_BY: Mapping[str, Column] = {
     "agent": "agent",
     "model": "model",
     "task": "task",
@@ -142,14 +142,14 @@ class Runs:
         if task is not None:
             where["task"] = task
         if where.get("status") != "running":
-            return await self._index.find(where, after=after, limit=limit)
+            return await self._index.find(RunQuery(where), after=after, limit=limit)
         # Which of the unfinished runs were killed depends on their processes, which no index knows.
-        unended = await self._index.find(where, after=after)
+        unended = await self._index.find(RunQuery(where), after=after)
         return [row for row in unended if state_of(row) == status][:limit]
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the index row of a run by its full id, or None."""
-        found = await self._index.find({"run_id": run_id})
+        found = await self._index.find(RunQuery({"run_id": run_id}))
         return found[0] if found else None
 
     async def read_rows(self, rows: Sequence[RunRow]) -> list[RunRecord]:
@@ -163,7 +163,7 @@ class Runs:
         Raises `ConfigError` if there is none, or if the prefix is ambiguous.
         """
         if run_id == LAST:
-            rows = await self._index.find({"is_inner": False}, limit=PAGE)
+            rows = await self._index.find(RunQuery({"is_inner": False}), limit=PAGE)
             last = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
             found = intact([record for record in last if record is not None])[:1]
         elif record := await self._store.get(RUN, run_id):
@@ -211,22 +211,21 @@ class Runs:
         Unfinished runs are counted, not summed: their usage is recorded when they end.
         """
         begin = None if since is None else datetime.combine(since, time(), UTC)
-        where: dict[str, Scalar | tuple[Scalar, ...]] = {} if inner else {"is_inner": False}
-        ended = where | {"status": ENDED}
-        days = await self._index.group("day", {"status": ENDED, "is_inner": False}, since=begin)
-        inside = await self._index.group("day", {"status": ENDED, "is_inner": True}, since=begin)
-        if inner:
-            for day, totals in inside.items():
-                days.setdefault(day, Totals()).add(totals)
-        unended = await self._index.find(where | {"status": "running"}, since=begin)
+
+        def query(**where: Scalar | tuple[Scalar, ...]) -> RunQuery:
+            return RunQuery(where if inner else {**where, "is_inner": False}, begin)
+
+        ended = query(status=ENDED)
+        inside = await self._index.count("day", RunQuery({"status": ENDED, "is_inner": True}, begin))
+        unended = await self._index.find(query(status="running"))
         at_work = sum(state_of(row) in AT_WORK for row in unended)
         return Spend(
-            days,
-            await self._index.group("role", ended, since=begin),
-            await self._index.group("role_model", ended, since=begin),
-            await self._index.group("agent", ended, since=begin),
-            await self._index.group("task", ended, since=begin),
-            sum(totals.runs for totals in inside.values()),
+            await self._index.sum("day", ended),
+            await self._index.sum("role", ended),
+            await self._index.sum("role_model", ended),
+            await self._index.sum("agent", ended),
+            await self._index.sum("task", ended),
+            sum(count.runs for count in inside.values()),
             at_work,
             len(unended) - at_work,
         )
@@ -245,12 +244,12 @@ class Runs:
         where: dict[str, Scalar | tuple[Scalar, ...]] = {"status": ENDED}
         where |= ({"agent": name} if name else {}) | ({"task": task} if task else {})
         if by == "run":
-            rows = await self._index.find(where, prefixes=of, limit=NEWEST_RUNS)
+            rows = await self._index.find(RunQuery(where, prefixes=of), limit=NEWEST_RUNS)
             return [RunGroup(row.run_id, 1, row.run_id, {}, [row]) for row in rows]
         column = GROUPED_BY[by]
         found = [
-            RunGroup(_key(by, value), totals.runs, totals.latest, where | {column: value})
-            for value, totals in (await self._index.group(column, where)).items()
+            RunGroup(_key(by, value), count.runs, count.latest, where | {column: value})
+            for value, count in (await self._index.count(column, RunQuery(where))).items()
         ]
         if by == "day":
             return sorted(found, key=lambda group: group.key, reverse=True)
@@ -262,16 +261,17 @@ class Runs:
     async def newest(self, group: RunGroup) -> list[RunRow]:
         """Return the index rows of the newest runs of a group, and store them in it."""
         if not group.newest:
-            where, since, until = dict(group.where), None, None
-            if (day := where.pop("day", None)) is not None:
-                since = datetime.combine(cast("date", day), time(), UTC)
-                until = since + timedelta(days=1)
-            group.newest = await self._index.find(where, since=since, until=until, limit=NEWEST_OF_GROUP)
+            group.newest = await self._index.find(RunQuery(group.where), limit=NEWEST_OF_GROUP)
         return group.newest
 
-    async def commonest(self, by: Literal["agent", "task"], most: int) -> list[tuple[str, Totals]]:
-        """Return the agents or tasks with the most finished runs, and their totals."""
-        found = await self._index.group(by, {"status": ENDED})
+    async def newest_of_tasks(self, tasks: Sequence[str]) -> dict[str, str]:
+        """Return the id of the newest run of each task that has one."""
+        found = await asyncio.gather(*(self.rows(task=task, inner=True, limit=1) for task in tasks))
+        return {task: rows[0].run_id for task, rows in zip(tasks, found, strict=True) if rows}
+
+    async def commonest(self, by: Literal["agent", "task"], most: int) -> list[tuple[str, Count]]:
+        """Return the agents or tasks with the most finished runs, and how many they have."""
+        found = await self._index.count(by, RunQuery({"status": ENDED}))
         return nlargest(most, found.items(), key=lambda item: item[1].runs)
 
 

@@ -478,6 +478,7 @@ CREATE TABLE redraft_runs (
     space           text COLLATE "C" NOT NULL,
     run_id          text COLLATE "C" NOT NULL,
     created_at      bigint  NOT NULL,
+    day             integer NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) STORED,
     status          text    NOT NULL,
     is_inner        integer NOT NULL,
     requests        bigint  NOT NULL,
@@ -515,6 +516,7 @@ CREATE INDEX redraft_runs_newest ON redraft_runs (space, created_at, run_id);
 CREATE INDEX redraft_runs_of_agents ON redraft_runs (space, agent, created_at, run_id);
 CREATE INDEX redraft_runs_of_tasks ON redraft_runs (space, task, created_at, run_id);
 CREATE INDEX redraft_runs_by_status ON redraft_runs (space, status, created_at, run_id);
+CREATE INDEX redraft_runs_by_day ON redraft_runs (space, day, created_at, run_id);
 
 CREATE TABLE redraft_run_shares (
     space           text COLLATE "C" NOT NULL,
@@ -530,7 +532,7 @@ CREATE TABLE redraft_run_shares (
     output_tokens   bigint  NOT NULL,
     known_usd       double precision NOT NULL,
     unpriced        integer NOT NULL,
-    PRIMARY KEY (space, facet, run_id, value)
+    PRIMARY KEY (space, run_id, facet, value)
 );
 
 -- The records of agents that share a database: a session sees those of the space that it has set, whatever
@@ -538,9 +540,9 @@ CREATE TABLE redraft_run_shares (
 -- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
 CREATE TABLE redraft_agent_records (LIKE redraft_records, PRIMARY KEY (space, kind, key));
 CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind, created_at, key);
-CREATE TABLE redraft_agent_runs (LIKE redraft_runs, PRIMARY KEY (space, run_id));
+CREATE TABLE redraft_agent_runs (LIKE redraft_runs INCLUDING GENERATED, PRIMARY KEY (space, run_id));
 CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
-CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, facet, run_id, value));
+CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, run_id, facet, value));
 
 ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
 ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;

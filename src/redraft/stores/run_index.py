@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
+    Final,
     Literal,
     NamedTuple,
     Protocol,
@@ -33,13 +34,20 @@ DAMAGED = "damaged"
 ENDED = ("finished", "failed", "cancelled", DAMAGED)
 """The statuses of runs that have ended."""
 
-RunWhere: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
-"""Which runs are meant: each named column has the value, or one of a tuple of values."""
 Column: TypeAlias = Literal[
-    "agent", "model", "judge", "task", "is_advised", "strategy", "max_iterations", "threshold", "selection"
+    "agent",
+    "model",
+    "judge",
+    "task",
+    "is_advised",
+    "strategy",
+    "max_iterations",
+    "threshold",
+    "selection",
+    "day",
 ]
 Facet: TypeAlias = Literal["role", "role_model"]
-GroupBy: TypeAlias = Column | Facet | Literal["day"]
+GroupBy: TypeAlias = Column | Facet
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,11 @@ class RunRow:
     later_usd: float = 0.0
     later_unpriced: bool = False
     criteria: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict[str, Any])
+
+    @property
+    def day(self) -> date:
+        """The date (UTC) on which the run began."""
+        return self.created_at.astimezone(UTC).date()
 
     @property
     def cost_usd(self) -> float | None:
@@ -151,8 +164,8 @@ def spent(usages: Iterable[TokenUsage]) -> dict[str, Any]:
 class Totals:
     """Sums over runs.
 
-    `cost_usd` is what is known of the cost, and `unknown` counts the runs that cost more than that; so do
-    `later_usd` and `later_unknown` for what came after the best version. `latest` is the greatest id.
+    `cost_usd` is the known part of the cost, and `unknown` counts the runs that cost more than that; so do
+    `later_usd` and `later_unknown` for what came after the best version.
     """
 
     runs: int = 0
@@ -165,7 +178,6 @@ class Totals:
     later_tokens: int = 0
     later_usd: float = 0.0
     later_unknown: int = 0
-    latest: str = ""
 
     @property
     def total_tokens(self) -> int:
@@ -176,62 +188,87 @@ class Totals:
         """Add the sums of other runs."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.latest = max(self.latest, other.latest)
 
     @classmethod
-    def of(cls, run_id: str, used: RunRow | Share) -> Self:
+    def of(cls, used: RunRow | Share) -> Self:
         """Return the sums of one run, or of a share in it."""
         tokens = used.input_tokens, used.output_tokens
-        totals = cls(
-            1, used.requests, used.failed_requests, *tokens, used.known_usd, int(used.unpriced), latest=run_id
-        )
+        totals = cls(1, used.requests, used.failed_requests, *tokens, used.known_usd, int(used.unpriced))
         if isinstance(used, RunRow):
             totals.later_tokens, totals.later_usd = used.later_tokens, used.later_usd
             totals.later_unknown = int(used.later_unpriced)
         return totals
 
 
+class Count(NamedTuple):
+    """How many runs there are, and the greatest of their ids."""
+
+    runs: int
+    latest: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs are meant: those that meet every condition.
+
+    `where` names columns, each with its value or a tuple of values, one of which a run must have. The runs
+    began at `since` or later. `prefixes` are beginnings of ids, one of which a run must have. Raises
+    `ConfigError` for a column that runs don't have.
+    """
+
+    where: Mapping[str, Scalar | date | tuple[Scalar, ...]] = field(default_factory=dict[str, Any])
+    since: datetime | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for column in self.where:
+            if column not in _QUERIED:
+                raise ConfigError(f"Runs have no column {column!r}; {nearest(column, _QUERIED)}")
+
+    def values(self, column: str) -> tuple[Any, ...]:
+        """Return the values that a column may have."""
+        value = self.where[column]
+        return value if isinstance(value, tuple) else (value,)
+
+    def admits(self, row: RunRow) -> bool:
+        """Say whether a run is meant."""
+        return (
+            (self.since is None or row.created_at >= self.since)
+            and (not self.prefixes or row.run_id.startswith(self.prefixes))
+            and all(getattr(row, column) in self.values(column) for column in self.where)
+        )
+
+
+ALL_RUNS: Final = RunQuery()
+
+
 class RunIndex(Protocol):
     """Query the runs of a store by their columns.
 
     The record of a run carries its columns as `data["index"]`. SQLite and PostgreSQL write them to tables of
-    their own in the transaction that writes the record, so the two never disagree. Of any other store, the
-    records themselves are read.
-
-    `where` names columns; the runs began at `since` or later, and before `until` (UTC). Every method raises
-    `ConfigError` for a column that runs don't have, and `StoreError` when the store can't be read.
+    their own in the transaction that writes the record, so the two never disagree. For any other store, the
+    records themselves are read. Every method raises `StoreError` when the store can't be read.
     """
 
     async def find(
-        self,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        prefixes: Sequence[str] = (),
-        after: RunRow | Record | None = None,
-        limit: int | None = None,
+        self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
     ) -> list[RunRow]:
         """Return rows, the newest run first.
 
-        `prefixes` are beginnings of ids, one of which a run must have. `after` is the last run of the page
-        before, as its row, or as any record that was created then.
+        `after` is the last run of the page before, as its row, or as any record that was created then.
         """
         ...
 
-    async def group(
-        self,
-        by: GroupBy,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> dict[Any, Totals]:
-        """Return the sums of the runs that have a value in common, by that value.
+    async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
+        """Count the runs that have a value in common, by that value: cheaper than `sum`."""
+        ...
+
+    async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
+        """Add up the runs that have a value in common, by that value.
 
         `day` is the date (UTC) on which a run began. By `role`, a run counts once for each role, with what
         that used; by `role_model`, once for each model that a role was given to. Runs that have not ended
-        have neither.
+        have neither. Raises `ConfigError` for a column that runs can't be grouped by.
         """
         ...
 
@@ -257,65 +294,47 @@ class RunScan:
         self._store = store
 
     async def find(
-        self,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        prefixes: Sequence[str] = (),
-        after: RunRow | Record | None = None,
-        limit: int | None = None,
+        self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
     ) -> list[RunRow]:
         """Return rows, the newest run first."""
-        rows = [
-            row
-            for row, _ in await self._entries(where, since, until)
-            if (not prefixes or row.run_id.startswith(tuple(prefixes)))
-            and (after is None or _age(row) < _age(after))
-        ]
+        rows = [row for row, _ in await self._entries(query) if after is None or _age(row) < _age(after)]
         return sorted(rows, key=_age, reverse=True)[:limit]
 
-    async def group(
-        self,
-        by: GroupBy,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> dict[Any, Totals]:
-        """Return the sums of the runs that have a value in common, by that value."""
-        _check_group(by)
-        found: dict[Any, Totals] = {}
-        for row, shares in await self._entries(where, since, until):
-            if by in get_args(Facet):
-                parts = [(share.value, Totals.of(row.run_id, share)) for share in shares if share.facet == by]
-            else:
-                value = row.created_at.date() if by == "day" else getattr(row, by)
-                parts = [(value, Totals.of(row.run_id, row))]
-            for value, totals in parts:
-                found.setdefault(value, Totals()).add(totals)
-        return found
+    async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
+        """Count the runs that have a value in common, by that value."""
+        ids: dict[Any, list[str]] = {}
+        for value, run_id, _ in await self._parts(by, query):
+            ids.setdefault(value, []).append(run_id)
+        return {value: Count(len(those), max(those)) for value, those in ids.items()}
 
-    async def _entries(
-        self, where: RunWhere | None, since: datetime | None, until: datetime | None
-    ) -> list[RunEntry]:
-        wanted = {column: _wanted(column, value) for column, value in (where or {}).items()}
-        found: list[RunEntry] = []
+    async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
+        """Add up the runs that have a value in common, by that value."""
+        sums: dict[Any, Totals] = {}
+        for value, _, used in await self._parts(by, query):
+            sums.setdefault(value, Totals()).add(Totals.of(used))
+        return sums
+
+    async def _parts(self, by: GroupBy, query: RunQuery) -> list[tuple[Any, str, RunRow | Share]]:
+        """Return what a group adds up, each with its value and the id of its run."""
+        _check_group(by)
+        entries = await self._entries(query)
+        if by in get_args(Facet):
+            return [
+                (one.value, row.run_id, one) for row, shares in entries for one in shares if one.facet == by
+            ]
+        return [(getattr(row, by), row.run_id, row) for row, _ in entries]
+
+    async def _entries(self, query: RunQuery) -> list[RunEntry]:
+        entries: list[RunEntry] = []
         after = None
         while page := await self._store.find(RUN, newest_first=True, after=after, limit=_PAGE):
             for record in page:
                 data: Mapping[str, Any] = {} if record.damage else record.data
-                entry = RunEntry.of(record.key, record.created_at or _EPOCH, data)
-                if (
-                    (since is None or entry.row.created_at >= since)
-                    and (until is None or entry.row.created_at < until)
-                    and all(getattr(entry.row, column) in values for column, values in wanted.items())
-                ):
-                    found.append(entry)
+                entries.append(RunEntry.of(record.key, record.created_at or _EPOCH, data))
             if len(page) < _PAGE:
                 break
             after = page[-1]
-        return found
+        return [entry for entry in entries if query.admits(entry.row)]
 
 
 class SqlRunIndex:
@@ -331,23 +350,10 @@ class SqlRunIndex:
         self._ask = ask
 
     async def find(
-        self,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        prefixes: Sequence[str] = (),
-        after: RunRow | Record | None = None,
-        limit: int | None = None,
+        self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
     ) -> list[RunRow]:
         """Return rows, the newest run first."""
-        condition, values = self._condition(where, since, until)
-        if prefixes:
-            numbers = range(len(prefixes))
-            any_of = " OR ".join(f"(run_id >= :first_{at} AND run_id < :beyond_{at})" for at in numbers)
-            condition += f" AND ({any_of})"
-            for at, prefix in enumerate(prefixes):
-                values |= {f"first_{at}": prefix, f"beyond_{at}": after_all_with(prefix)}
+        condition, values = self._condition(query)
         if after is not None:
             at, run_id = _age(after)
             condition += " AND (created_at, run_id) < (:at, :after)"
@@ -359,48 +365,40 @@ class SqlRunIndex:
             values["limit"] = limit
         return [_row(found) for found in await self._ask(sql, values)]
 
-    async def group(
-        self,
-        by: GroupBy,
-        where: RunWhere | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> dict[Any, Totals]:
-        """Return the sums of the runs that have a value in common, by that value."""
+    async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
+        """Count the runs that have a value in common, by that value."""
+        groups = await self._groups(by, query, "count(*), max(run_id)")
+        return {value: Count(*columns) for value, columns in groups.items()}
+
+    async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
+        """Add up the runs that have a value in common, by that value."""
+        groups = await self._groups(by, query, _SPENT if by in get_args(Facet) else f"{_SPENT}, {_LATER}")
+        return {value: Totals(*columns) for value, columns in groups.items()}
+
+    async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
+        """Return columns of each group by its value."""
         _check_group(by)
-        condition, values = self._condition(where, since, until)
+        condition, values = self._condition(query)
+        table, value = "runs", str(by)
         if by in get_args(Facet):
-            if not set(where or {}) <= set(_OF_SHARES):
+            table, value = "run_shares", "value"
+            if query.prefixes or not set(query.where) <= set(_OF_SHARES):
                 runs = f"SELECT run_id FROM runs WHERE {condition}"  # noqa: S608 (made of constants)
                 condition = f"space = :space AND run_id IN ({runs})"
             condition += " AND facet = :facet"
             values["facet"] = by
-            sql = f"SELECT value, {_SPENT} FROM run_shares WHERE {condition} GROUP BY 1"  # noqa: S608 (made of constants)
-        else:
-            value = f"created_at / {_DAY}" if by == "day" else by
-            sql = f"SELECT {value}, {_SPENT}, {_LATER} FROM runs WHERE {condition} GROUP BY 1"  # noqa: S608 (made of constants)
-        found: dict[Any, Totals] = {}
-        for value, latest, *sums in await self._ask(sql, values):
-            if by == "day":
-                key = _EPOCH.date() + timedelta(days=value)
-            else:
-                key = _from_column(value, _COLUMNS.get(by, "str"))
-            found[key] = Totals(*sums, latest=latest)
-        return found
+        sql = f"SELECT {value}, {columns} FROM {table} WHERE {condition} GROUP BY {value}"  # noqa: S608 (made of constants)
+        kind = _QUERIED.get(by, "str")
+        return {_from_column(found, kind): columns for found, *columns in await self._ask(sql, values)}
 
-    def _condition(
-        self, where: RunWhere | None, since: datetime | None, until: datetime | None
-    ) -> tuple[str, dict[str, Any]]:
+    def _condition(self, query: RunQuery) -> tuple[str, dict[str, Any]]:
+        """Return the SQL condition of a query, and its values."""
         parts, values = ["space = :space"], dict[str, Any](space=self._space)
-        if since is not None:
+        if query.since is not None:
             parts.append("created_at >= :since")
-            values["since"] = microseconds(since)
-        if until is not None:
-            parts.append("created_at < :until")
-            values["until"] = microseconds(until)
-        for column, value in (where or {}).items():
-            wanted = _wanted(column, value)
+            values["since"] = microseconds(query.since)
+        for column in query.where:
+            wanted = query.values(column)
             # Ids are the keys of records, which every database takes as they are.
             held = wanted if column == "run_id" else map(_to_column, wanted)
             known = {f"{column}_{at}": one for at, one in enumerate(held) if one is not None}
@@ -408,6 +406,12 @@ class SqlRunIndex:
             any_of = [f"{column} IN ({', '.join(f':{name}' for name in known)})"] if known else []
             any_of += [f"{column} IS NULL"] if len(known) < len(wanted) else []
             parts.append(f"({' OR '.join(any_of) or '1 = 0'})")
+        if query.prefixes:
+            numbers = range(len(query.prefixes))
+            any_of = [f"(run_id >= :first_{at} AND run_id < :beyond_{at})" for at in numbers]
+            parts.append(f"({' OR '.join(any_of)})")
+            for at, prefix in enumerate(query.prefixes):
+                values |= {f"first_{at}": prefix, f"beyond_{at}": after_all_with(prefix)}
         return " AND ".join(parts), values
 
 
@@ -436,7 +440,6 @@ def removals(space: str, run_id: str) -> list[tuple[str, dict[str, Any]]]:
 
 _PAGE = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY = 86_400_000_000
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "bool": (bool,),
@@ -450,7 +453,9 @@ _COLUMNS = {name: kind for name, kind in _ALL_COLUMNS.items() if kind in _KINDS 
 _SHARE = {one.name: str(one.type) for one in fields(Share)}
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
-_SUMS = tuple(one.name for one in fields(Totals) if one.name != "latest")
+_QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
+"""Columns that a query may name, and of what kind they are."""
+_SUMS = tuple(one.name for one in fields(Totals))
 
 
 def _checked(value: Any, kind: str) -> Any:
@@ -466,28 +471,25 @@ def _age(run: RunRow | Record) -> tuple[datetime, str]:
 
 
 def _check_group(by: str) -> None:
-    known = (*get_args(Column), *get_args(Facet), "day")
+    known = (*get_args(Column), *get_args(Facet))
     if by not in known:
         raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, known)}")
-
-
-def _wanted(column: str, value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-    """Return the values that a column may have; raises `ConfigError` where there is no such column."""
-    if column not in _COLUMNS and column != "run_id":
-        raise ConfigError(f"Runs have no column {column!r}; {nearest(column, ('run_id', *_COLUMNS))}")
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _to_column(value: Any) -> Any:
     """Return a value as databases hold it: a text as in JSON, for some take no NUL and no lone surrogate."""
     if isinstance(value, str):
         return json_text(value)[1:-1]
+    if isinstance(value, date):
+        return (value - _EPOCH.date()).days
     return int(value) if isinstance(value, bool) else value
 
 
 def _from_column(value: Any, kind: str) -> Any:
     if kind == "str" and "\\" in value:
         return json.loads(f'"{value}"')
+    if kind == "date":
+        return _EPOCH.date() + timedelta(days=value)
     return bool(value) if kind == "bool" else value
 
 
@@ -512,7 +514,7 @@ def _sums(columns: Mapping[str, str]) -> str:
 
 _BIG, _DOUBLE = "bigint", "double precision"
 _CALLS = {"requests": _BIG, "failed_requests": _BIG, "input_tokens": _BIG, "output_tokens": _BIG}
-_SPENT = f"max(run_id), count(*), {_sums({**_CALLS, 'known_usd': _DOUBLE, 'unpriced': _BIG})}"
+_SPENT = f"count(*), {_sums({**_CALLS, 'known_usd': _DOUBLE, 'unpriced': _BIG})}"
 _LATER = _sums({"later_tokens": _BIG, "later_usd": _DOUBLE, "later_unpriced": _BIG})
 _PUT_RUN = (
     f"{_insert('runs', _ALL_COLUMNS)} ON CONFLICT (space, run_id) DO UPDATE SET "
@@ -520,5 +522,4 @@ _PUT_RUN = (
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _DELETE_RUN = "DELETE FROM runs WHERE space = :space AND run_id = :run_id"
-_FACETS = ", ".join(f"'{facet}'" for facet in get_args(Facet))  # named, so that the key finds the run
-_DELETE_SHARES = f"DELETE FROM run_shares WHERE space = :space AND facet IN ({_FACETS}) AND run_id = :run_id"  # noqa: S608 (made of constants)
+_DELETE_SHARES = "DELETE FROM run_shares WHERE space = :space AND run_id = :run_id"

@@ -424,10 +424,12 @@ OLDEST = (3, 35)
 
 # Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
 # CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` are described in
-# `stores.run_index`, names escaped as in JSON. Columns to be summed come first, since SQLite
-# reads a row only as far as it has to.
+# `stores.run_index`, names escaped as in JSON.
+_SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
+    later_tokens, later_usd, later_unpriced"""
+"""Part of the indices by which runs are summed, so that SQLite reads them in order and reads nothing else."""
 MIGRATIONS = (
-    """
+    f"""
 CREATE TABLE records (
     space          TEXT    NOT NULL,
     kind           TEXT    NOT NULL,
@@ -447,6 +449,7 @@ CREATE TABLE runs (
     space           TEXT    NOT NULL,
     run_id          TEXT    NOT NULL,
     created_at      INTEGER NOT NULL,
+    day             INTEGER NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) VIRTUAL,
     status          TEXT    NOT NULL,
     is_inner        INTEGER NOT NULL,
     requests        INTEGER NOT NULL,
@@ -481,9 +484,10 @@ CREATE TABLE runs (
     PRIMARY KEY (space, run_id)
 );
 CREATE INDEX runs_newest ON runs (space, created_at, run_id);
-CREATE INDEX runs_of_agents ON runs (space, agent, created_at, run_id);
-CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id);
 CREATE INDEX runs_by_status ON runs (space, status, created_at, run_id);
+CREATE INDEX runs_of_agents ON runs (space, agent, created_at, run_id, {_SUMMED});
+CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id, {_SUMMED});
+CREATE INDEX runs_by_day ON runs (space, day, created_at, run_id, {_SUMMED});
 
 CREATE TABLE run_shares (
     space           TEXT    NOT NULL,
@@ -499,8 +503,9 @@ CREATE TABLE run_shares (
     output_tokens   INTEGER NOT NULL,
     known_usd       REAL    NOT NULL,
     unpriced        INTEGER NOT NULL,
-    PRIMARY KEY (space, facet, run_id, value)
+    PRIMARY KEY (space, facet, value, run_id)
 ) WITHOUT ROWID;
+CREATE INDEX run_shares_of_runs ON run_shares (space, run_id);
 """,
 )
 """The schema, one script per version."""

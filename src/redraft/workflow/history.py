@@ -14,7 +14,7 @@ from redraft.loop.record import RUN, Process, RunRecord, Status
 from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs, row_document
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
-from redraft.stores.run_index import run_index
+from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
 from redraft.workflow.run import NODE, NodeResult, WorkflowResult
 
@@ -177,7 +177,7 @@ class Workflows:
         """Return the workflow that began last, unless a run outside of it began later."""
         store = self._store
         workflow = next(iter(intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))), None)
-        run = next(iter(await run_index(store).find({"is_inner": False}, limit=1)), None)
+        run = next(iter(await run_index(store).find(RunQuery({"is_inner": False}), limit=1)), None)
         if workflow is None or run is None or run.run_id.startswith(f"{workflow.key}."):
             return workflow
         is_newer = workflow.created_at and workflow.created_at > run.created_at

@@ -10,7 +10,7 @@ from redraft.errors import ConfigError
 from redraft.loop.progress import Progress
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import AT_WORK, state_of
-from redraft.stores.run_index import run_index
+from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
 from redraft.workflow.history import (
@@ -83,7 +83,7 @@ async def _fingerprint(request: PageRequest) -> str:
     run_id = kept.record.run_id
     if kept.state not in AT_WORK:
         return ""
-    loops = await run_index(project.store).find(prefixes=(f"{run_id}.",))
+    loops = await run_index(project.store).find(RunQuery(prefixes=(f"{run_id}.",)))
     at_work = [row.run_id for row in reversed(loops) if state_of(row) in AT_WORK]
     progress = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
     return "; ".join([*progress, f"{len(loops)} loops"])
