@@ -217,9 +217,8 @@ async def write_agents(database: Path, names: list[str], cycles: int) -> None:
 
 def made_agent(name: str, cycles: int) -> Iterator[Record]:
     """Return all that an agent keeps: its card, its cycles, its memory."""
-    from redraft.cycles.mail import AgentCard
     from redraft.cycles.memory import Memory
-    from redraft.cycles.records import memory_record, stored_cycle
+    from redraft.cycles.records import AgentCard, memory_record, stored_cycle
 
     yield AgentCard(name, name, "Watches a line.", "agent.yaml", ("every 60,000 ms",)).record
     for number in range(1, cycles + 1):

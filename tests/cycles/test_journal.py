@@ -41,9 +41,9 @@ class Gate(MemoryStore):
 
 
 def steps_of(store, silence=None):
-    keeper = WriteBehind(MemoryStore(), "a", remote=False)
-    keeper.silence = silence
-    return CycleSteps(store, 1, keeper)
+    write_behind = WriteBehind(MemoryStore(), "a", remote=False)
+    write_behind.silence = silence
+    return CycleSteps(store, 1, write_behind)
 
 
 async def soon():

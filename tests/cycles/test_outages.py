@@ -43,13 +43,13 @@ class Agent:
 
     def __init__(self, storage, name):
         self.name = name
-        self.keeper = storage.keeper_for(name)
+        self.write_behind = storage.location_of(name).write_behind()
         self.waits = []
         self.items = []
         self.number = 0
 
     async def open(self):
-        found = await self.keeper.load()
+        found = await self.write_behind.load()
         if found is not None:
             self.number, self.items = found.cycle, list(found.of("patterns"))
 
@@ -69,8 +69,8 @@ class Agent:
             ),
         ]
         started = perf_counter()
-        await self.keeper.save(records)
-        self.waits.append((perf_counter() - started, self.keeper.is_away))
+        await self.write_behind.save(records)
+        self.waits.append((perf_counter() - started, self.write_behind.is_away))
         await asyncio.sleep(0.01)
 
     async def cycles(self, until):
@@ -110,7 +110,7 @@ def each_said(caplog, times):
 
 async def are_back(agents):
     async with asyncio.timeout(20):
-        while any(agent.keeper.is_away for agent in agents):  # noqa: ASYNC110 (a poll, as a person would)
+        while any(agent.write_behind.is_away for agent in agents):  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.05)
 
 
@@ -235,7 +235,7 @@ def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place
         try:
             async with asyncio.timeout(30):
                 cycles = 20
-                while not all(agent.keeper.is_away for agent in agents):
+                while not all(agent.write_behind.is_away for agent in agents):
                     cycles += 20
                     await asyncio.gather(*(agent.cycles(cycles) for agent in agents))
                 await asyncio.gather(*(agent.cycles(cycles + 20) for agent in agents))
@@ -243,9 +243,9 @@ def test_a_server_that_hangs_stops_no_cycle_and_is_not_called_dead(server, place
             server.resume()
         await are_back(agents)
         await asyncio.gather(*(agent.cycles(cycles + 40) for agent in agents))
-        await asyncio.gather(*(agent.keeper.flush() for agent in agents))
+        await asyncio.gather(*(agent.write_behind.flush() for agent in agents))
         await all_is_there(storage, agents, cycles + 40)
-        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await asyncio.gather(*(agent.write_behind.aclose() for agent in agents))
         await storage.aclose()
         are_short([wait for agent in agents for wait in agent.waits])
 
@@ -262,7 +262,7 @@ def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, 
         before = [Agent(storage, f"agent {number}") for number in range(AGENTS)]
         await asyncio.gather(*(agent.open() for agent in before))
         await asyncio.gather(*(agent.cycles(3) for agent in before))
-        await asyncio.gather(*(agent.keeper.aclose() for agent in before))
+        await asyncio.gather(*(agent.write_behind.aclose() for agent in before))
         if hangs:
             server.pause()
         else:
@@ -270,21 +270,21 @@ def test_away_at_the_start_agents_go_round_and_all_is_kept_later(server, place, 
         agents = [Agent(storage, agent.name) for agent in before]
         try:
             await asyncio.gather(*(agent.open() for agent in agents))
-            assert all(agent.keeper.is_away for agent in agents)
+            assert all(agent.write_behind.is_away for agent in agents)
             for agent in agents:
-                agent.number = agent.keeper.last_provisional_number
+                agent.number = agent.write_behind.last_provisional_number
             await asyncio.gather(*(agent.cycles(PROVISIONAL + 10) for agent in agents))
         finally:
             _ = server.resume() if hangs else server.start()
         await are_back(agents)
-        await asyncio.gather(*(agent.keeper.flush() for agent in agents))
+        await asyncio.gather(*(agent.write_behind.flush() for agent in agents))
         for earlier, agent in zip(before, agents, strict=True):
             found = await stored_memory(storage.store_for(agent.name))
             later = [item | {"cycle": item["cycle"] - PROVISIONAL + 3} for item in agent.items]
             assert found.of("patterns") == [*earlier.items, *later]
             cycles = await storage.store_for(agent.name).find("cycle")
             assert [record.data["number"] for record in cycles] == [*range(1, 14)]
-        await asyncio.gather(*(agent.keeper.aclose() for agent in agents))
+        await asyncio.gather(*(agent.write_behind.aclose() for agent in agents))
         await storage.aclose()
 
     asyncio.run(main())
@@ -392,7 +392,7 @@ HEARS = {
 
 async def is_back(agent):
     async with asyncio.timeout(20):
-        while (await agent.open()).keeper.is_away:  # noqa: ASYNC110 (a poll, as a person would)
+        while (await agent.open()).write_behind.is_away:  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.05)
 
 

@@ -193,34 +193,34 @@ def test_a_database_that_is_away_is_named(register, tmp_path):
 RUNS = """
 from redraft.cycles.storage import LongTermStorage
 async def main():
-    keeper = LongTermStorage(sys.argv[2]).keeper_for("monitor")
-    found = await keeper.load()
+    write_behind = LongTermStorage(sys.argv[2]).location_of("monitor").write_behind()
+    found = await write_behind.load()
     cycle = found.cycle if found else 0
-    await keeper.save([Record("memory", "memory", {"cycle": cycle + 1, "items": {}})])
-    await keeper.flush()
+    await write_behind.save([Record("memory", "memory", {"cycle": cycle + 1, "items": {}})])
+    await write_behind.flush()
     print(cycle + 1, flush=True)
     if sys.argv[3] == "stays":
         await asyncio.sleep(60)
-    await keeper.aclose()
+    await write_behind.aclose()
 asyncio.run(main())
 """
 
 
 def test_two_live_processes_as_one_agent_are_one_too_many(register, postgres):
-    async def refused(keeper, process):
+    async def refused(write_behind, process):
         with pytest.raises(LeaseError, match=rf"The agent 'monitor' is run by process \({process.pid} on "):
-            await keeper.load()
+            await write_behind.load()
 
-    async def taken_over(keeper):
-        assert (await keeper.load()).cycle == 2
-        await keeper.aclose()
+    async def taken_over(write_behind):
+        assert (await write_behind.load()).cycle == 2
+        await write_behind.aclose()
 
     assert run(RUNS, postgres.url, "ends") == "1\n"
     storage = register(postgres.url)
     with child(RUNS, postgres.url, "stays") as process:
         assert process.stdout.readline() == "2\n"
-        asyncio.run(refused(storage.keeper_for("monitor"), process))
+        asyncio.run(refused(storage.location_of("monitor").write_behind(), process))
         process.kill()
         process.wait()
-    asyncio.run(taken_over(storage.keeper_for("monitor")))
+    asyncio.run(taken_over(storage.location_of("monitor").write_behind()))
     assert run(RUNS, postgres.url, "ends") == "3\n"

@@ -9,7 +9,7 @@ from redraft.cycles.agents import Agents
 from redraft.cycles.mail import Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleRecord
-from redraft.cycles.storage import _project_store_for, storage_of
+from redraft.cycles.storage import locate, storage_of
 from redraft.cycles.web import (
     MAX_TEXT,
     SLICE,
@@ -155,7 +155,7 @@ def test_a_store_that_cant_be_read_is_told(project, path):
 def test_an_agent_whose_process_is_gone_is_shown_as_interrupted(project):
     async def main():
         async with waiting():
-            store = _project_store_for("controlled")
+            store = locate("controlled", "project", "default").store
             lease = await store.get("lease", "lease")
             gone = {**lease.data, "pid": 2**22 + 1, "started": "1"}
             async with visited() as client:

@@ -1,4 +1,4 @@
-"""The keeper on a store that is slow, away, silent, and back; and the spool that outlives the process."""
+"""Write-behind on a store that is slow, away, silent and back, and the spool that outlives the process."""
 
 import asyncio
 import logging
@@ -109,13 +109,13 @@ def said(caplog, level):
 def test_what_is_saved_is_written_when_it_returns(caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a")
-        assert await keeper.load() is None
-        await keeper.save(cycle(1, "x"))
+        write_behind = WriteBehind(store, "a")
+        assert await write_behind.load() is None
+        await write_behind.save(cycle(1, "x"))
         assert await kept(store) == ([1], ["x"])
-        await keeper.save(cycle(2, "x", "y"))
+        await write_behind.save(cycle(2, "x", "y"))
         assert store.writes == [["memory", "0000000001"], ["memory", "0000000002"]]
-        await keeper.aclose()
+        await write_behind.aclose()
         again = WriteBehind(store, "a")
         assert (await again.load()).cycle == 2
         await again.aclose()
@@ -127,15 +127,15 @@ def test_what_is_saved_is_written_when_it_returns(caplog):
 def test_a_slow_store_is_not_waited_for(caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a")
-        await keeper.load()
+        write_behind = WriteBehind(store, "a")
+        await write_behind.load()
         store.delay = 0.06
         for number in range(1, 6):
-            await keeper.save(cycle(number, "x"))
-        await keeper.flush()
+            await write_behind.save(cycle(number, "x"))
+        await write_behind.flush()
         assert (await kept(store))[0] == [1, 2, 3, 4, 5]
         assert len(store.writes) < 5  # a save that waited for its own write would make five
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
     assert caplog.records == []
@@ -144,23 +144,23 @@ def test_a_slow_store_is_not_waited_for(caplog):
 def test_an_outage_is_said_once_and_loses_nothing(caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a")
-        await keeper.load()
-        await keeper.save(cycle(1, "1"))
+        write_behind = WriteBehind(store, "a")
+        await write_behind.load()
+        await write_behind.save(cycle(1, "1"))
         for outage in range(2):
             store.is_away = True
             for number in range(2, 40):
-                await keeper.save(cycle(number + 100 * outage, str(number)))
-                assert keeper.is_away
-            await keeper.flush()  # there is nothing to wait for
+                await write_behind.save(cycle(number + 100 * outage, str(number)))
+                assert write_behind.is_away
+            await write_behind.flush()  # there is nothing to wait for
             assert len(said(caplog, logging.WARNING)) == outage + 1
             store.is_away = False
-            await eventually(lambda: not keeper.is_away)
+            await eventually(lambda: not write_behind.is_away)
             assert await kept(store) == (
                 sorted([*range(1, 40), *range(102, 140)][: 39 + 38 * outage]),
                 ["39"],
             )
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
     assert [("goes on without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
@@ -170,21 +170,21 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
 def test_a_store_that_does_not_answer_is_away_and_not_called_dead(caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a")
-        await keeper.load()
+        write_behind = WriteBehind(store, "a")
+        await write_behind.load()
         store.answers.clear()
         started = perf_counter()
         for number in range(1, 40):
-            await keeper.save(cycle(number, "x"))
+            await write_behind.save(cycle(number, "x"))
             await asyncio.sleep(0.005)
-        assert keeper.is_away
+        assert write_behind.is_away
         assert perf_counter() - started < 30  # the store would never answer
         store.answers.set()
-        await eventually(lambda: not keeper.is_away)
-        await keeper.flush()
+        await eventually(lambda: not write_behind.is_away)
+        await write_behind.flush()
         assert (await kept(store))[0] == [*range(1, 40)]
         assert store.writes[0] == ["memory", "0000000001"]  # it was not sent twice
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
     assert [("has not answered for 0.1 s" in line) for line in said(caplog, logging.WARNING)] == [True]
@@ -200,29 +200,29 @@ def test_away_at_the_start_the_memory_is_joined_later(caplog, silent):
         store.is_away = not silent
         if silent:
             store.answers.clear()
-        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
-        assert await keeper.load() is None
-        assert keeper.is_away
-        assert keeper.reconciliation() is None
-        number = keeper.last_provisional_number + 1
+        write_behind = WriteBehind(store, "a", lease=Lease(store, "a"))
+        assert await write_behind.load() is None
+        assert write_behind.is_away
+        assert write_behind.reconciliation() is None
+        number = write_behind.last_provisional_number + 1
         assert number == PROVISIONAL + 1
-        await keeper.save(cycle(number, "both", "new"))
+        await write_behind.save(cycle(number, "both", "new"))
         store.is_away = False
         store.answers.set()
-        await eventually(lambda: not keeper.is_away)
+        await eventually(lambda: not write_behind.is_away)
         assert await kept(store) == ([7, 8], ["old", "both", "new"])
-        await keeper.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
+        await write_behind.save(cycle(number + 1, "new", "newer"))  # its cycle had begun before
         assert await kept(store) == ([7, 8, 9], ["old", "both", "new", "newer"])
-        assert keeper.stored_number(number + 1) == 9
-        met = keeper.reconciliation()
+        assert write_behind.stored_number(number + 1) == 9
+        met = write_behind.reconciliation()
         assert ids_of(met.memory) == ["old", "both"]
         assert met.number(number + 1) == 9
-        assert keeper.reconciliation() is None
-        await keeper.save(cycle(10, "newest"))  # from here on, the agent knows
+        assert write_behind.reconciliation() is None
+        await write_behind.save(cycle(10, "newest"))  # from here on, the agent knows
         assert (await kept(store))[1] == ["newest"]
-        await keeper.save(changing(number + 1, "late"))  # what a cycle of before still says
+        await write_behind.save(changing(number + 1, "late"))  # what a cycle of before still says
         assert (await kept(store))[0] == [7, 8, 9, 10]
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
     assert len(said(caplog, logging.WARNING)) == len(said(caplog, logging.INFO)) == 1
@@ -240,19 +240,19 @@ def test_memories_are_joined_by_the_ids_of_their_items():
 def test_what_no_store_can_hold_is_left_out_and_bars_nothing(caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a")
-        await keeper.load()
-        await keeper.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
-        await keeper.flush()
+        write_behind = WriteBehind(store, "a")
+        await write_behind.load()
+        await write_behind.save([memory("x"), Record("cycle", "1", {"rate": math.nan})])
+        await write_behind.flush()
         assert await kept(store) == ([], ["x"])
         store.is_away = True
-        await keeper.save([Record("cycle", "1", {"rate": math.nan})])
-        await keeper.save(cycle(2, "y"))
+        await write_behind.save([Record("cycle", "1", {"rate": math.nan})])
+        await write_behind.save(cycle(2, "y"))
         store.is_away = False
-        await eventually(lambda: not keeper.is_away)
-        await keeper.flush()
+        await eventually(lambda: not write_behind.is_away)
+        await write_behind.flush()
         assert await kept(store) == ([2], ["y"])
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
     assert [("data['rate'] is nan" in line) for line in said(caplog, logging.ERROR)] == [True, True]
@@ -274,24 +274,24 @@ def spool(tmp_path):
         each.close()
 
 
-async def die(keeper):
+async def die(write_behind):
     """End as a process does that is killed: nothing more is written."""
-    keeper._writer.cancel()
-    await asyncio.wait([keeper._writer])
-    keeper._spool.close()
+    write_behind._writer.cancel()
+    await asyncio.wait([write_behind._writer])
+    write_behind._spool.close()
 
 
 def test_what_the_spool_holds_is_written_first_by_the_next(spool, caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a", spool())
-        await keeper.load()
-        await keeper.save(cycle(1, "1"))
-        assert keeper._spool.path.stat().st_size == 0
+        write_behind = WriteBehind(store, "a", spool())
+        await write_behind.load()
+        await write_behind.save(cycle(1, "1"))
+        assert write_behind._spool.path.stat().st_size == 0
         store.is_away = True
         for number in (2, 3):
-            await keeper.save(cycle(number, str(number)))
-        await die(keeper)
+            await write_behind.save(cycle(number, str(number)))
+        await die(write_behind)
         again = WriteBehind(store, "a", spool())
         assert (await again.load()).cycle == 3  # the database is still away
         await again.save(cycle(4, "4"))
@@ -311,10 +311,10 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
         store = Database()
         await store.put(memory("old"))
         store.is_away = True
-        keeper = WriteBehind(store, "a", spool())
-        await keeper.load()
-        await keeper.save(cycle(PROVISIONAL + 1, "new"))
-        await die(keeper)
+        write_behind = WriteBehind(store, "a", spool())
+        await write_behind.load()
+        await write_behind.save(cycle(PROVISIONAL + 1, "new"))
+        await die(write_behind)
         store.is_away = False
         again = WriteBehind(store, "a", spool())
         found = await again.load()
@@ -328,12 +328,12 @@ def test_a_spooled_memory_that_began_anew_does_not_replace_the_stored_one(spool)
 def test_a_spool_without_a_memory_leaves_the_stored_one_to_be_joined(spool):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a", spool())
-        await keeper.load()
-        await keeper.save(cycle(1, "1"))
+        write_behind = WriteBehind(store, "a", spool())
+        await write_behind.load()
+        await write_behind.save(cycle(1, "1"))
         store.is_away = True
-        await keeper.save([stored_cycle(CycleRecord(2, datetime.now(UTC), status="failed"))])
-        await die(keeper)
+        await write_behind.save([stored_cycle(CycleRecord(2, datetime.now(UTC), status="failed"))])
+        await die(write_behind)
         partial = WriteBehind(store, "a", spool())
         assert await partial.load() is None  # nobody can know the memory before the second cycle
         await partial.save(cycle(PROVISIONAL + 1, "3"))
@@ -354,12 +354,12 @@ def test_a_second_start_in_an_outage_goes_on_after_what_the_first_has_spooled(sp
         await store.put_all(cycle(7, "p7-1"))
         store.is_away = True
         for number in (1, 2):
-            keeper = WriteBehind(store, "a", spool())
-            await keeper.load()
-            assert keeper.last_provisional_number == PROVISIONAL + number - 1
+            write_behind = WriteBehind(store, "a", spool())
+            await write_behind.load()
+            assert write_behind.last_provisional_number == PROVISIONAL + number - 1
             new = f"p{PROVISIONAL + number}-1"
-            await keeper.save(cycle(PROVISIONAL + number, *[new]))
-            await die(keeper)
+            await write_behind.save(cycle(PROVISIONAL + number, *[new]))
+            await die(write_behind)
         store.is_away = False
         last = WriteBehind(store, "a", spool())
         assert ids_of(await last.load()) == ["p7-1", "p9-1"]
@@ -411,15 +411,15 @@ def test_a_cycle_that_nobody_could_go_on_with_ends_as_failed():
         running = CycleRecord(7, datetime.now(UTC), status="running")
         await store.put_all([memory("old", cycle=6), stored_cycle(running)])
         store.is_away = True
-        keeper = WriteBehind(store, "a")
-        await keeper.load()
-        await keeper.save(cycle(PROVISIONAL + 1, "new"))
+        write_behind = WriteBehind(store, "a")
+        await write_behind.load()
+        await write_behind.save(cycle(PROVISIONAL + 1, "new"))
         store.is_away = False
-        await eventually(lambda: not keeper.is_away)
+        await eventually(lambda: not write_behind.is_away)
         found = await store.find("cycle")
         assert [(one.data["number"], one.data["status"]) for one in found] == [(7, "failed"), (8, "finished")]
         assert "restarted while its database was away" in found[0].data["error"]
-        await keeper.aclose()
+        await write_behind.aclose()
 
     asyncio.run(main())
 
@@ -440,12 +440,12 @@ def test_what_names_a_cycle_follows_its_number():
 def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a", spool())
-        await keeper.load()
+        write_behind = WriteBehind(store, "a", spool())
+        await write_behind.load()
         store.delay = delay
         for number in (1, 2):
-            await keeper.save(cycle(number, str(number)))
-        await die(keeper)
+            await write_behind.save(cycle(number, str(number)))
+        await die(write_behind)
         store.delay = 0
         again = WriteBehind(store, "a", spool())
         await again.load()
@@ -458,12 +458,12 @@ def test_what_is_not_waited_for_is_in_the_spool(spool, delay):
 def test_closing_writes_what_can_be_written(spool, caplog):
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
-        await keeper.load()
+        write_behind = WriteBehind(store, "a", lease=Lease(store, "a"))
+        await write_behind.load()
         store.is_away = True
-        await keeper.save(cycle(1, "x"))
+        await write_behind.save(cycle(1, "x"))
         store.is_away = False
-        await keeper.aclose()
+        await write_behind.aclose()
         assert (await kept(store))[0] == [1]
         assert (await store.get(LEASE, LEASE)).data["is_free"]
         for own, where in ((None, "is lost"), (spool(), "a.jsonl for the next start")):
@@ -485,21 +485,21 @@ def test_closing_writes_what_can_be_written(spool, caplog):
 def test_nothing_is_written_when_another_process_has_become_the_agent():
     async def main():
         store = Database()
-        keeper = WriteBehind(store, "a", lease=Lease(store, "a"))
-        await keeper.load()
+        write_behind = WriteBehind(store, "a", lease=Lease(store, "a"))
+        await write_behind.load()
         store.is_away = True
-        await keeper.save(cycle(1, "mine"))
+        await write_behind.save(cycle(1, "mine"))
         record = await MemoryStore.get(store, LEASE, LEASE)
         await MemoryStore.put(store, Record(LEASE, LEASE, {**record.data, "is_free": True}))
         store.is_away = False
         other = Lease(store, "a")
         await other.take()
-        await eventually(lambda: keeper.lease.lost)
+        await eventually(lambda: write_behind.lease.lost)
         with pytest.raises(LeaseError, match="is run by"):
-            await keeper.save(cycle(2, "mine"))
-        await keeper.flush()
+            await write_behind.save(cycle(2, "mine"))
+        await write_behind.flush()
         assert await store.find("cycle") == []
-        await keeper.aclose()
+        await write_behind.aclose()
         with pytest.raises(LeaseError):
             await WriteBehind(store, "a", lease=Lease(store, "a")).load()
         await other.give_back()

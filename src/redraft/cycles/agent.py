@@ -27,12 +27,10 @@ from redraft.cycles.cycle import (
     CycleWaiting,
     Runtime,
     SubstageFinished,
-    data_redactor,
     error_line,
 )
 from redraft.cycles.mail import (
     POLL_SECONDS,
-    AgentCard,
     check_feedback,
     ring,
     ring_count,
@@ -40,7 +38,7 @@ from redraft.cycles.mail import (
 )
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after
 from redraft.cycles.reason import analyze, authorize, govern, plan
-from redraft.cycles.records import CycleRecord
+from redraft.cycles.records import AgentCard, CycleRecord, data_redactor
 from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics_of, update_state
 from redraft.cycles.sense import sense
 from redraft.cycles.session import Session, SessionManager

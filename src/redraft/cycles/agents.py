@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft._validation import nearest
-from redraft.cycles.cycle import data_redactor
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import AgentCard, Feedback, Mailbox, card_of, check_feedback, pending_mail, ring
+from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
 from redraft.cycles.records import (
     CYCLE,
+    AgentCard,
     CycleRecord,
+    card_of,
     cycle_from,
     cycle_key,
+    data_redactor,
     differences,
     listed_cycle,
     memory_at,

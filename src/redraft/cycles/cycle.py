@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -19,9 +17,6 @@ from redraft.cycles.records import CycleMetrics, CycleStatus
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import OutputError
 from redraft.protocols import ChatModel, Step
-from redraft.redact.data import redact_plain
-from redraft.redact.kinds import Category
-from redraft.redact.redactor import redactor_of_environment
 from redraft.text.characters import visible
 from redraft.text.schema_source import size_of
 from redraft.text.templates import template
@@ -255,35 +250,3 @@ def error_line(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 (an error that can't describe itself must not raise another)
         message = "(its message can't be read)"
     return shortened(visible(f"{type(error).__name__}: {message}"), MAX_ERROR)
-
-
-CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
-"""How many redacted texts are cached, of at most so many characters."""
-_HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
-"""A timestamp, or the number of a cycle or action (provisional ones included): new in every cycle, never
-secret."""
-
-
-def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
-    """Return a function that withholds secrets and personal data in plain JSON data, keeping its shape.
-
-    Names of hosts stay, so that an agent knows what it acted on. Data that is sent to be acted on loses its
-    secrets alone (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and
-    names in every cycle, so results are cached.
-    """
-    redactor = redactor_of_environment(also=also)
-
-    def redact_text(text: str) -> str:
-        return redactor.redact(text).text
-
-    cached = lru_cache(CACHED_TEXTS)(redact_text)
-
-    def redact_one(text: str) -> str:
-        if _HARMLESS.fullmatch(text):
-            return text
-        return cached(text) if len(text) <= CACHED_LENGTH else redact_text(text)
-
-    def redact(value: Any) -> Any:
-        return redact_plain(value, redact_one)
-
-    return redact

@@ -1,4 +1,4 @@
-"""The steps of one cycle, so that a killed one repeats none."""
+"""Journal: the steps of one cycle, so that a killed cycle repeats none of them."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ class CycleSteps:
     before then does it again. Nothing is written before the end of the previous cycle is, whose steps it
     replaces, and no effect begins once another process runs the agent: that raises `LeaseError`.
 
-    A cycle waits for its journal, however slow the store is. Only when the store is out of reach, as
-    `keeper` knows or learns here (a write failed, or none was answered for its `silence`), does the cycle go
-    on without one.
+    A cycle waits for its journal, however slow the store is. It goes on without one only while the store is
+    away, which `write_behind` knows, or learns here when a write fails or is not answered for its `silence`.
     """
 
-    def __init__(self, store: Store, number: int, keeper: WriteBehind) -> None:
+    def __init__(self, store: Store, number: int, write_behind: WriteBehind) -> None:
         self.trouble = ""
         # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
         self._number = number
-        self._keeper = keeper
+        self._write_behind = write_behind
         self._steps: dict[str, StepData] = {}
         self._stored = 0
         self._is_broken = self._is_clear = False
@@ -66,7 +65,7 @@ class CycleSteps:
         """Wait until everything that must be written is; raises `LeaseError` if the agent is not ours now."""
         if "/" not in place:
             await self.settled()
-        await check_lease(self._keeper)
+        await self._write_behind.check_lease()
 
     async def load(self) -> dict[str, StepData]:
         """Return the steps of this cycle that an earlier process wrote."""
@@ -81,7 +80,7 @@ class CycleSteps:
 
     async def write(self, place: str, data: StepData, /) -> StepData:
         """Take a step down; wait until it is written if it is a model call, otherwise write it soon."""
-        if self._is_broken or self._keeper.is_away:
+        if self._is_broken or self._write_behind.is_away:
             return data
         self._steps[place] = data
         if "/" in place:  # a model call: the step that asked goes on at once
@@ -111,12 +110,12 @@ class CycleSteps:
 
     async def _wait_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
         """Wait until steps are written, or the store is known to be away."""
-        loop, silence = asyncio.get_running_loop(), self._keeper.silence
+        loop, silence = asyncio.get_running_loop(), self._write_behind.silence
         late: set[asyncio.Task[Any]] = {*writing}
         ends = inf if silence is None else loop.time() + silence
-        while late and not self._keeper.is_away:
+        while late and not self._write_behind.is_away:
             if loop.time() >= ends:
-                self._keeper.mark_away(f"it has not answered for {silence:g} s")
+                self._write_behind.mark_away(f"it has not answered for {silence:g} s")
                 break
             # Whoever keeps the memory may be the first to learn that the store does not answer.
             _, late = await asyncio.wait(late, timeout=CHECKS_AGAIN)
@@ -124,7 +123,7 @@ class CycleSteps:
 
     def _write(self) -> asyncio.Task[Any] | None:
         self._cancel_soon()
-        if not self._steps or self._is_broken or self._keeper.is_away:
+        if not self._steps or self._is_broken or self._write_behind.is_away:
             return None
         writing = asyncio.ensure_future(self._put())
         self._writing.add(writing)
@@ -135,14 +134,14 @@ class CycleSteps:
         """Write all steps that have finished by now, one write after another."""
         async with self._turn:
             if not self._is_clear:
-                await self._keeper.flush()
+                await self._write_behind.flush()
                 self._is_clear = True
-            if len(self._steps) == self._stored or self._is_broken or self._keeper.is_away:
+            if len(self._steps) == self._stored or self._is_broken or self._write_behind.is_away:
                 return
             steps = dict(self._steps)
             record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
-            if self._keeper.lease is not None:
-                await self._keeper.lease.write([record], self._store)
+            if self._write_behind.lease is not None:
+                await self._write_behind.lease.write([record], self._store)
             else:
                 await self._store.put(record)
             self._stored = len(steps)
@@ -152,7 +151,7 @@ class CycleSteps:
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
             if not isinstance(error, LeaseError):  # which the next step raises
-                self._keeper.mark_away(str(error))
+                self._write_behind.mark_away(str(error))
 
     def _cancel_soon(self) -> None:
         if self._soon is not None:
@@ -168,19 +167,13 @@ def _is_repeatable(step: StepData) -> bool:
     return not is_action and step["elapsed"] - step["began"] < QUICK
 
 
-async def check_lease(keeper: WriteBehind) -> None:
-    """Raise `LeaseError` before an effect if another process runs the agent now."""
-    if keeper.lease is not None:
-        await keeper.lease.check()
-
-
-def unjournalled(keeper: WriteBehind) -> Step:
+def unjournalled(write_behind: WriteBehind) -> Step:
     """Return a step that records nothing, and begins no effect once another process runs the agent."""
 
     async def step(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        await check_lease(keeper)
+        await write_behind.check_lease()
         return await direct(name, returns, fn, *args, **kwargs)
 
     return step

@@ -85,8 +85,8 @@ class Lease:
         Raises `LeaseError` that names the process which has it, and `StoreError` if that can't be known.
         """
         async with self._turn:
-            if self.lost is not None and self.generation:
-                raise LeaseError(*self.lost.args) from self.lost
+            if self.generation:
+                self.raise_if_lost()
             self._tried = began = _Moment.now()
             try:
                 await self._take()
@@ -103,8 +103,7 @@ class Lease:
         Nobody can have taken a lease that was renewed in time, so the store is not asked then. If the store
         does not answer, the agent goes on: an outage costs no cycle.
         """
-        if self.lost is not None:
-            raise LeaseError(*self.lost.args) from self.lost
+        self.raise_if_lost()
         if self._renewed is not None and self._renewed.is_within(self._lasts * 2 / 3):
             return
         # In an outage the last attempt is recent; otherwise this process was paused. An attempt that has just
@@ -120,6 +119,11 @@ class Lease:
             raise
         except (StoreError, TimeoutError):
             self._tried = _Moment.now()
+
+    def raise_if_lost(self) -> None:
+        """Raise `LeaseError` if another process is known to have taken the lease."""
+        if self.lost is not None:
+            raise LeaseError(*self.lost.args) from self.lost
 
     async def write(self, records: Sequence[Record], store: Store | None = None) -> None:
         """Write records atomically if this process has the lease; otherwise raise `LeaseError`.

@@ -1,4 +1,4 @@
-"""Mail: feedback and messages to an agent, its card, and the bell that wakes it."""
+"""Mail: feedback and messages to an agent, and the bell that wakes it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import urandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
-from uuid import uuid4
 
 from redraft._codec import from_record, to_json, to_record
 from redraft._validation import nearest
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.spec import ANY, Execute, IntervalTrigger, MessagesSense, MessageTrigger, parameters_of
+from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
-    from redraft.cycles.records import CycleRecord
-    from redraft.cycles.spec import AgentSpec
+    from redraft.cycles.records import AgentCard, CycleRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,56 +242,3 @@ async def wait_for_ring(agent: str, count: int, seconds: float | None = POLL_SEC
         with _lock:
             _waiters[agent].discard(waiter)
     return True
-
-
-CARD = "agent"
-"""The kind and key of the record in the agent's own space."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentCard:
-    """What an agent says about itself: its file, what starts its cycles, the topics it listens to (`*`: all).
-
-    `actions` are those it can run, each with the parameters that it reads (`*`: any). `id` is as old as its
-    store: an agent of the same name that is kept elsewhere, or later, has another.
-    """
-
-    name: str = ""
-    id: str = ""
-    description: str = ""
-    file: str = ""
-    triggers: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-
-    def listens_to(self, topic: str) -> bool:
-        """Return whether the agent listens to a topic."""
-        return topic in self.topics or ANY in self.topics
-
-    @property
-    def record(self) -> Record:
-        """The record that keeps it."""
-        return Record(CARD, CARD, to_json(self))
-
-    @classmethod
-    def of(cls, spec: AgentSpec, file: str) -> AgentCard:
-        """Return the card of an agent, with a new id."""
-        topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
-        sources = spec.stages.sense.substages if spec.stages.sense is not None else ()
-        topics += [one.config.topic or ANY for one in sources if isinstance(one, MessagesSense)]
-        triggers = tuple(
-            f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
-            for one in spec.triggers
-        )
-        actuate = spec.stages.actuate.substages if spec.stages.actuate is not None else ()
-        executes = (substage for substage in actuate if isinstance(substage, Execute))
-        actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
-        return cls(
-            spec.name, uuid4().hex, spec.description, file, triggers, tuple(dict.fromkeys(topics)), actions
-        )
-
-
-async def card_of(store: Store) -> AgentCard:
-    """Return the card of the agent that a store belongs to; an empty one if it has none yet."""
-    record = await store.get(CARD, CARD)
-    return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

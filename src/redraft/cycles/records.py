@@ -1,23 +1,31 @@
-"""Records: cycles and memory as they are stored, and the memory as it was after an earlier cycle."""
+"""Records: an agent's card, cycles and memory as they are stored, and the memory after an earlier cycle."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from uuid import uuid4
 
-from redraft._codec import from_record, to_record
+from redraft._codec import from_record, to_json, to_record
 from redraft.cycles.memory import Memory, MemoryChange
+from redraft.cycles.spec import ANY, Execute, IntervalTrigger, MessagesSense, MessageTrigger, parameters_of
 from redraft.errors import ConfigError, StoreError
+from redraft.redact.data import redact_plain
+from redraft.redact.kinds import Category
+from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from redraft.cycles.memory import Item
+    from redraft.cycles.spec import AgentSpec
     from redraft.stores.base import Store
 
 CYCLE = "cycle"
@@ -147,6 +155,38 @@ def _bounded(value: Any) -> Any:
     return value if size <= MAX_DERIVED else {"leftOut": f"{size:,} characters, more than {MAX_DERIVED:,}"}
 
 
+CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
+"""How many redacted texts are cached, of at most so many characters."""
+_HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
+"""A timestamp, or the number of a cycle or action (provisional ones included): new in every cycle, never
+secret."""
+
+
+def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
+    """Return a function that withholds secrets and personal data in plain JSON data, keeping its shape.
+
+    Names of hosts stay, so that an agent knows what it acted on. Data that is sent to be acted on loses its
+    secrets alone (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and
+    names in every cycle, so results are cached.
+    """
+    redactor = redactor_of_environment(also=also)
+
+    def redact_text(text: str) -> str:
+        return redactor.redact(text).text
+
+    cached = lru_cache(CACHED_TEXTS)(redact_text)
+
+    def redact_one(text: str) -> str:
+        if _HARMLESS.fullmatch(text):
+            return text
+        return cached(text) if len(text) <= CACHED_LENGTH else redact_text(text)
+
+    def redact(value: Any) -> Any:
+        return redact_plain(value, redact_one)
+
+    return redact
+
+
 def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Memory:
     """Return the memory as it was after an earlier cycle (0: before the first), by undoing later changes.
 
@@ -252,3 +292,56 @@ def _is_memory(items: object) -> bool:
         isinstance(one, list) and all(isinstance(item, dict) for item in cast("list[object]", one))
         for one in lists
     )
+
+
+CARD = "agent"
+"""The kind and key of the record in the agent's own space."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """What an agent says about itself: its file, what starts its cycles, the topics it listens to (`*`: all).
+
+    `actions` are those it can run, each with the parameters that it reads (`*`: any). `id` is as old as its
+    store: an agent of the same name that is kept elsewhere, or later, has another.
+    """
+
+    name: str = ""
+    id: str = ""
+    description: str = ""
+    file: str = ""
+    triggers: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def listens_to(self, topic: str) -> bool:
+        """Return whether the agent listens to a topic."""
+        return topic in self.topics or ANY in self.topics
+
+    @property
+    def record(self) -> Record:
+        """The record that keeps it."""
+        return Record(CARD, CARD, to_json(self))
+
+    @classmethod
+    def of(cls, spec: AgentSpec, file: str) -> AgentCard:
+        """Return the card of an agent, with a new id."""
+        topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
+        sources = spec.stages.sense.substages if spec.stages.sense is not None else ()
+        topics += [one.config.topic or ANY for one in sources if isinstance(one, MessagesSense)]
+        triggers = tuple(
+            f"every {one.interval_ms:,} ms" if isinstance(one, IntervalTrigger) else one.type
+            for one in spec.triggers
+        )
+        actuate = spec.stages.actuate.substages if spec.stages.actuate is not None else ()
+        executes = (substage for substage in actuate if isinstance(substage, Execute))
+        actions = {one.name: parameters_of(one) for each in executes for one in each.config.actions}
+        return cls(
+            spec.name, uuid4().hex, spec.description, file, triggers, tuple(dict.fromkeys(topics)), actions
+        )
+
+
+async def card_of(store: Store) -> AgentCard:
+    """Return the card of the agent that a store belongs to; an empty one if it has none yet."""
+    record = await store.get(CARD, CARD)
+    return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

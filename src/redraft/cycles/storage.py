@@ -84,13 +84,15 @@ class LongTermStorage:
             self._stores[agent] = PostgresStore(self._dsn, space, isolated=True)
         return self._stores[agent]
 
-    def keeper_for(self, agent: str) -> WriteBehind:
-        """Return a keeper of an agent's memory, which takes the lease when it loads."""
-        store = self.store_for(agent)
-        spool = None
-        if self._spool is not None:
-            spool = Spool(self._spool / f"{_safe_name(self.network)}.{_safe_name(agent)}.jsonl")
-        return WriteBehind(store, agent, spool, lease=Lease(store, agent))
+    def location_of(self, agent: str) -> AgentLocation:
+        """Return the location of an agent of the network."""
+        return AgentLocation(agent, self.store_for(agent), "network", self)
+
+    def spool_for(self, agent: str) -> Spool | None:
+        """Return the file for what an agent can't write while the database is away, if there is a folder."""
+        if self._spool is None:
+            return None
+        return Spool(self._spool / f"{_safe_name(self.network)}.{_safe_name(agent)}.jsonl")
 
     async def agents(self) -> list[str]:
         """Return the names of the agents that have run in this network, sorted."""
@@ -172,6 +174,12 @@ class AgentLocation:
         """Whether what is kept here outlives the process."""
         return self.kind != "process"
 
+    def write_behind(self) -> WriteBehind:
+        """Return what writes the agent's records; it takes the lease when it loads."""
+        lease = Lease(self.store, self.agent) if self.is_durable else None
+        spool = None if self.storage is None else self.storage.spool_for(self.agent)
+        return WriteBehind(self.store, self.agent, spool, lease=lease, remote=self.storage is not None)
+
 
 _in_process: WeakValueDictionary[tuple[str, str], AgentLocation] = WeakValueDictionary()
 """The agents that nobody finds by their storage, by network and name, for as long as they exist."""
@@ -181,30 +189,32 @@ _project_stores: dict[tuple[Place, str], Store] = {}
 def locate(
     agent: str, storage: Literal["project"] | LongTermStorage | Store | None, network: str
 ) -> AgentLocation:
-    """Return the location that an agent is given; raises `ConfigError` for a storage that can't be used.
+    """Return where an agent is kept; raises `ConfigError` for a storage that can't be used.
 
     None is the long-term storage of the network if there is one, else this process.
     """
     found = storage_of(network) if storage is None else storage
     _in_process.pop((network, agent), None)  # of two agents with one name, the later one counts
     if isinstance(found, LongTermStorage):
-        return AgentLocation(agent, found.store_for(agent), "network", found)
+        return found.location_of(agent)
     if isinstance(found, str):
-        return AgentLocation(agent, _project_store_for(agent, found), "project")
+        if found != "project":
+            raise ConfigError(
+                f"Unknown storage {found!r}; expected 'project', a LongTermStorage, a store, or None for the "
+                "long-term storage of the network."
+            )
+        if (place := project_place()) is None:
+            raise ConfigError(
+                "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing. Set it, or give "
+                "the agent another storage."
+            )
+        return _project_location(place, agent)
     if found is None:
         location = AgentLocation(agent, MemoryStore(), "process")
     else:
         location = AgentLocation(agent, found, "given")
     _in_process[network, agent] = location
     return location
-
-
-def keeper_for(location: AgentLocation) -> WriteBehind:
-    """Return a keeper of the records of an agent, which takes the lease when it loads."""
-    if location.storage is not None:
-        return location.storage.keeper_for(location.agent)
-    lease = Lease(location.store, location.agent) if location.is_durable else None
-    return WriteBehind(location.store, location.agent, lease=lease, remote=False)
 
 
 async def register(location: AgentLocation) -> None:
@@ -218,33 +228,17 @@ async def known_locations(network: str = "default") -> list[AgentLocation]:
     found = {name: location for (of, name), location in _in_process.items() if of == network}
     if (storage := storage_of(network)) is not None:
         for name in await storage.agents():
-            found.setdefault(name, AgentLocation(name, storage.store_for(name), "network", storage))
+            found.setdefault(name, storage.location_of(name))
     if (place := project_place()) is not None and (store := project_store()) is not None:
         for record in await store.find(AGENT):
-            name = record.key
-            found.setdefault(name, AgentLocation(name, _store_in(place, name), "project"))
+            found.setdefault(record.key, _project_location(place, record.key))
     return [found[name] for name in sorted(found)]
 
 
-def _project_store_for(agent: str, storage: str = "project") -> Store:
-    place = project_place()
-    if storage != "project":
-        raise ConfigError(
-            f"Unknown storage {storage!r}; expected 'project', a LongTermStorage, a store, or None for the "
-            "long-term storage of the network."
-        )
-    if place is None:
-        raise ConfigError(
-            "The setting `home` (REDRAFT_HOME) is empty, so the project keeps nothing. Set it, or give the "
-            "agent another storage."
-        )
-    return _store_in(place, agent)
-
-
-def _store_in(place: Place, agent: str) -> Store:
+def _project_location(place: Place, agent: str) -> AgentLocation:
     if (place, agent) not in _project_stores:
         _project_stores[place, agent] = replace(place, space=f"{place.space}/agent:{agent}").open()
-    return _project_stores[place, agent]
+    return AgentLocation(agent, _project_stores[place, agent], "project")
 
 
 BATCH = 100

@@ -95,7 +95,7 @@ class WriteBehind:
         self._is_partial = False
         """Whether the memory in `_pending` does not continue the stored one."""
         self._reconciliation: Reconciliation | None = None
-        self._is_reconciliation_taken = True
+        self._untaken_reconciliation: Reconciliation | None = None
         self._spooled: Batch = {}
         self._spool_generation = 0
         self._refused: LeaseError | None = None
@@ -145,7 +145,7 @@ class WriteBehind:
 
         Raises `LeaseError` once another process runs this agent.
         """
-        self._check_lease()
+        self.raise_if_lost()
         if self._reconciliation is not None:
             records = [self._reconciliation.apply(record) for record in records]
         is_behind = bool(self._pending) or self._written < self._saved or self._is_away
@@ -163,11 +163,23 @@ class WriteBehind:
         )
         if self._written < number and not is_behind:
             self._spool_records(records)
-        self._check_lease()
+        self.raise_if_lost()
 
     async def flush(self) -> None:
         """Wait until everything saved is written, or the store is away."""
         await self._wait_until(lambda: self._written >= self._saved or self._is_away or self._is_idle(), None)
+
+    async def check_lease(self) -> None:
+        """Raise `LeaseError` before an effect if another process runs the agent now."""
+        if self.lease is not None:
+            await self.lease.check()
+
+    def raise_if_lost(self) -> None:
+        """Raise `LeaseError` if another process is known to have run the agent since."""
+        if self._refused is not None:
+            raise LeaseError(*self._refused.args) from self._refused
+        if self.lease is not None:
+            self.lease.raise_if_lost()
 
     def mark_away(self, reason: str) -> None:
         """Take the store to be out of reach until it answers again, and log a warning once."""
@@ -186,11 +198,10 @@ class WriteBehind:
 
         The agent continues with the numbers and memory in there; what it saved until now is adjusted already.
         """
-        if self._reconciliation is None or self._is_reconciliation_taken:
-            return None
-        self._is_reconciliation_taken, found = True, self._reconciliation
-        # A cycle that began before may still save something under its provisional number.
-        self._reconciliation = Reconciliation(found.last)
+        found, self._untaken_reconciliation = self._untaken_reconciliation, None
+        if found is not None:
+            # A cycle that began before may still save something under its provisional number.
+            self._reconciliation = Reconciliation(found.last)
         return found
 
     def stored_number(self, cycle: int) -> int:
@@ -232,9 +243,9 @@ class WriteBehind:
                 await self._write(batch)
             except BaseException:  # everything in the spool is still to be written
                 self._pending, self._is_partial, self._is_unreconciled = before, is_partial, True
-                self._reconciliation = None
                 raise
-            self._reconciliation = None
+            finally:
+                self._reconciliation = self._untaken_reconciliation = None
             self._mark_written(self._saved, wrote=True)
         return await stored_memory(self._store)
 
@@ -342,11 +353,6 @@ class WriteBehind:
             self._spool_generation if self._is_unreconciled or self.lease is None else self.lease.generation
         )
 
-    def _check_lease(self) -> None:
-        refused = self._refused or (self.lease.lost if self.lease is not None else None)
-        if refused is not None:
-            raise LeaseError(*refused.args) from refused
-
     def _is_idle(self) -> bool:
         return self._writer is None or self._writer.done()
 
@@ -404,8 +410,7 @@ class WriteBehind:
                 if cycle.status in UNFINISHED and (CYCLE, record.key) not in batch:
                     batch[CYCLE, record.key] = stored_cycle(replace(cycle, status="failed", error=ORPHANED))
         earlier = stored if self._is_partial or is_replaced else None
-        self._reconciliation = Reconciliation(last, moved, earlier)
-        self._is_reconciliation_taken = False
+        self._reconciliation = self._untaken_reconciliation = Reconciliation(last, moved, earlier)
         for held in (batch, self._pending):
             records = [self._reconciliation.apply(record) for record in held.values()]
             held.clear()

@@ -1,0 +1,271 @@
+"""Bus: carry mail between a running agent, the people who watch it, and the other agents of its network."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from operator import attrgetter
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redraft._codec import from_record
+from redraft.cycles.mail import (
+    FEEDBACK,
+    OUTBOX,
+    PENDING,
+    POLL_SECONDS,
+    AgentMessage,
+    Feedback,
+    Mailbox,
+    mail_id,
+    pending_mail,
+    ring,
+    ring_count,
+    wait_for_ring,
+)
+from redraft.cycles.records import card_of
+from redraft.cycles.storage import known_locations
+from redraft.cycles.write_behind import PATIENCE
+from redraft.errors import LeaseError, StoreError
+from redraft.redact.log import logger
+from redraft.stores.base import Record, intact
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from redraft.cycles.records import AgentCard
+    from redraft.cycles.storage import AgentLocation
+    from redraft.cycles.write_behind import WriteBehind
+    from redraft.stores.base import Where
+
+OUTBOX_PAGE = 100
+"""Queued messages that are read at once."""
+MAX_FEEDBACK = 1_000
+"""How much feedback one cycle takes at most."""
+MIN_RESEND, MAX_RESEND = 0.5, 30.0
+"""Seconds between two attempts to send what could not be sent, at first and at most."""
+REFRESH_SECONDS = 5.0
+"""Seconds for which the other agents of the network are remembered."""
+
+
+class AgentBus:
+    """Carry mail to and from a running agent: a `Bus`.
+
+    What this process sends is seen at once, what another one sends within 0.2 seconds. While the store is
+    away nothing is asked of it; what is to be sent is saved with the agent's own records, and sent when the
+    store is back, by a later process if need be. `on_wait` is told when a cycle waits for a person.
+    """
+
+    def __init__(
+        self,
+        location: AgentLocation,
+        network: str,
+        mailbox: Mailbox,
+        write_behind: WriteBehind,
+        on_wait: WaitListener,
+    ) -> None:
+        self._location = location
+        self._network = network
+        self._mailbox = mailbox
+        self._write_behind = write_behind
+        self._on_wait = on_wait
+        self._feedback: list[Feedback] = []
+        self._own: list[Feedback] = []
+        self._resending: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[list[Feedback]] | None = None
+        self._rings = -1
+        self._looked_at = 0.0
+        self._others: list[tuple[AgentLocation, AgentCard]] = []
+        self._refreshed_at = -REFRESH_SECONDS
+
+    async def open(self) -> None:
+        """Start sending what an earlier process could not."""
+        if self._write_behind.is_away:
+            return
+        try:
+            waiting = await self._location.store.find(OUTBOX, limit=1)
+        except StoreError as error:
+            logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
+        else:
+            if waiting:
+                self._send_later()
+
+    async def aclose(self) -> None:
+        """Stop looking and sending, and close the stores of other agents."""
+        for task in (self._resending, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._looking = None
+        for location, _ in self._others:
+            if location.kind == "project":
+                await location.store.aclose()
+        self._others, self._refreshed_at = [], -REFRESH_SECONDS
+
+    # Feedback
+
+    def add_own(self, feedback: Feedback) -> None:
+        """Add feedback given in this process: cycles see it before the store does."""
+        self._own = [*self._own, feedback][-MAX_FEEDBACK:]
+
+    async def feedback(self) -> tuple[Feedback, ...]:
+        """Return all feedback that no cycle has taken yet, oldest first."""
+        agent = self._location.agent
+        is_due = ring_count(agent) != self._rings or monotonic() - self._looked_at >= POLL_SECONDS
+        if is_due and not self._write_behind.is_away:
+            self._rings, self._looked_at = ring_count(agent), monotonic()
+            found = await self._look()
+            self._feedback = self._feedback if found is None else found
+        known = {one.id for one in self._feedback}
+        own = [one for one in self._own if one.id not in known]
+        return tuple(sorted([*self._feedback, *own], key=attrgetter("id")))
+
+    def remove(self, feedback: tuple[Feedback, ...]) -> None:
+        """Forget feedback that a cycle has taken."""
+        taken = {one.id for one in feedback}
+        self._feedback = [one for one in self._feedback if one.id not in taken]
+        self._own = [one for one in self._own if one.id not in taken]
+        if self._looking is not None:  # what it finds may be older than this
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look(self) -> list[Feedback] | None:
+        """Return pending feedback; None if that can't be read, or takes too long, and then counts later."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
+        is_remote = self._location.storage is not None
+        done, _ = await asyncio.wait([self._looking], timeout=PATIENCE if is_remote else None)
+        if not done:
+            return None
+        looked, self._looking = self._looking, None
+        try:
+            return looked.result()
+        except StoreError as error:
+            if not self._write_behind.is_away:
+                logger.info("Feedback for the agent %r can't be read now: %s", self._location.agent, error)
+            return None
+
+    async def verdict(
+        self,
+        cycle: int,
+        within: float | None,
+        known: Collection[str] = (),
+        /,
+    ) -> Feedback | None:
+        """Wait for a person's verdict on the plan of a cycle; None after `within` seconds."""
+        await self._on_wait(cycle, within, is_waiting=True)
+        found = await self._next_verdict(cycle, within, known)
+        # Not after a cancellation: the wait continues when the cycle is resumed.
+        await self._on_wait(cycle, within, is_waiting=False)
+        return found
+
+    async def _next_verdict(
+        self, cycle: int, seconds: float | None, known: Collection[str]
+    ) -> Feedback | None:
+        end = None if seconds is None else monotonic() + seconds
+        while True:
+            rings = ring_count(self._location.agent)
+            if (found := await self._find_verdict(cycle, known)) is not None:
+                return found
+            left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
+            if left <= 0:
+                return None
+            await wait_for_ring(self._location.agent, rings, left)
+
+    async def _find_verdict(self, cycle: int, known: Collection[str]) -> Feedback | None:
+        for one in self._own:
+            if one.cycle == cycle and one.id not in known:
+                return one
+        try:
+            where: Where = {"status": PENDING, "cycle": (cycle, self._write_behind.stored_number(cycle))}
+            found = intact(await self._location.store.find(FEEDBACK, where=where))
+        except StoreError:  # away; it may be back in time
+            return None
+        new = (record for record in found if record.key not in known)
+        return next((from_record(Feedback, record.data) for record in new), None)
+
+    # Messages
+
+    async def messages(self, topic: str | None, limit: int, /) -> list[AgentMessage]:
+        """Return the newest messages that no cycle has taken yet, oldest first; none if unreadable."""
+        if self._write_behind.is_away:
+            return []
+        try:
+            async with asyncio.timeout(self._write_behind.silence):
+                return await pending_mail(self._location.store, AgentMessage, limit, topic=topic)
+        except (StoreError, TimeoutError) as error:
+            logger.info("Messages for the agent %r can't be read now: %s", self._location.agent, error)
+            return []
+
+    async def newest_message(self, topic: str | None) -> str | None:
+        """Return the id of the newest message that no cycle has taken yet, if there is one."""
+        return next((message.id for message in await self.messages(topic, 1)), None)
+
+    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
+        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
+        if not self._write_behind.is_away:
+            try:
+                async with asyncio.timeout(self._write_behind.silence):
+                    await self._send(topic, data, key)
+            except (StoreError, TimeoutError) as error:
+                logger.info("The agent %r sends later what it can't now: %s", self._location.agent, error)
+            else:
+                return True
+        queued = Record(OUTBOX, mail_id(self._mailbox.clock()), {"topic": topic, "data": data, "key": key})
+        await self._write_behind.save([queued])
+        self._send_later()
+        return False
+
+    async def _send(self, topic: str, data: Any, key: str) -> None:
+        sender = self._location.agent
+        message_id = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
+        for location, card in await self._other_agents():
+            if card.listens_to(topic):
+                mailbox = Mailbox(location.store, self._mailbox.redact, self._mailbox.clock)
+                await mailbox.message(topic, data, sender=sender, key=message_id)
+                ring(location.agent)
+
+    def _send_later(self) -> None:
+        if self._resending is None or self._resending.done():
+            self._resending = asyncio.create_task(
+                self._resend(), name=f"redraft-outbox-{self._location.agent}"
+            )
+
+    async def _resend(self) -> None:
+        """Send what is in the outbox as soon as that is possible."""
+        store, wait = self._location.store, MIN_RESEND
+        while True:
+            await self._write_behind.flush()
+            if not self._write_behind.is_away:
+                try:
+                    if not (queued := intact(await store.find(OUTBOX, limit=OUTBOX_PAGE))):
+                        return
+                    for record in queued:
+                        await self._write_behind.check_lease()
+                        await self._send(record.data["topic"], record.data["data"], record.data["key"])
+                        await store.delete(OUTBOX, record.key)
+                except LeaseError:  # the process that runs the agent now sends it
+                    return
+                except StoreError as error:
+                    logger.info("The agent %r can't send its outbox yet: %s", self._location.agent, error)
+                    wait = min(2 * wait, MAX_RESEND)
+            await asyncio.sleep(wait)
+
+    async def _other_agents(self) -> list[tuple[AgentLocation, AgentCard]]:
+        """Return the other agents of the network with their cards."""
+        if monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+            self._refreshed_at = monotonic()
+            self._others = [
+                (location, await card_of(location.store))
+                for location in await known_locations(self._network)
+                if location.agent != self._location.agent
+            ]
+        return self._others
+
+
+class WaitListener(Protocol):
+    """Be told that a cycle starts or stops waiting for a person, within so many seconds."""
+
+    async def __call__(self, cycle: int, within: float | None, /, *, is_waiting: bool) -> None:
+        """Take note of it."""
+        ...
