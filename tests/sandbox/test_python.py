@@ -165,7 +165,7 @@ def test_an_attempt_inline_ends_in_a_named_error_in_time(source, errors):
 
 @pytest.mark.parametrize("many", ["['x' * 1_000_000] * 380", "[{'x' * 1_000_000: 1}] * 380"])
 def test_a_result_counts_each_reference_to_a_text(many):
-    with pytest.raises(ScriptError, match="gave a result that is too large"):
+    with pytest.raises(ScriptError, match="returned a value that is too large"):
         value_of("python", f"result = {many}", "process")
 
 
@@ -358,8 +358,8 @@ def test_a_long_message_is_cut(raised):
 
 
 def test_a_program_that_is_not_monty_is_a_clear_error():
-    options = {**scripts.INTERPRETERS["python"].options(), "program": "/bin/false"}
-    pool = scripts.Pool("python", options, scripts.INTERPRETERS["python"].libraries())
+    options = {**scripts.LANGUAGES["python"].options(), "program": "/bin/false"}
+    pool = scripts.Pool("python", options, scripts.LANGUAGES["python"].libraries())
     with pytest.raises(SandboxError, match="The worker for python scripts did not start"):
         asyncio.run(pool.ask(b"{}", 1))
 
@@ -404,7 +404,7 @@ def test_the_levels_of_data_are_bounded():
     assert value_of("python", "result = output", names=names) == nested(100)
     assert value_of("python", "output", names=names) == nested(100)
     for source in ("result = [output]", "[output]"):
-        with pytest.raises(ScriptError, match="too deep: 100 levels"):
+        with pytest.raises(ScriptError, match="too deep: the limit is 100 levels"):
             value_of("python", source, names=names)
     assert value_of("python", "1", names={"output": nested(300)}) == 1
     with pytest.raises(ConfigError, match="must be JSON"):

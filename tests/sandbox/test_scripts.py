@@ -10,7 +10,7 @@ import pytest
 
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.execution import MOST_SOURCE, Script, ScriptLimits
-from redraft.sandbox.scripts import WholePython, run_script, script_runner
+from redraft.sandbox.scripts import ProcessPython, run_script, script_runner
 from support.scripts import NAMES, value_of
 
 JUDGED = {"valid": False, "score": 0.5, "errors": ["no name"]}
@@ -49,7 +49,7 @@ def test_one_call_judges_in_every_language(script):
         (("pythn", "1"), "did you mean 'python'"),
         (("lua", "1", {}, ScriptLimits(), "process"), "`sandbox: process` is for Python"),
         (("python", "1", {}, ScriptLimits(), "jail"), "must be 'inline' or 'process', got 'jail'"),
-        (("python", "1", {"a b": 1}), "must be an identifier in ASCII, got 'a b'"),
+        (("python", "1", {"a b": 1}), "must be an ASCII identifier, got 'a b'"),
         (("python", "1", {"a": {1, 2}}), "must be JSON: Object of type set"),
         (("python", "1", {"a": float("nan")}), "must be JSON"),
         (("python", "1", {"a": {1, 2}}, ScriptLimits(), "process"), "must be JSON: Object of type set"),
@@ -91,13 +91,13 @@ def test_a_missing_interpreter_names_the_command_that_brings_it(language, extra,
 
 def test_inline_python_without_its_interpreter_runs_in_the_jailed_child(monkeypatch):
     monkeypatch.setattr("redraft.sandbox.scripts.installed", lambda module: False)
-    assert script_runner("python") == WholePython()
+    assert script_runner("python") == ProcessPython()
     assert value_of("python", "1 + 1") == 2
 
 
 def test_a_machine_without_a_jail_runs_whole_python_only_where_that_is_allowed():
-    assert script_runner("python", "process", allow_unsandboxed=True) == WholePython(allow_unsandboxed=True)
-    assert script_runner("python", "process") == WholePython(allow_unsandboxed=False)
+    assert script_runner("python", "process", allow_unsandboxed=True) == ProcessPython(allow_unsandboxed=True)
+    assert script_runner("python", "process") == ProcessPython(allow_unsandboxed=False)
 
 
 def test_importing_the_door_imports_no_interpreter():

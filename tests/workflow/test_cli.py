@@ -295,7 +295,7 @@ env: [HOME, NO_SUCH_VARIABLE]
 
 
 UNREADABLE = {
-    "lua": ("language: lua\nrun: |\n  local x = 1\n  if x the\n", 7, "line 2, is no Lua: 'then' expected"),
+    "lua": ("language: lua\nrun: |\n  local x = 1\n  if x the\n", 7, "line 2, is not valid Lua: 'then'"),
     "prolog": ("language: prolog\nrun: |\n  ok.\n  valid :- ok(.\n", 7, "line 2, could not be read"),
     "inline": ("run: |\n  import json\n  x = 1\n  del x\n", 7, "line 3, raised NotImplementedError"),
     "a module": ("run: |\n  import json\n  import statistics\n", 6, "line 2, raised ModuleNotFoundError"),

@@ -1,4 +1,4 @@
-"""Answers: what a sandbox tells its host about one script, and the JSON of a script's result."""
+"""Answers: what a worker replies to its host about one script, and the script's result as JSON."""
 
 # Runs inside the jail: importing typing would cost each run 7 ms, hence the constant below.
 
@@ -13,78 +13,76 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Answer: TypeAlias = dict[str, Any]
-    """`value` (JSON text) and `printed`, see `success`; or `kind`, `message` and `line`, see `failure`.
-
-    Or `unrun`: why the interpreter can run no more scripts, this one included.
-    """
+    """A dict with `value` (JSON text) and `printed`, see `success`; with `kind`, `message` and `line`, see
+    `failure`; or with `not_run`: why the worker can't run this or any further script."""
 
 HEAD = struct.Struct("<I")
-"""What precedes each message between host and interpreter: its length in bytes."""
+"""The header of each message between host and worker: its length in bytes."""
 
-MOST_MESSAGE = 2000
-"""The characters of a message that are kept."""
+MAX_MESSAGE = 2000
+"""Characters after which a message is cut."""
 
-DEPTH = 100
-"""How many levels a result may have."""
+MAX_DEPTH = 100
+"""Levels of nesting that a result may have."""
 
 
 def success(value: Any, printed: str, limits: dict[str, Any]) -> Answer:
-    """Return the answer with a result as JSON text, or the failure that it is no JSON data."""
+    """Return the answer for a script that ran: its value as JSON text, or why that is not JSON."""
     if len(printed) > limits["output_chars"]:
         return too_much_output(limits)
     try:
         return {"value": json_text(value, limits["result_chars"]), "printed": printed}
     except NotJsonError as error:
-        return failure("script", f"gave a result that {error}")
+        return failure("script", f"returned a value that {error}")
 
 
 def failure(kind: str, message: str, line: int | None = None) -> Answer:
-    """Return the answer that there is no result, and why.
+    """Return the answer for a script without a result.
 
-    `kind` is `timeout`, `memory`, `forbidden`, `output` or `script`; the message continues "The script".
+    `kind` is `timeout`, `memory`, `forbidden`, `output` or `script`. The message continues "The script".
     """
-    return {"kind": kind, "message": message[:MOST_MESSAGE], "line": line}
+    return {"kind": kind, "message": message[:MAX_MESSAGE], "line": line}
 
 
 def too_much_output(limits: dict[str, Any]) -> Answer:
-    """Return the answer that a script printed too much."""
+    """Return the answer for a script that printed too much."""
     return failure("output", f"printed more than its limit of {limits['output_chars']:,} characters")
 
 
 def timed_out(limits: dict[str, Any]) -> Answer:
-    """Return the answer that a script ran too long."""
+    """Return the answer for a script that ran too long."""
     return failure("timeout", f"ran longer than its limit of {limits['seconds']:g} s")
 
 
 def out_of_memory(limits: dict[str, Any], line: int | None = None) -> Answer:
-    """Return the answer that a script took too much memory."""
-    return failure("memory", f"took more than its limit of {limits['memory_mb']} MB of memory", line)
+    """Return the answer for a script that used too much memory."""
+    return failure("memory", f"used more than its limit of {limits['memory_mb']} MB of memory", line)
 
 
 class NotJsonError(Exception):
-    """Say why a value is no JSON data of the allowed size; the message continues "The result"."""
+    """A value is not JSON data of the allowed size; the message continues "a value that"."""
 
 
-def json_text(value: Any, most: int) -> str:
-    """Return a value as JSON text of at most `most` characters; raises `NotJsonError`.
+def json_text(value: Any, limit: int) -> str:
+    """Return a value as JSON text of at most `limit` characters; raises `NotJsonError`.
 
-    Tuples are written as lists. What is referenced twice is written twice, and counts twice.
+    Tuples become lists. What is referenced twice is written twice, and counts twice.
     """
-    _check(value, most)
+    _check(value, limit)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
     except ValueError as error:  # half a surrogate pair, or a number of too many digits
         raise NotJsonError(f"cannot be written as JSON: {error}") from error
-    if len(text) > most:
-        raise NotJsonError(f"is too large: {len(text):,} characters of JSON, and {most:,} are allowed")
+    if len(text) > limit:
+        raise NotJsonError(f"is too large: {len(text):,} characters of JSON; the limit is {limit:,}")
     return text
 
 
 def is_too_deep(value: Any) -> bool:
-    """Say whether a value parsed from JSON has more than `DEPTH` levels."""
+    """Return whether a value parsed from JSON has more than `MAX_DEPTH` levels."""
     level = [value]
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         level = [part for item in level for part in _parts(item)]
         if not level:
             return False
@@ -100,8 +98,8 @@ def _parts(item: Any) -> Any:
 _LEAVES = {str, int, float, bool, type(None)}
 
 
-def _check(value: Any, most: int) -> None:
-    """Raise `NotJsonError` for what is no JSON data; not recursive, since a value may be nested deeply."""
+def _check(value: Any, limit: int) -> None:
+    """Raise `NotJsonError` unless a value is JSON data. Not recursive: it may be nested deeply."""
     ancestors: set[int] = set()
     stack: list[tuple[Any, bool]] = [(value, False)]
     characters = 0
@@ -111,24 +109,24 @@ def _check(value: Any, most: int) -> None:
             ancestors.discard(id(item))
             continue
         characters += _least_characters(item)
-        if characters > most:
-            raise NotJsonError(f"is too large: {most:,} characters of JSON are allowed")
+        if characters > limit:
+            raise NotJsonError(f"is too large: the limit is {limit:,} characters of JSON")
         if type(item) in _LEAVES:
             if type(item) is float and not isfinite(item):
-                raise NotJsonError(f"holds {item!r}, which is no JSON number")
+                raise NotJsonError(f"contains {item!r}, which is not a JSON number")
             continue
         children = _children(item)
         if id(item) in ancestors:
             raise NotJsonError("is cyclic: it contains itself")
         ancestors.add(id(item))
-        if len(ancestors) > DEPTH:
-            raise NotJsonError(f"is too deep: {DEPTH} levels are allowed")
+        if len(ancestors) > MAX_DEPTH:
+            raise NotJsonError(f"is too deep: the limit is {MAX_DEPTH} levels")
         stack.append((item, True))
         stack.extend((child, False) for child in children)
 
 
 def _least_characters(item: Any) -> int:
-    """Return the characters that an item itself takes in JSON, at least."""
+    """Return a lower bound on the characters that an item itself takes in JSON."""
     if isinstance(item, str):
         return len(item) + 2
     if isinstance(item, dict):
@@ -142,8 +140,6 @@ def _children(item: Any) -> Any:
     if isinstance(item, dict):
         for key in item:  # pyright: ignore[reportUnknownVariableType] (likewise)
             if type(key) not in _LEAVES:  # pyright: ignore[reportUnknownArgumentType] (likewise)
-                raise NotJsonError(f"has the key {key!r:.40}, and JSON has no such keys")
+                raise NotJsonError(f"has the key {key!r:.40}, which JSON does not allow")
         return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (likewise)
-    raise NotJsonError(
-        f"holds a {type(item).__name__}, which is no JSON data (bool, number, text, list, dict, None)"
-    )
+    raise NotJsonError(f"contains a {type(item).__name__}; JSON has bool, number, text, list, dict and None")

@@ -1,4 +1,4 @@
-"""The jailed child: read the order on stdin, raise the walls, run the code, report to the host."""
+"""Child: the jailed process, which reads its order, raises the walls, runs the code, and reports."""
 
 # ruff: noqa: PTH103, PTH120, PTH123, PTH208
 # Runs inside the jail: only light modules of the standard library. Importing pathlib would cost each run 10
@@ -55,9 +55,9 @@ def main() -> NoReturn:
 def _reporter(channel: int, nonce: str) -> Send:
     """Return a function that sends one report to the host.
 
-    A report is a line that starts with this run's nonce. Code that writes to every descriptor it finds does
-    not know the nonce, and the host drops its lines. All that is needed is bound here, before that code could
-    replace it.
+    A report is a line that starts with the nonce of this run. Code that writes to every descriptor it finds
+    does not know the nonce, so the host drops its lines. Everything that the function needs is bound here,
+    before the code can replace it.
     """
     os.set_inheritable(channel, False)  # noqa: FBT003 (positional only)
     encode, write, prefix = json.JSONEncoder(allow_nan=False).encode, os.write, f"\n{nonce} "
@@ -71,7 +71,7 @@ def _reporter(channel: int, nonce: str) -> Send:
 
 
 def _write_files(files: dict[str, str]) -> None:
-    """Write files to the scratch folder, which must be the working folder."""
+    """Write files to the scratch folder, which is the working folder."""
     for name, text in files.items():
         if folder := os.path.dirname(name):
             os.makedirs(folder, exist_ok=True)
@@ -100,9 +100,9 @@ def _run_python(order: Order, report: Send) -> NoReturn:
     """Execute the source, report its global `result` if it ran to its last line, and exit.
 
     The code shares the process with this function and could, by searching through frames, report in its
-    place. That gains it nothing: whatever would decide how it is judged never comes in here.
+    place. That gains it nothing: nothing in here decides how it is judged.
     """
-    leave, complain, out, err = os._exit, sys.__excepthook__, sys.stdout, sys.stderr
+    exit_now, print_error, out, err = os._exit, sys.__excepthook__, sys.stdout, sys.stderr
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     names = vars(module)
@@ -118,10 +118,10 @@ def _run_python(order: Order, report: Send) -> NoReturn:
     except SystemExit as error:
         code = error.code & 0xFF if isinstance(error.code, int) else 1 if error.code else 0
         ended = {"raised": "SystemExit"}
-    except BaseException as error:  # noqa: BLE001 (whatever it raises is reported)
+    except BaseException as error:  # noqa: BLE001 (the host reports whatever it raises)
         if error.__traceback__:
             error = error.with_traceback(error.__traceback__.tb_next)  # without this function's own line
-        complain(type(error), error, error.__traceback__)
+        print_error(type(error), error, error.__traceback__)
         ended = {"raised": type(error).__name__}
     finally:
         for stream in (out, err):
@@ -131,7 +131,7 @@ def _run_python(order: Order, report: Send) -> NoReturn:
                 continue
         if ended:
             report(ended)
-        leave(code)
+        exit_now(code)
 
 
 # --- a program, and whatever it starts ---
@@ -147,9 +147,9 @@ _SOCKET_BYTES = 2 * 212_992
 def _run_program(order: Order, report: Send) -> NoReturn:
     """Run the program in a process namespace, report how it ended, and exit.
 
-    This process waits for the namespace's first process, which starts the program and watches it; when the
-    first process exits, the kernel kills all others. Raises `RefusedError` on a machine without namespaces,
-    where nothing would end what a program leaves behind.
+    This process waits for the first process of the namespace, which starts the program and watches it. When
+    that exits, the kernel kills all others. Raises `RefusedError` on a machine without namespaces, where
+    nothing would end what a program leaves behind.
     """
     # The limit on processes does not bind root, so the watch counts them; among the thousands of a fork bomb
     # it would come too late if they did not yield to it.
@@ -185,7 +185,7 @@ def _run_program_unjailed(order: Order, report: Send) -> NoReturn:
 
 
 def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
-    """Raise the walls and turn into the program."""
+    """Raise the walls around this process, then turn into the program."""
     scratch = order["scratch"]
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -215,9 +215,9 @@ def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
 
 
 def _watch(program: int, order: Order, *, counted: bool) -> Report:
-    """Wait for the program and reap orphans; stop early when all processes together take too much.
+    """Wait for the program and reap orphans; stop early if all processes together use too much.
 
-    The kernel's limits are per process, and the one on their number does not bind root.
+    The kernel's limits are per process, and the limit on their number does not bind root.
     """
     until = time.monotonic() + order["seconds"]
     while time.monotonic() < until:
@@ -242,9 +242,9 @@ def _excess(order: Order) -> str | None:
 
 
 def _private_bytes(process: str) -> int:
-    """Return the bytes of memory of one process that map no file, in use or swapped out.
+    """Return the bytes of memory of one process, in use or swapped out, that map no file.
 
-    The sum of them is complete: the filter refuses memory shared between processes.
+    Their sum misses nothing: the filter refuses memory that processes share.
     """
     if (own := _private_bytes_in(f"/proc/{process}/status")) is not None:
         return own

@@ -1,4 +1,4 @@
-"""ProcessJail: untrusted code in a child process that can reach nothing."""
+"""Jail: run untrusted code in a child process that can reach nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PROCESSES = 64
 _SCRATCH_BYTES = 64 << 20
 _REPORT_BYTES = 4 << 20
-_LEAST_MEMORY = 64 << 20
+_MIN_MEMORY = 64 << 20
 _TRIAL_SECONDS = 60.0
 
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
@@ -47,12 +47,11 @@ _START = (
 
 
 class Order(TypedDict):
-    """Ask the child for one run: of `python` source, or of `argv` with an absolute path first.
+    """What a child is to run: `python` source, or `argv` with an absolute path first.
 
-    `channel` is the descriptor on which the child reports, `nonce` the start of each of its reports, `parent`
-    the process that must be its parent. `readable` and `executable` are paths beside the scratch folder.
-    Sizes are in bytes, `seconds` is wall time. With `allow_unsandboxed` it runs even where there are no
-    walls.
+    `channel` is the descriptor on which the child reports, `nonce` the start of each report, `parent` the
+    process that must be its parent. `readable` and `executable` are paths other than the scratch folder.
+    Sizes are in bytes, `seconds` is wall time. With `allow_unsandboxed`, the code runs even without walls.
     """
 
     nonce: str
@@ -73,7 +72,7 @@ class Order(TypedDict):
 
 
 class Report(TypedDict, total=False):
-    """Tell the host one thing: `ready` or `refused` before the code runs, the rest after it."""
+    """What a child reports: `ready` or `refused` before the code runs, everything else after it."""
 
     ready: str
     refused: str
@@ -83,7 +82,7 @@ class Report(TypedDict, total=False):
     stopped: str
 
 
-# Python source shares the process that reports on it, so it may forge a report: these kinds do no harm.
+# Python source shares the process that reports on it, so it may forge a report; these kinds do no harm.
 _REPORTS_OF_PYTHON = {"ready": str, "refused": str, "raised": str, "result": object}
 _REPORTS_OF_PROGRAMS = {"ready": str, "refused": str, "exit": int, "stopped": str}
 
@@ -100,23 +99,22 @@ _STOPPED_BY_SIGNAL = {
 class ProcessJail:
     """Run commands in jailed child processes: a `CommandRunner`.
 
-    The child has no network, no sockets but connected pairs of streams, a clean environment, and bounded
-    time, memory, output and number of processes. It reads the system's libraries, the interpreter and the
-    command's `readable` paths, and writes only to `/dev/null` and to a scratch folder in memory that vanishes
-    with it. Python source can start no other program. A program (`argv`) can, and whatever it starts ends
-    with it; its processes share no memory but that of files, so that the sum of what they take can be
-    bounded.
+    The child has no network, no sockets but connected pairs of streams, a clean environment, and limits on
+    time, memory, output and processes. It can read the system's libraries, the interpreter and the command's
+    `readable` paths, and write only to `/dev/null` and to a scratch folder in memory that vanishes with it.
+    Python source can't start programs. A program (`argv`) can, and whatever it starts ends with it; its
+    processes can share only memory mapped from files, so that their memory can be limited as a whole.
 
     The walls are Landlock and seccomp, with namespaces around them. Where namespaces are refused (in many
-    containers), Python source runs without a place to write to, and programs are refused. Names, sizes, times
-    and extended attributes of files outside can be seen; their content can't.
+    containers), Python source has no place to write to, and programs are refused. The names, sizes, times and
+    extended attributes of files outside can be seen; their contents can't.
 
-    These are walls of our own rather than bubblewrap's, which has no filter on system calls and no limits,
-    does not run without namespaces, and as root leaves `/proc/sys` writable (docs/workflows.md has a table).
+    These walls are our own: bubblewrap does not filter system calls, sets no limits, does not run without
+    namespaces, and as root leaves `/proc/sys` writable (docs/workflows.md has a table).
 
-    With `allow_unsandboxed`, a machine that has no jail (macOS, old kernels) runs the code with limits and a
-    clean environment only; without, it raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
-    command, and `SandboxError` when the child could not be started.
+    With `allow_unsandboxed`, a machine without a jail (macOS, old kernels) runs the code with limits and a
+    clean environment only; otherwise that raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
+    command, and `SandboxError` if the child can't be started.
     """
 
     allow_unsandboxed: bool = False
@@ -168,9 +166,9 @@ _jails_that_work: set[bool] = set()
 
 
 def check_jail(*, programs: bool) -> None:
-    """Raise `SandboxForbiddenError` where this machine has no jail: for programs, or for Python source.
+    """Raise `SandboxForbiddenError` if this machine has no jail for programs, or for Python source.
 
-    Tries it, since what a machine refuses shows only on trying, and once in a process if it works.
+    It runs one, since only that shows what a machine refuses; a jail that works is tried once per process.
     """
     if programs in _jails_that_work:
         return
@@ -193,13 +191,11 @@ def bare_interpreter() -> tuple[str, ...]:
 def _validated(command: Command) -> str | None:
     """Return the path of the command's program, None for Python source; raises `ConfigError`."""
     if bool(command.argv) == bool(command.python):
-        raise ConfigError("A command needs either `argv` or `python`, and got both or neither.")
+        raise ConfigError("A command needs either `argv` or `python`; got both or neither.")
     if not isfinite(command.timeout) or command.timeout <= 0:
         raise ConfigError(f"A command's timeout must be seconds > 0, got {command.timeout!r}.")
-    if command.memory < _LEAST_MEMORY:
-        raise ConfigError(
-            f"A command's memory must be at least {_LEAST_MEMORY} bytes, got {command.memory!r}."
-        )
+    if command.memory < _MIN_MEMORY:
+        raise ConfigError(f"A command's memory must be at least {_MIN_MEMORY} bytes, got {command.memory!r}.")
     if problem := problem_of_files(command.files):
         raise ConfigError(problem)
     try:
@@ -216,12 +212,12 @@ def _program(command: Command) -> str:
     if name in command.files:
         return f"./{name}"
     if (program := find_program(name)) is None:
-        raise ConfigError(f"The program {name!r} is not installed: it is neither beside Python nor on PATH.")
+        raise ConfigError(f"The program {name!r} is not installed: it is neither next to Python nor on PATH.")
     return program
 
 
 def _environment(scratch: str, program: str | None) -> dict[str, str]:
-    """Return an environment that holds nothing of ours."""
+    """Return an environment with nothing from this process's own."""
     folders = [f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin"]
     if program:
         folders.insert(0, os.path.dirname(program))  # noqa: PTH120 (pathlib would drop the "./")
@@ -241,7 +237,7 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 
 
 def _slot() -> asyncio.Semaphore:
-    """Bound how many children run at once: with too many, honest code would run out of time."""
+    """Limit how many children run at once: with too many, honest code would run out of time."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
@@ -254,7 +250,7 @@ _swept: set[str] = set()
 
 @contextmanager
 def _scratch_folder() -> Generator[str]:
-    """Make a folder, hold a lock on it for as long as this process uses it, and remove it."""
+    """Create a folder, lock it while this process uses it, and remove it."""
     if (parent := tempfile.gettempdir()) not in _swept:
         _swept.add(parent)
         _sweep(parent)
@@ -280,7 +276,7 @@ def _locked_folder(parent: str) -> tuple[str, int]:
 
 
 def _sweep(parent: str) -> None:
-    """Remove this user's scratch folders whose process was killed: nobody holds their lock any more."""
+    """Remove this user's scratch folders that no process has locked: theirs was killed."""
     from redraft._locks import flock  # noqa: PLC0415 (likewise)
 
     with os.scandir(parent) as entries:
@@ -297,12 +293,12 @@ def _sweep(parent: str) -> None:
 # --- the run ---
 
 _DRAIN_SECONDS = 0.2
-"""How long the pipes of a child that has ended may still deliver what it wrote."""
+"""Seconds for which the pipes of a child that has ended may still deliver what it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ChildEnd:
-    """Hold how a child ended: what its pipes delivered, and `timeout` or `output` if that stopped it.
+    """How a child ended: what its pipes delivered, and `timeout` or `output` if that stopped it.
 
     `exit_code` is negative for a signal.
     """
@@ -315,7 +311,7 @@ class _ChildEnd:
 
 
 async def _run_child(command: Command, order: Order, environment: Mapping[str, str]) -> _ChildEnd:
-    """Start a child with an order on stdin and return when it has ended; cancelling ends it, too."""
+    """Start a child with an order on stdin, and wait until it ends; cancelling ends it, too."""
     with ExitStack() as stack:
         pipes = [os.pipe() for _ in range(3)]
         readers = [stack.enter_context(FileIO(read)) for read, _ in pipes]
@@ -360,26 +356,26 @@ async def _listen(
         await asyncio.wait([pipe.closed for pipe in pipes], timeout=_DRAIN_SECONDS)
         for transport in transports:
             transport.close()
-    stopped = "timeout" if timed_out else "output" if any(pipe.flooded for pipe in pipes) else None
-    stdout, stderr, reports = (bytes(pipe.kept) for pipe in pipes)
+    stopped = "timeout" if timed_out else "output" if any(pipe.overflowed for pipe in pipes) else None
+    stdout, stderr, reports = (bytes(pipe.data) for pipe in pipes)
     return _ChildEnd(exit_code, stdout, stderr, reports, stopped)
 
 
 class _Pipe(asyncio.Protocol):
-    """Keep what a pipe delivers up to a limit; call `stop` when it delivers more."""
+    """Collects what a pipe delivers, up to a limit, and calls `stop` beyond it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, stop: Callable[[], None]) -> None:
-        self.kept = bytearray()
-        self.flooded = False
+        self.data = bytearray()
+        self.overflowed = False
         self.closed: asyncio.Future[None] = loop.create_future()
         self._limit = limit
         self._stop = stop
 
     def data_received(self, data: bytes) -> None:
-        room = self._limit - len(self.kept)
-        self.kept += data[:room]
+        room = self._limit - len(self.data)
+        self.data += data[:room]
         if len(data) > room:
-            self.flooded = True
+            self.overflowed = True
             self._stop()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
@@ -397,7 +393,7 @@ def _kill(process: Process) -> None:
 
 
 def _reports(sent: bytes, nonce: str, kinds: Mapping[str, type]) -> Report:
-    """Return what the child itself reported, of the expected kinds."""
+    """Return what the child itself reported: only the expected kinds, with the expected types."""
     prefix = f"{nonce} ".encode()
     reports: dict[str, Any] = {}
     for line in sent.split(b"\n"):

@@ -1,4 +1,4 @@
-"""Lua 5.4: a runtime of its own for each script, with an environment that holds no way out."""
+"""Lua 5.4: each script has a runtime of its own, whose environment offers no way out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lupa import lua54
 
 from redraft.sandbox.answers import (
-    DEPTH,
+    MAX_DEPTH,
     NotJsonError,
     failure,
     out_of_memory,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from redraft.sandbox.answers import Answer
-    from redraft.sandbox.interpreter import ShutIn
+    from redraft.sandbox.worker import ShutIn
 
 _TOO_BIG = ("not enough memory", "resulting string too large")
 _WHERE = re.compile(r"^script:(\d+): ")
@@ -35,7 +35,7 @@ def start(
     options: dict[str, Any],  # noqa: ARG001 (the signature of every language)
     shut_in: ShutIn,
 ) -> Callable[[dict[str, Any]], Answer]:
-    """Shut this process in and return what answers orders."""
+    """Shut this process in; return the function that answers orders."""
     world = Path(__file__).with_suffix(".lua").read_text("utf-8")
     shut_in()
     return partial(_run, world)
@@ -63,9 +63,9 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
     except lua54.LuaMemoryError:
         return out_of_memory(limits)
     except NotJsonError as error:
-        return failure("script", f"gave a result that {error}")
+        return failure("script", f"returned a value that {error}")
     except (UnicodeDecodeError, lua54.LuaError) as error:
-        return failure("script", f"gave a result that cannot be handed over: {error}")
+        return failure("script", f"returned a value that can't be converted: {error}")
     if how in ("late", "flooded"):
         return timed_out(limits) if how == "late" else too_much_output(limits)
     return _failure(how, value, limits)
@@ -77,19 +77,19 @@ def _failure(how: str, said: str, limits: dict[str, Any]) -> Answer:
     where = _WHERE.match(said)
     line = int(where[1]) if where else None
     text = said[where.end() :] if where else said
-    return failure("script", f"{'is no Lua' if how == 'syntax' else 'raised an error'}: {text}", line)
+    return failure("script", f"{'is not valid Lua' if how == 'syntax' else 'raised an error'}: {text}", line)
 
 
 def _deny(owner: object, name: object, setting: object) -> NoReturn:  # noqa: ARG001 (lupa's signature)
-    raise AttributeError("a script reaches no Python objects")
+    raise AttributeError("a script can't reach Python objects")
 
 
 class _Tables:
     """Convert JSON data to Lua tables and back.
 
-    A table remembers that it was an array or an object, so that an empty one comes back as it went in. A
-    table that the script made is an array if its keys are 1 to n, or if it is empty. `null` stands for JSON's
-    null inside arrays and results; in an object that goes in, null is a missing key.
+    A table remembers whether it was an array or an object, so that an empty one comes back as it went in. A
+    table that the script made is an array if it is empty or its keys are 1 to n. `null` stands for JSON's
+    null in arrays and results; in an object that is passed in, a null becomes a missing key.
     """
 
     def __init__(self, new: Any, array: Any, object_: Any, kind: Any, null: Any) -> None:
@@ -111,12 +111,12 @@ class _Tables:
             return float(value)
         return value
 
-    def read(self, value: Any, most: int) -> Any:
-        """Return a Lua value as JSON data; raises `NotJsonError`, also for more than `most` characters.
+    def read(self, value: Any, limit: int) -> Any:
+        """Return a Lua value as JSON data; raises `NotJsonError`, also for more than `limit` characters.
 
         What is referenced twice is read twice, and counts twice.
         """
-        return self._read(value, 0, _Budget(most))
+        return self._read(value, 0, _Budget(limit))
 
     def _read(self, value: Any, depth: int, budget: _Budget) -> Any:
         budget.take(value)
@@ -124,12 +124,12 @@ class _Tables:
             return value
         what = lua54.lua_type(value) or type(value).__name__
         if what != "table":
-            raise NotJsonError(f"holds a {what}, which is no JSON data (boolean, number, string, table)")
+            raise NotJsonError(f"contains a {what}; JSON has boolean, number, string and table")
         kind = self._kind(value)
         if kind == "null":
             return None
-        if depth >= DEPTH:
-            raise NotJsonError(f"is cyclic, or too deep: {DEPTH} levels are allowed")
+        if depth >= MAX_DEPTH:
+            raise NotJsonError(f"is cyclic or too deep: the limit is {MAX_DEPTH} levels")
         items: list[tuple[Any, Any]] = []
         for key, item in value.items():
             if isinstance(key, str):
@@ -138,21 +138,21 @@ class _Tables:
         if kind != "object" and _are_indices([key for key, _ in items]):
             return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
-            raise NotJsonError("holds an array whose keys are not 1 to n")
+            raise NotJsonError("contains an array whose keys are not 1 to n")
         return {_key(key): item for key, item in items}
 
 
 class _Budget:
-    """Count down how many characters a result may still take."""
+    """How many characters a result may still take."""
 
-    def __init__(self, most: int) -> None:
-        self._most = self._left = most
+    def __init__(self, limit: int) -> None:
+        self._limit = self._left = limit
 
     def take(self, value: Any) -> None:
-        """Take the characters that a value needs, at least; raises `NotJsonError` if too few are left."""
+        """Take off the characters that a value needs at least; raises `NotJsonError` if too few are left."""
         self._left -= len(value) + 2 if isinstance(value, str) else 1
         if self._left < 0:
-            raise NotJsonError(f"is too large: {self._most:,} characters of JSON are allowed")
+            raise NotJsonError(f"is too large: the limit is {self._limit:,} characters of JSON")
 
 
 def _are_indices(keys: list[Any]) -> bool:
@@ -168,6 +168,4 @@ def _key(key: Any) -> str:
         return key
     if _is_index(key):
         return str(key)
-    raise NotJsonError(
-        f"has a key that is a {lua54.lua_type(key) or type(key).__name__}, and a key must be text"
-    )
+    raise NotJsonError(f"has a key that is a {lua54.lua_type(key) or type(key).__name__}; a key must be text")

@@ -1,4 +1,4 @@
-"""Pool: the warm interpreter processes of one language, at most one a processor."""
+"""Pool: the warm worker processes of one language, at most one per processor."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from redraft.sandbox.answers import Answer
 
 _START_SECONDS = 120.0
-"""A first start may have to compile an interpreter on a busy machine."""
+"""Seconds to start a worker: the first one may have to compile an interpreter on a busy machine."""
 
-_MOST_ANSWERED = 64 << 20
+_MAX_ANSWER_BYTES = 64 << 20
 
 
 class LateError(Exception):
-    """Say that a worker did not answer in time."""
+    """A worker did not answer in time."""
 
 
 class GarbledError(Exception):
-    """Say that a worker's answer cannot be read: too long, or not JSON."""
+    """A worker's answer can't be read: it is too long, or not JSON."""
 
 
 class DeadError(Exception):
-    """Say that a worker ended instead of answering; `exit_code` is negative for a signal."""
+    """A worker ended without an answer; `exit_code` is negative for a signal."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"exit code {exit_code}")
@@ -44,11 +44,11 @@ class DeadError(Exception):
 
 
 class Pool:
-    """Ask warm processes of one language: started on demand, kept, replaced when they had to be ended.
+    """A pool of warm workers for one language, started on demand and reused.
 
-    A worker serves any event loop, one order at a time; waiting for a free one does not count as a script's
-    time. `options` are for the language's `start`, `libraries` are the folders that a worker imports from.
-    The workers belong to the process that started them: a fork starts with none.
+    A worker serves any event loop, one order at a time. One that is cancelled, late or broken is killed, and
+    replaced on demand. `options` are passed to the language's `start`; `libraries` are the folders that a
+    worker imports from. The workers belong to the process that started them: a fork starts with none.
     """
 
     def __init__(self, language: str, options: Mapping[str, Any], libraries: Sequence[str]) -> None:
@@ -57,14 +57,15 @@ class Pool:
         self._libraries = libraries
         self._idle: list[_Worker] = []
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-        self._starter = self._lasting_thread()
+        self._starter = self._new_starter()
         atexit.register(self._end)
         os.register_at_fork(after_in_child=self._disown)
 
     async def ask(self, order: bytes, seconds: float) -> Answer:
-        """Return a worker's answer to an order, both JSON.
+        """Send an order (JSON) to a free worker, and return its answer within `seconds`.
 
-        Raises `LateError`, `GarbledError`, `DeadError`, and `SandboxError` if no worker starts.
+        Waiting for a free worker does not count. Raises `LateError`, `GarbledError` or `DeadError`, and
+        `SandboxError` if no worker starts.
         """
         async with self._slot():
             while True:
@@ -72,16 +73,16 @@ class Pool:
                 worker = idle or await self._start()
                 try:
                     answer = await worker.ask(order, seconds)
-                except BaseException:  # a worker left in the middle is of no use
+                except BaseException:  # what it is doing now must not answer the next order
                     worker.end()
                     raise
-                if "unrun" not in answer:
+                if "not_run" not in answer:
                     self._idle.append(worker)
                     return answer
                 worker.end()
                 if idle is None:
                     raise SandboxError(
-                        f"The worker for {self._language} scripts does not work: {answer['unrun']}."
+                        f"The worker for {self._language} scripts does not work: {answer['not_run']}."
                     )
 
     def _slot(self) -> asyncio.Semaphore:
@@ -91,13 +92,13 @@ class Pool:
         return slot
 
     def _idle_worker(self) -> _Worker | None:
-        """Take an idle worker, and reap those that something else has killed."""
+        """Return an idle worker, if there is one; reap those that something else has killed."""
         while True:
             try:
                 worker = self._idle.pop()
             except IndexError:  # another thread may have been quicker
                 return None
-            if worker.lives():
+            if worker.is_alive():
                 return worker
             worker.end()
 
@@ -117,8 +118,8 @@ class Pool:
             raise SandboxError(f"The worker for {self._language} scripts did not start: {refused}")
         return worker
 
-    def _lasting_thread(self) -> ThreadPoolExecutor:
-        """Return the thread that starts workers: on Linux they end with it, so it must last."""
+    def _new_starter(self) -> ThreadPoolExecutor:
+        """Return a thread that starts workers: on Linux they end with their thread, so it must last."""
         return ThreadPoolExecutor(1, thread_name_prefix=f"redraft-{self._language}")
 
     def _end(self) -> None:
@@ -130,16 +131,16 @@ class Pool:
         for worker in self._idle:
             worker.disown()
         self._idle = []
-        self._starter = self._lasting_thread()
+        self._starter = self._new_starter()
 
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-_START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.interpreter import main; main()"
+_START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.worker import main; main()"
 _READ_BYTES = 1 << 14
 
 
 class _Worker:
-    """One process: asked by one task at a time, in any event loop.
+    """One worker process, which serves one task at a time, in any event loop.
 
     It has an empty environment, no descriptors but its two pipes, and a session of its own. It ends when its
     pipe closes and, on Linux, with the thread that started it.
@@ -169,7 +170,7 @@ class _Worker:
         os.set_blocking(self._from, False)
 
     async def ask(self, order: bytes, seconds: float) -> Answer:
-        """Return the answer to an order; after an error or a cancellation the worker must be ended."""
+        """Return the answer to an order; after an error or a cancellation, `end` the worker."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[bytes] = loop.create_future()
         unsent = memoryview(HEAD.pack(len(order)) + order)
@@ -202,7 +203,7 @@ class _Worker:
             if len(received) < HEAD.size or answered.done():
                 return
             (length,) = HEAD.unpack_from(received)
-            if length > _MOST_ANSWERED:
+            if length > _MAX_ANSWER_BYTES:
                 fail(GarbledError(f"an answer of {length:,} bytes"))
             elif len(received) >= HEAD.size + length:
                 answered.set_result(bytes(received[HEAD.size : HEAD.size + length]))
@@ -221,18 +222,18 @@ class _Worker:
             loop.remove_reader(self._from)
             loop.remove_writer(self._to)
 
-    def lives(self) -> bool:
-        """Say whether the process is running."""
+    def is_alive(self) -> bool:
+        """Return whether the process is running."""
         return self._process.poll() is None
 
     def end(self) -> None:
         """Kill the process, reap it, and close its pipes."""
-        self._process.kill()  # does nothing if it was reaped: its number may be another's by now
+        self._process.kill()  # does nothing once it was reaped, when its number may be another's
         self._process.wait()
         self._close()
 
     def disown(self) -> None:
-        """Close the pipes in a process forked off the worker's owner."""
+        """Close the pipes in a forked child, and leave the process to its owner."""
         self._process.returncode = 0
         self._close()
 

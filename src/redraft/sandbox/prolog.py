@@ -1,4 +1,4 @@
-"""Prolog: Trealla as WebAssembly, a fresh instance for each script."""
+"""Prolog: Trealla as WebAssembly, with a fresh instance for each script."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redraft.sandbox.answers import Answer
-    from redraft.sandbox.interpreter import ShutIn
+    from redraft.sandbox.worker import ShutIn
 
 _TREALLA = Path(__file__).parent / "trealla"
 _ADDRESS_SPACE = 32 << 30
 _OTHERS = 0o077
 _ALMOST = 0.8
-"""The share of the memory in use when the interpreter gives up: it asks for much at a time."""
+"""The share of the limit at which memory counts as full: the interpreter asks for large pieces."""
 
 _NO_VERDICT = {
-    "failed": "gave no verdict: evaluate(Result) failed",
-    "none": "gave no verdict: define evaluate(Result), or valid, score(S), error(M)",
+    "failed": "returned no verdict: evaluate(Result) failed",
+    "none": "returned no verdict: define evaluate(Result), or valid, score(S), error(M)",
 }
 _KEYED = ("state", "variables", "env")
-"""Names whose entries become facts of two arguments; any other name is one fact of one argument."""
+"""Names whose entries become facts with two arguments; any other name becomes one fact with one."""
 _SYNTAX = re.compile(r"Error: (?P<what>.*?)(?:, user:(?P<line>\d+))?$", re.MULTILINE)
 _PROMPTED = "   false.\n"
 """How the output ends when the interpreter took unread source for queries."""
 
 
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
-    """Compile the interpreter or load it from the cache, shut this process in, return what answers orders."""
+    """Compile the interpreter, or load it from the cache, and shut this process in.
+
+    Returns the function that answers orders.
+    """
     config = wasmtime.Config()
     config.epoch_interruption = True
     engine = wasmtime.Engine(config)
@@ -52,7 +55,7 @@ def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]]
     prelude = (_TREALLA / "prelude.pl").read_text("utf-8")
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
-    for wanted in module.imports:  # two functions of the JavaScript around it, which does not exist here
+    for wanted in module.imports:  # two functions for JavaScript, which there is none of here
         if wanted.module == "trealla" and wanted.name and isinstance(wanted.type, wasmtime.FuncType):
             linker.define_func(wanted.module, wanted.name, wanted.type, _do_nothing)
     # The first instance makes the memory image that all share, which the walls would refuse.
@@ -62,9 +65,9 @@ def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]]
 
 
 def compiled(engine: wasmtime.Engine, source: bytes, cache: str | None) -> wasmtime.Module:
-    """Return a WebAssembly module as machine code, from `cache` if it is there; see `private_cache`.
+    """Return a WebAssembly module as machine code, from `cache` if possible; see `private_cache`.
 
-    A cached module is used only if it is this user's file, unreachable for others, and the engine made it.
+    A cached module is used only if this engine made it, and the file is this user's and private.
     """
     if cache is None:
         return wasmtime.Module(engine, source)
@@ -148,7 +151,7 @@ def _atom(text: str) -> str:
 
 
 class _Run:
-    """Run one script in an instance of its own; hold what it wrote, and what stopped it."""
+    """One script in an instance of its own: what it wrote, and what stopped it."""
 
     def __init__(self, engine: wasmtime.Engine, limits: dict[str, Any]) -> None:
         self._engine, self._limits = engine, limits
@@ -226,7 +229,7 @@ def _success(text: str, printed: str, limits: dict[str, Any]) -> Answer:
     try:
         return success(json.loads(text), printed, limits)
     except (ValueError, RecursionError) as error:
-        return failure("script", f"gave a result that is no JSON: {error}")
+        return failure("script", f"returned a value that is not JSON: {error}")
 
 
 def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
@@ -239,7 +242,7 @@ def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
 
 
 def _unread(printed: str) -> Answer:
-    """Say why there is no verdict: the interpreter drops the whole source when a part of it is wrong."""
+    """Return why there is no verdict: the interpreter drops the whole source if a part of it is wrong."""
     if problem := _SYNTAX.search(printed):
         line = problem["line"]
         return failure("script", f"could not be read: {problem['what']}", int(line) if line else None)

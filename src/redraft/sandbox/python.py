@@ -1,7 +1,7 @@
-"""Python: inline in monty, a warm subset of the language, or whole in a jailed child of its own."""
+"""Python: inline in monty, a subset of the language that stays warm, or in a jailed process of its own."""
 
-# Both run inside the jail, and a child starts anew for each script: importing typing would cost each run 7
-# ms, hence the constant below, and the imports in functions.
+# Both run inside the jail, and a process starts anew for each script: importing typing would cost each run
+# 7 ms, hence the constant below, and the imports in functions.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import traceback
 from itertools import accumulate
 from keyword import iskeyword
 
-from redraft.sandbox.answers import MOST_MESSAGE, failure, out_of_memory, success, timed_out, too_much_output
+from redraft.sandbox.answers import MAX_MESSAGE, failure, out_of_memory, success, timed_out, too_much_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pydantic_monty import Monty, MontyError, MontySession, ResourceLimits
 
     from redraft.sandbox.answers import Answer
-    from redraft.sandbox.interpreter import ShutIn
+    from redraft.sandbox.worker import ShutIn
 
 
 # --- inline, in monty ---
 
 _MODULES = ("json", "re")
 _RECURSION = 500
-_MOST_LOOKUPS = 1_000_000
+_MAX_LOOKUPS = 1_000_000
 _ADDRESS_SPACE = 2 << 30
 """What this process may take to read a result from monty, which has a limit of its own."""
 
@@ -40,25 +40,26 @@ _DESCRIPTORS = 1 << 16
 
 
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
-    """Start monty behind the jail's walls, shut this process in as well, and return what answers orders.
+    """Start monty behind the jail's walls and shut this process in; return the function that answers orders.
 
-    This process stands between monty and the host, so that what monty sends, which a hole in it could forge,
-    is decoded in here. Once shut in, it cannot start another monty: when that has died, no order is run.
+    This process stands between monty and the host: a hole in monty could forge what it sends, which is
+    therefore decoded in here. Once shut in, this process can't start another monty; if monty dies, it runs no
+    further script.
     """
     from pydantic_monty import Monty  # noqa: PLC0415
 
-    pool = Monty(binary_path=_walled(options), max_processes=1, feed_duration_limit_grace=None)
+    pool = Monty(binary_path=_monty_program(options), max_processes=1, feed_duration_limit_grace=None)
     pool.__enter__()
-    _try_out(pool)
+    _check_alive(pool)
     shut_in(address_space=_ADDRESS_SPACE, jailed_child=True)
     return lambda order: _run_inline(pool, order)
 
 
-def _walled(options: dict[str, Any]) -> str:
-    """Return the path of a program that raises the walls and turns into monty.
+def _monty_program(options: dict[str, Any]) -> str:
+    """Return the path of a program that raises the walls and then turns into monty.
 
-    The pool starts any program that it is given, with one argument and no environment. This one is a shell
-    script in memory, which lives as long as this process.
+    monty's pool starts the program with one argument and no environment. This one is a shell script in
+    memory, which exists as long as this process.
     """
     from redraft.sandbox import walls  # noqa: PLC0415
 
@@ -80,7 +81,7 @@ def _walled(options: dict[str, Any]) -> str:
 
 def become_monty() -> NoReturn:
     """Raise the walls around this process and turn into the program in `sys.argv`."""
-    from redraft.sandbox.interpreter import shut_in  # noqa: PLC0415
+    from redraft.sandbox.worker import shut_in  # noqa: PLC0415
 
     _, _, program, parent = sys.argv
     os.closerange(3, _DESCRIPTORS)
@@ -89,7 +90,7 @@ def become_monty() -> NoReturn:
 
 
 class _Printed:
-    """Collect what a script prints; raise once it is too much, which ends the script."""
+    """Collects what a script prints, and ends the script once that is too much."""
 
     def __init__(self, most: int) -> None:
         self.text = ""
@@ -107,16 +108,16 @@ def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
     from pydantic_monty import MontyError  # noqa: PLC0415
 
     try:
-        _try_out(pool)
+        _check_alive(pool)
     except (MontyError, RuntimeError):
-        return {"unrun": "monty has died"}
+        return {"not_run": "monty has died"}
     limits = order["limits"]
     printed = _Printed(limits["output_chars"])
     bounds: ResourceLimits = {
         "max_feed_duration_secs": limits["seconds"],
         "max_memory": limits["memory_mb"] << 20,
         "max_recursion_depth": _RECURSION,
-        "max_suspensions": _MOST_LOOKUPS,
+        "max_suspensions": _MAX_LOOKUPS,
     }
     session = pool.checkout(limits=bounds, os_policy={"sleep": "zero"}, assert_message_annotations=False)
     try:
@@ -126,17 +127,17 @@ def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
         return too_much_output(limits) if printed.too_much else _failure(error, limits)
 
 
-def _try_out(pool: Monty) -> None:
-    """Raise `MontyError` if monty does not run, and `RuntimeError` if the pool can't start it."""
+def _check_alive(pool: Monty) -> None:
+    """Raise `MontyError` if monty does not run, or `RuntimeError` if the pool can't start it."""
     with pool.checkout() as session:
         session.feed_run("None")
 
 
 def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Printed) -> Answer:
-    """Answer with what a script returned, else `result` if it was assigned, else its last expression.
+    """Answer with what a script returned, else with `result` if it assigned that, else its last expression.
 
-    The value is written as JSON inside monty, since what leaves it otherwise may change: a function becomes
-    text. Raises `MontyError`.
+    The value becomes JSON inside monty: outside of it, it may have changed, as a function becomes a text.
+    Raises `MontyError`.
     """
     from pydantic_monty import MontyRuntimeError  # noqa: PLC0415
 
@@ -151,12 +152,12 @@ def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Print
     except MontyRuntimeError as error:
         if _is_limit(raised := error.exception()):
             return _failure(error, limits)
-        return failure("script", f"gave a result that cannot be written as JSON: {raised}")
-    most = limits["result_chars"]
-    if len(text) > most:
+        return failure("script", f"returned a value that can't be written as JSON: {raised}")
+    limit = limits["result_chars"]
+    if len(text) > limit:
         return failure(
             "script",
-            f"gave a result that is too large: {len(text):,} characters of JSON, and {most:,} are allowed",
+            f"returned a value that is too large: {len(text):,} characters of JSON; the limit is {limit:,}",
         )
     return {"value": text, "printed": printed.text}
 
@@ -181,10 +182,10 @@ json.dumps({_VALUE}, ensure_ascii=False, allow_nan=False)
 
 
 def _captured(source: str) -> tuple[str, bool]:
-    """Return a script with its value assigned to `__value__`, line for line, and whether it returns.
+    """Return a script that assigns its value to `__value__`, line for line, and whether it returns.
 
-    The value is what the script returns, or else its last expression. monty reads some code that this Python
-    can't: that stays as it is, and its value then leaves monty and enters again.
+    The value is what the script returns, or else its last expression. Code that monty can parse and this
+    Python can't stays as it is; its value then leaves monty and enters it again.
     """
     try:
         tree = ast.parse(source)
@@ -219,13 +220,13 @@ def _failure(error: MontyError, limits: dict[str, Any]) -> Answer:
     line = max(lines[-1], 1) if lines else None
     if _is_limit(raised):
         return timed_out(limits) if isinstance(raised, TimeoutError) else out_of_memory(limits, line)
-    said = str(raised)[:MOST_MESSAGE]
+    said = str(raised)[:MAX_MESSAGE]
     what = f"raised {type(raised).__name__}{f': {said}' if said else ''}"
     if _reaches_out(raised, said):
-        reached = "a script reaches no files, no environment, no network and no other processes"
+        reached = "a script has no access to files, environment, network or other processes"
         return failure("forbidden", f"{what} ({reached})", line)
     if missing := _missing_feature(raised, said):
-        return failure("script", f"{what} (inline Python has no {missing}: say `sandbox: process`)", line)
+        return failure("script", f"{what} (inline Python has no {missing}: use `sandbox: process`)", line)
     return failure("script", what, line)
 
 
@@ -239,7 +240,7 @@ _OUTWARD_MODULES = {
     *("shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess"),
     *("tempfile", "threading", "urllib", "webbrowser", "xmlrpc"),
 }
-"""Modules that a script needs only to get out; whole Python has them, behind its walls."""
+"""Modules that a script needs only to get out; `sandbox: process` has them, behind its walls."""
 
 
 def _is_limit(raised: BaseException) -> bool:
@@ -255,7 +256,7 @@ def _reaches_out(raised: BaseException, said: str) -> bool:
 
 
 def _missing_feature(raised: BaseException, said: str) -> str | None:
-    """Name what Python has and monty lacks, if that is what went wrong."""
+    """Return what monty lacks of Python, if that is what went wrong."""
     if isinstance(raised, NotImplementedError) and "not yet support" in said:
         return said.rpartition("support ")[2]
     if isinstance(raised, ImportError) and (module := _MISSING_MODULE.search(said)):
@@ -265,15 +266,15 @@ def _missing_feature(raised: BaseException, said: str) -> str | None:
     return "properties" if said == "cannot create 'property' instances" else None
 
 
-# --- whole, in a jailed child ---
+# --- in a jailed process ---
 
 _FILE = "<script>"
 
 
 def run(order: dict[str, Any]) -> Answer:
-    """Answer with what a script returned, else `result` if it was assigned, else its last expression.
+    """Answer with what a script returned, else with `result` if it assigned that, else its last expression.
 
-    It shares the process with this function: what it can do to its own answer gains it nothing.
+    The script shares the process with this function: it gains nothing by changing its own answer.
     """
     limits = order["limits"]
     names = vars(sys.modules["__main__"])
@@ -289,7 +290,7 @@ def run(order: dict[str, Any]) -> Answer:
         return out_of_memory(limits, _line(error))
     except PermissionError as error:
         return failure("forbidden", f"raised {type(error).__name__}: {error}", _line(error))
-    except BaseException as error:  # noqa: BLE001 (whatever it raises, the host is told)
+    except BaseException as error:  # noqa: BLE001 (the host reports whatever it raises)
         return failure("script", f"raised {type(error).__name__}{_message(error)}", _line(error))
     return success(value, "", limits)
 
@@ -333,7 +334,7 @@ def _without_annotation(node: Any) -> Any:
 
 
 def _top_level_nodes(tree: ast.AST) -> list[ast.AST]:
-    """Return the nodes of a script that are in no function or class of its own."""
+    """Return the nodes of a script outside of its own functions and classes."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
     found: list[ast.AST] = [tree]
     for node in found:
@@ -345,7 +346,7 @@ def _message(error: BaseException) -> str:
     try:
         said = str(error)
     except BaseException as second:  # noqa: BLE001 (an exception's text is code of the script, too)
-        return f", whose message cannot be read ({type(second).__name__})"
+        return f", whose message can't be read ({type(second).__name__})"
     return f": {said}" if said else ""
 
 

@@ -1,4 +1,4 @@
-"""Scripts: one call runs code in Python, Lua or Prolog, each in a sandbox of its own."""
+"""Scripts: run code in Python, Lua or Prolog with one call, each in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from redraft.errors import (
     ScriptError,
 )
 from redraft.execution import Command, ScriptOutcome
-from redraft.sandbox.answers import DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
+from redraft.sandbox.answers import MAX_DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
 from redraft.sandbox.jail import ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
 
@@ -38,43 +38,43 @@ if TYPE_CHECKING:
 async def run_script(script: Script, *, allow_unsandboxed: bool = False) -> Any:
     """Run a script in the sandbox of its language and return its value as plain JSON data.
 
-    Raises `ConfigError` for an unknown language and for names that are not JSON, `MissingExtraError` where
-    the interpreter is not installed, `ScriptError` for an error in the script or its result, and another
-    `SandboxError` for a limit that it hit, at most half a second after a limit on time.
+    Raises `ConfigError` for an unknown language and for names that are not JSON, `MissingExtraError` if the
+    interpreter is not installed, `ScriptError` for an error in the script or its result, and another
+    `SandboxError` when the script hits a limit: for the time limit, at most half a second after it.
     """
     runner = script_runner(script.language, script.sandbox, allow_unsandboxed=allow_unsandboxed)
     return (await runner(script)).value
 
 
 def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: bool = False) -> ScriptRunner:
-    """Return what runs scripts of a language; raises those errors of `run_script` that need no run.
+    """Return the runner for scripts of a language; raises the errors of `run_script` that need no run.
 
-    Inline Python without its interpreter installed runs in a jailed child instead, which can do all that the
-    interpreter can, and takes longer to start. `allow_unsandboxed` is for that child only, on a machine
+    Where inline Python is not installed, a jailed process runs the script instead: it can do everything that
+    inline Python can, but takes longer to start. `allow_unsandboxed` concerns that process only, on a machine
     without a jail.
     """
-    if language not in INTERPRETERS:
+    if language not in LANGUAGES:
         raise ConfigError(
-            f"There is no sandbox for the language {language!r}: {nearest(language, INTERPRETERS)}"
+            f"There is no sandbox for the language {language!r}: {nearest(language, LANGUAGES)}"
         )
     if sandbox not in ("inline", "process"):
         raise ConfigError(f"A script's sandbox must be 'inline' or 'process', got {sandbox!r}.")
-    interpreter = INTERPRETERS[language]
-    if language == "python" and (sandbox == "process" or not installed(interpreter.module)):
-        return WholePython(allow_unsandboxed)
+    chosen = LANGUAGES[language]
+    if language == "python" and (sandbox == "process" or not installed(chosen.module)):
+        return ProcessPython(allow_unsandboxed)
     if sandbox == "process":
-        raise ConfigError(f"`sandbox: process` is for Python; {interpreter.title} runs inline only.")
-    if not installed(interpreter.module):
-        raise MissingExtraError(f"Running {interpreter.title} scripts", interpreter.extra)
+        raise ConfigError(f"`sandbox: process` is for Python; {chosen.title} runs inline only.")
+    if not installed(chosen.module):
+        raise MissingExtraError(f"Running {chosen.title} scripts", chosen.extra)
     return InlineRunner(language)
 
 
-# --- the interpreters ---
+# --- the languages ---
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
-    """Describe a language's interpreter: the module it comes in, our extra that installs it, its options."""
+class Language:
+    """A language's interpreter: its module, the extra of ours that installs it, and its options."""
 
     title: str
     module: str
@@ -92,7 +92,7 @@ class Interpreter:
 
 @cache
 def installed(module: str) -> bool:
-    """Say whether a module is installed, without importing it."""
+    """Return whether a module is installed, without importing it."""
     return find_spec(module) is not None
 
 
@@ -102,7 +102,7 @@ def _monty_options() -> dict[str, Any]:
     if program is None:
         raise ConfigError(
             f"The program 'monty' of pydantic-monty is neither in {scripts!r} nor on PATH: "
-            "pip install --force-reinstall 'redraft[python]', or say `sandbox: process`."
+            "pip install --force-reinstall 'redraft[python]', or use `sandbox: process`."
         )
     packages = str(Path(__file__).resolve().parents[2])
     return {"program": program, "interpreter": bare_interpreter(), "packages": packages}
@@ -112,9 +112,9 @@ _OTHERS = 0o077
 
 
 def private_cache() -> str | None:
-    """Return the folder for compiled interpreters, made if need be; None if there can be none.
+    """Return the folder for compiled interpreters, created if need be; None where that is not possible.
 
-    What is in it is run as machine code, so it must be this user's, unreachable for others, and no link.
+    Its files are run as machine code, so it must belong to this user, be closed to others, and be no link.
     """
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(base).expanduser() / "redraft" / "prolog"
@@ -131,20 +131,20 @@ def private_cache() -> str | None:
     return str(folder) if private else None
 
 
-INTERPRETERS = {
-    "python": Interpreter("Python", "pydantic_monty", "python", _monty_options),
-    "lua": Interpreter("Lua", "lupa", "lua", dict),
-    "prolog": Interpreter("Prolog", "wasmtime", "prolog", lambda: {"cache": private_cache()}),
+LANGUAGES = {
+    "python": Language("Python", "pydantic_monty", "python", _monty_options),
+    "lua": Language("Lua", "lupa", "lua", dict),
+    "prolog": Language("Prolog", "wasmtime", "prolog", lambda: {"cache": private_cache()}),
 }
 
 
 @cache
 def _pool(language: str) -> Pool:
-    interpreter = INTERPRETERS[language]
-    return Pool(language, interpreter.options(), interpreter.libraries())
+    chosen = LANGUAGES[language]
+    return Pool(language, chosen.options(), chosen.libraries())
 
 
-# --- inline: in a warm interpreter ---
+# --- inline: in a warm worker ---
 
 _GRACE = 0.3
 """Seconds beyond a script's limit in which a worker can still report what happened."""
@@ -154,31 +154,31 @@ _GRACE = 0.3
 class InlineRunner:
     """Run scripts of one language in warm workers: a `ScriptRunner`.
 
-    A worker is a process with an empty environment that runs one script at a time, with nothing left of the
-    one before. It is killed and replaced when it does not answer within the limit and a third of a second. On
-    Linux it stands behind the jail's walls as well, in case the interpreter has a hole.
+    A worker is a process with an empty environment. It runs one script at a time, and nothing is left of the
+    previous one. It is killed and replaced if it has not answered a third of a second after the script's time
+    limit. On Linux it stands behind the jail's walls as well, in case the interpreter has a hole.
     """
 
     language: str
 
     async def __call__(self, script: Script, /) -> ScriptOutcome:
         """Run one script; waiting for a free worker does not count as its time."""
-        title, limits = INTERPRETERS[self.language].title, script.limits
+        title, limits = LANGUAGES[self.language].title, script.limits
         for name in script.names:
             if not (name.isidentifier() and name.isascii()):
-                raise ConfigError(f"A script's name must be an identifier in ASCII, got {name!r}.")
+                raise ConfigError(f"A name passed to a script must be an ASCII identifier, got {name!r}.")
         order = {"source": script.source, "names": dict(script.names), "limits": limits.to_json()}
         try:
             encoded = json.dumps(order, ensure_ascii=False, allow_nan=False).encode(errors="replace")
         except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"What a script is given must be JSON: {error}.") from error
+            raise ConfigError(f"The values passed to a script must be JSON: {error}.") from error
         try:
             answer = await _pool(self.language).ask(encoded, limits.seconds + _GRACE)
         except LateError:
             answer = timed_out(limits.to_json())
         except GarbledError as error:
             answer = failure(
-                "script", f"gave an answer that cannot be read: it is too large or broken ({error})"
+                "script", f"returned a value that can't be read: it is too large or broken ({error})"
             )
         except DeadError as error:
             answer = _answer_of_dead(error, script)
@@ -189,34 +189,34 @@ def _answer_of_dead(error: DeadError, script: Script) -> Answer:
     limits = script.limits.to_json()
     if error.exit_code == -signal.SIGALRM:
         return timed_out(limits)
-    if error.exit_code < 0:  # interpreters abort when they find no more memory
+    if error.exit_code < 0:  # interpreters abort when memory runs out
         name = signal.Signals(-error.exit_code).name
         limit = f"its limit of {limits['memory_mb']} MB"
-        return failure("memory", f"ended its worker ({name}): most likely it took more memory than {limit}")
+        return failure("memory", f"ended its worker ({name}): most likely it used more memory than {limit}")
     return failure("script", f"ended its worker ({error})")
 
 
-# --- whole Python: in a jailed child of its own ---
+# --- Python in a jailed process of its own ---
 
 _START_SECONDS = 0.3
-"""Seconds for an interpreter and its walls to start, which are no part of the script's time."""
+"""Seconds for an interpreter and its walls to start, on top of the script's time."""
 
 _INTERPRETER_MB = 128
 _HERE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
-class WholePython:
-    """Run Python scripts in jailed children: a `ScriptRunner`.
+class ProcessPython:
+    """Run Python scripts in jailed processes: a `ScriptRunner`.
 
-    A script that did not run to its end has no result, whatever it printed. `allow_unsandboxed` runs it with
-    limits only where there is no jail (see `ProcessJail`).
+    A script that did not run to its end has no result, whatever it printed. With `allow_unsandboxed`, it runs
+    with limits only on a machine without a jail (see `ProcessJail`).
     """
 
     allow_unsandboxed: bool = False
 
     async def __call__(self, script: Script, /) -> ScriptOutcome:
-        """Run one script in a fresh child; waiting for a free slot does not count as its time."""
+        """Run one script in a fresh process; waiting for a free slot does not count as its time."""
         limits = script.limits
         outcome = await ProcessJail(self.allow_unsandboxed)(
             Command(
@@ -228,15 +228,15 @@ class WholePython:
                 output_limit=4 * limits.output_chars,  # in bytes; a character takes up to four
             )
         )
-        return _outcome("Python", _answer_of_child(outcome, limits.to_json()))
+        return _outcome("Python", _answer_of_process(outcome, limits.to_json()))
 
 
-def _answer_of_child(outcome: CommandOutcome, limits: dict[str, Any]) -> Answer:
+def _answer_of_process(outcome: CommandOutcome, limits: dict[str, Any]) -> Answer:
     stopped = {"timeout": timed_out, "memory": out_of_memory, "output": too_much_output}
     if outcome.stopped in stopped:
         return stopped[outcome.stopped](limits)
     if outcome.stopped:
-        return failure("forbidden", "did what it may not do")
+        return failure("forbidden", "did something that it is not allowed to do")
     result: Any = outcome.result
     if not isinstance(result, dict) or not outcome.completed:
         return failure("script", f"ended before its last line (exit code {outcome.exit_code})")
@@ -256,15 +256,15 @@ _ERRORS = {
 
 
 def _outcome(title: str, answer: Answer) -> ScriptOutcome:
-    """Return the outcome that an answer holds, or raise its `SandboxError`."""
+    """Return the outcome of a script, or raise the `SandboxError` that its answer means."""
     if "value" in answer:
         try:
             value = json.loads(answer["value"])
         except (ValueError, TypeError, RecursionError) as error:  # such as a number of too many digits
-            raise ScriptError(f"The {title} script gave a result that is no JSON: {error}.") from error
-        if len(answer["value"]) > DEPTH and is_too_deep(value):  # each level takes a bracket at least
+            raise ScriptError(f"The {title} script returned a value that is not JSON: {error}.") from error
+        if len(answer["value"]) > MAX_DEPTH and is_too_deep(value):  # each level takes a bracket at least
             raise ScriptError(
-                f"The {title} script gave a result that is too deep: {DEPTH} levels are allowed."
+                f"The {title} script returned a value that is too deep: the limit is {MAX_DEPTH} levels."
             )
         return ScriptOutcome(value, answer["printed"])
     line = answer.get("line")

@@ -1,4 +1,4 @@
-"""The walls of the jail: kernel features by which a process shuts itself in, for good."""
+"""Walls: the kernel features with which a process shuts itself in for good."""
 
 # ruff: noqa: PTH112
 # Runs inside the jail: only light modules of the standard library. Importing pathlib would cost each run 10
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class RefusedError(Exception):
-    """Name the part of a jail that this machine lacks."""
+    """This machine lacks a part of the jail, which the message names."""
 
 
 def check() -> None:
-    """Raise `RefusedError` on a machine that has no jail."""
+    """Raise `RefusedError` if this machine has no jail."""
     if sys.platform != "linux":
         raise RefusedError(f"a Linux kernel (this is {sys.platform})")
     if _machine() not in _MACHINES:
@@ -36,7 +36,7 @@ def check() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; exit if the parent is no longer `parent`."""
+    """Have the kernel kill this process with its parent; exit if that is no longer `parent`."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -54,13 +54,13 @@ def shut_in(
     becomes: bool = False,
     jailed_child: bool = False,
 ) -> None:
-    """Raise every wall around this process and its children; raises `RefusedError` if one does not stand.
+    """Raise every wall around this process and its children; raises `RefusedError` if one can't be raised.
 
     `readable`, `executable` and `writable` are the paths that can be opened; `memory` is in bytes, `seconds`
-    of CPU time. `processes` (threads included) and `writable` are for a process in namespaces of its own:
-    elsewhere all that the user runs would be counted, and a folder could be filled without bound. With
-    `programs` the process can start what is executable; with `becomes` it can turn into it, and start none.
-    With `jailed_child` it has a child behind walls of its own, which is to die with it.
+    of CPU time. `processes` (threads included) and `writable` need namespaces of their own: elsewhere,
+    everything that the user runs would count, and a folder could be filled without limit. With `programs`,
+    the process can start what is executable; with `becomes`, it can only turn into it. With `jailed_child`,
+    it has a child behind walls of its own, which is to die with it.
     """
     limit(memory=memory, seconds=seconds)
     try:
@@ -83,7 +83,7 @@ _STACK_BYTES = 8 << 20
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process and its children, each by itself, to bytes of memory and seconds of CPU time.
+    """Limit this process, and each of its children, to bytes of memory and seconds of CPU time.
 
     A tighter limit that is already set stays. SIGXCPU can be caught; SIGKILL follows one second later.
     """
@@ -110,18 +110,18 @@ _NEW_USER, _NEW_PID, _NEW_NETWORK, _NEW_IPC, _NEW_UTS, _NEW_MOUNTS = (
     0x10000000, 0x20000000, 0x40000000, 0x08000000, 0x04000000, 0x00020000,
 )  # fmt: skip
 _NOBODY = 65534
-_LEAST_PID_MAX = 301  # the kernel accepts no less
+_MIN_PID_MAX = 301  # the kernel accepts no less
 _AT_FDCWD, _RECURSIVE = -100, 0x8000
 _READ_ONLY, _PRIVATE = 1, 1 << 18
 _NO_SETUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
 
 
 def enter_namespaces(scratch: str, *, scratch_bytes: int, processes: bool) -> bool:
-    """Move this process into namespaces of its own; False where the machine refuses any part of that.
+    """Move this process into namespaces of its own; False if the machine refuses any part of that.
 
-    Then there is no network, and everything is mounted read-only but `scratch`: an empty file system in
-    memory of at most `scratch_bytes`, seen by nobody else, gone with the last process, and the working
-    folder. With `processes` the next child is the first of a process namespace: when it ends, the kernel
+    In them there is no network, and everything is mounted read-only except `scratch`: an empty file system in
+    memory of at most `scratch_bytes`, visible to no other process, gone with the last one, and the working
+    folder. With `processes`, the next child is the first of a process namespace: when it ends, the kernel
     kills all others.
     """
     uid, gid = os.getuid(), os.getgid()
@@ -143,7 +143,7 @@ def enter_namespaces(scratch: str, *, scratch_bytes: int, processes: bool) -> bo
 
 
 def mount_own_proc() -> bool:
-    """Mount a /proc that shows this namespace's processes only; False where the machine refuses."""
+    """Mount a /proc that shows only the processes of this namespace; False if the machine refuses."""
     try:
         _mount("proc", "/proc", _NO_SETUID | _NO_DEVICES | _NO_EXECUTION, "")
     except OSError:
@@ -154,10 +154,10 @@ def mount_own_proc() -> bool:
 def limit_process_numbers() -> None:
     """Keep the process numbers of this namespace small; needs `mount_own_proc`.
 
-    This binds root as well, whom the limit on processes does not. Kernels before 6.14 refuse.
+    Unlike the limit on processes, this binds root as well. Kernels before 6.14 refuse it.
     """
     with suppress(OSError):
-        _write("/proc/sys/kernel/pid_max", str(_LEAST_PID_MAX))
+        _write("/proc/sys/kernel/pid_max", str(_MIN_PID_MAX))
 
 
 def _mount(kind: str, target: str, flags: int, options: str) -> None:
@@ -199,7 +199,7 @@ _ASK_VERSION, _PATH_BENEATH = 1, 1
 
 
 def _landlock_version() -> int:
-    """Return the kernel's version of Landlock, 0 for none."""
+    """Return the kernel's version of Landlock; 0 if it has none."""
     try:
         return syscall("landlock_create_ruleset", None, 0, _ASK_VERSION)
     except OSError:
@@ -209,9 +209,9 @@ def _landlock_version() -> int:
 def _restrict_files(
     readable: Sequence[str], executable: Sequence[str], writable: Sequence[str], *, jailed_child: bool
 ) -> None:
-    """Refuse all of the file system but these paths and what is below them; raises `OSError`.
+    """Refuse access to all files except these paths and what is below them; raises `OSError`.
 
-    What is executable or writable can be read as well. A path that does not exist is ignored.
+    What is executable or writable can also be read. A path that does not exist is ignored.
     """
     version = _landlock_version()
     rights = _FIRST_RIGHTS
@@ -286,10 +286,10 @@ _Instruction = tuple[int, int, int, int]
 def _filter_calls(*, programs: bool, metadata: bool, becomes: bool) -> None:
     """Install the filter for this process and its children; raises `OSError`.
 
-    With `programs` the process can start programs and signal them (they live in a namespace of their own),
-    and shares no memory with them but that of files; without, it stays alone, and with `becomes` can only
-    turn into another program. With `metadata` it can change modes and times of files, which Landlock does not
-    watch: only where all but the scratch folder is mounted read-only.
+    With `programs`, the process can start programs and signal them (they live in a namespace of their own),
+    and can share only memory mapped from files with them. Without, it stays alone, and with `becomes` can
+    only turn into another program. With `metadata`, it can change modes and times of files, which Landlock
+    does not control: only for a process that sees everything but the scratch folder mounted read-only.
     """
     code = b"".join(
         struct.pack("<HBBI", *step)
@@ -357,8 +357,8 @@ def _clone(*, programs: bool) -> list[_Instruction]:
 def _stream_pair() -> list[_Instruction]:
     """Allow a pair of streams, connected to each other for good.
 
-    Any other socket could send data and descriptors to a socket's path outside, which Landlock does not
-    watch.
+    Any other socket could send data and descriptors to the path of a socket outside, which Landlock does not
+    control.
     """
     return [
         *(_argument(0), (_IF_EQUAL, 0, 4, _UNIX)),
@@ -370,8 +370,7 @@ def _stream_pair() -> list[_Instruction]:
 def _counted_memory() -> list[_Instruction]:
     """Refuse memory that is charged to no process: shared between processes, or of huge pages.
 
-    Memory mapped from a file may be shared: what can be written to is in the scratch folder, which is
-    bounded.
+    Memory mapped from a file may be shared: writable files are in the scratch folder, whose size is limited.
     """
     allow, refuse = _answer(_ALLOW), _answer(_ERRNO | EPERM)
     return [
@@ -453,7 +452,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setuid": (105, 146), "setgid": (106, 144), "setresuid": (117, 147), "setresgid": (119, 149),
     "setreuid": (113, 145), "setregid": (114, 143), "setfsuid": (122, 151), "setfsgid": (123, 152),
     "setgroups": (116, 159), "capset": (126, 91),
-    # what changes a file without opening it, which Landlock does not watch
+    # what changes a file without opening it, which Landlock does not control
     "truncate": (76, 45), "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53),
     "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
@@ -473,14 +472,14 @@ def _machine() -> str:
 
 
 def number(name: str) -> int | None:
-    """Return the number of a system call on this machine, None where it has no such call."""
+    """Return the number of a system call on this machine; None if it has no such call."""
     return _NUMBERS[name][_MACHINES[_machine()]]
 
 
 def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
     """Make a system call; raises `OSError` with the call's name.
 
-    Integers are passed as 64 bits, bytes and buffers as their address, None as zero.
+    Passes integers as 64 bits, bytes and buffers as their address, None as zero.
     """
     if (n := number(name)) is None:
         raise NotImplementedError(f"{name!r} does not exist on {_machine()}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redraft.errors import ConfigError, SandboxError, ScriptError
 from redraft.execution import Script
 from redraft.models.provider import EXTRAS
-from redraft.sandbox.scripts import INTERPRETERS, run_script
+from redraft.sandbox.scripts import LANGUAGES, run_script
 from redraft.text.templates import braced, template
 from redraft.text.yaml import Way
 from redraft.workflow.actions import BUILT_IN
@@ -70,7 +70,7 @@ class Requirements:
     def extras(self) -> list[str]:
         """The optional parts of Redraft that it needs, by the names that pip knows."""
         providers = {name.partition(":")[0] for name in self.model_names} & {*EXTRAS, "local"}
-        return sorted(providers | {INTERPRETERS[code.language].extra for code, _ in self.code})
+        return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
     def _add_action(self, name: str, params: Mapping[str, Any], way: Way) -> None:
         action = plain_name(name)

@@ -10,7 +10,7 @@ from redraft.sandbox import walls
 
 TRIES = """
 import json, os, sys
-from redraft.sandbox.interpreter import shut_in
+from redraft.sandbox.worker import shut_in
 
 shut_in(os.getppid(), becomes="/bin/echo")
 tries = {

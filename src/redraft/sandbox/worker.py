@@ -1,4 +1,4 @@
-"""A warm interpreter from the inside: shut itself in, then answer one order after the other."""
+"""Worker: a warm interpreter process, which shuts itself in and then answers one order after another."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ GRACE = 0.2
 """Seconds beyond a script's limit in which its interpreter can still report the timeout itself."""
 
 ShutIn: TypeAlias = Callable[..., None]
-"""What each language's `start` calls once it has read its files: see `shut_in`."""
+"""What a language's `start` calls once it has read its files; see `shut_in`."""
 
 _ADDRESS_SPACE = 4 << 30
 _UNLIMITED_SECONDS = 10**9
 
 
 def main() -> NoReturn:
-    """Start the interpreter that the first order names, and answer orders until the host hangs up."""
+    """Start the language that the first order names, then answer orders until the host hangs up."""
     orders, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(null, 1)  # what an interpreter prints by itself is no answer
+    os.dup2(null, 1)  # what an interpreter prints must not mix with the answers
     os.close(null)
     start = _receive(orders)
     if start is None:
@@ -44,7 +44,7 @@ def main() -> NoReturn:
     try:
         language = importlib.import_module(f"redraft.sandbox.{start['language']}")
         answer = language.start(start["options"], partial(shut_in, start["parent"]))
-    except Exception as error:  # noqa: BLE001 (whatever fails, the host is told)
+    except Exception as error:  # noqa: BLE001 (the host reports any failure)
         _send(answers, {"refused": f"{type(error).__name__}: {error}"})
         os._exit(1)
     _send(answers, {})
@@ -65,9 +65,10 @@ def shut_in(
 ) -> None:
     """Raise the jail's walls around this process, where the machine has them; it dies with `parent`.
 
-    The interpreter is the sandbox, and the walls stand behind it, in case it has a hole: no files but the
-    system's libraries, no network, no sockets but pairs of streams, no other processes. With `becomes`, the
-    process can turn into that program; with `jailed_child`, a child that is shut in itself dies with it.
+    The interpreter is the sandbox; the walls stand behind it in case it has a hole. They leave the system's
+    libraries and connected pairs of streams, but no other files, network, sockets or processes. With
+    `becomes`, the process can turn into that program. With `jailed_child`, a child behind walls of its own
+    dies with it.
     """
     libraries = ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"]
     try:
@@ -86,7 +87,7 @@ def shut_in(
 
 
 def _exit_with_host(orders: int) -> None:
-    """Wait until nobody can write orders any more, then end this process."""
+    """Exit when the host has closed its end of the pipe."""
     hung_up = select.poll()
     hung_up.register(orders, 0)
     hung_up.poll()
@@ -96,9 +97,9 @@ def _exit_with_host(orders: int) -> None:
 def _answer(answer: Callable[[dict[str, Any]], Answer], order: dict[str, Any]) -> Answer:
     try:
         return answer(order)
-    except Exception as error:  # noqa: BLE001 (whatever fails, the host is told)
+    except Exception as error:  # noqa: BLE001 (the host reports any failure)
         if isinstance(error, MemoryError):
-            return failure("memory", "took more memory than its worker has")
+            return failure("memory", "used more memory than its worker has")
         return failure("script", f"could not be run: {error!r}")
 
 
@@ -110,7 +111,7 @@ def _send(answers: int, message: dict[str, Any]) -> None:
 
 
 def _receive(orders: int) -> dict[str, Any] | None:
-    """Return the next order, None when the host has hung up."""
+    """Return the next order, or None when the host has hung up."""
     if (head := _read(orders, HEAD.size)) is None:
         return None
     return json.loads(_read(orders, HEAD.unpack(head)[0]) or b"{}")
