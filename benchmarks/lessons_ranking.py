@@ -139,7 +139,7 @@ class Collection:
 
     async def ready(self) -> None:
         """Wait for all vectors."""
-        from redraft.lessons.catalog import row_of
+        from redraft.lessons.indexer import row_of
         from redraft.redact.redactor import Redactor
 
         await self.default.refresh()
@@ -197,7 +197,7 @@ async def by_task(reflections: Sequence[Reflection], embedder: Remembering) -> s
 
 def names_to_find(documents: Sequence[Reflection]) -> list[str]:
     """Return names that at most three reflections hold."""
-    from redraft.lessons.ranking import names_in
+    from redraft.lessons.full_text import names_in
 
     holders: dict[str, int] = defaultdict(int)
     for one in documents:
@@ -210,7 +210,7 @@ def names_to_find(documents: Sequence[Reflection]) -> list[str]:
 
 async def by_name(reflections: Sequence[Reflection], embedder: Remembering) -> str:
     """Find the reflections that hold a name, by a sentence with that name."""
-    from redraft.lessons.ranking import names_in
+    from redraft.lessons.full_text import names_in
 
     ranked: dict[str, Ranked] = defaultdict(Ranked)
     with TemporaryDirectory() as folder:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from redraft.errors import ModelError
-from redraft.lessons import index as lesson_index
-from redraft.lessons.catalog import Refreshed, row_of
+from redraft.lessons import vectors
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex, Query
+from redraft.lessons.indexer import Refreshed, row_of
 from redraft.lessons.lesson import Procedure
 from redraft.models.embed import ScriptedEmbedder
 from redraft.redact.redactor import Redactor
@@ -421,7 +421,7 @@ def test_a_question_is_embedded_once(tmp_path):
 @pytest.mark.parametrize("agent", ["agent-0", None])
 def test_the_nearest_are_found_in_order_with_their_cosines(tmp_path, monkeypatch, with_numpy, agent):
     if not with_numpy:
-        monkeypatch.setattr(lesson_index, "numpy", lambda: None)
+        monkeypatch.setattr(vectors, "numpy", lambda: None)
     rng = random.Random(3)  # noqa: S311 (made up, and always the same)
     words = [f"w{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(300)]
     embedder, texts, asked = ScriptedEmbedder(), {}, ""
@@ -440,10 +440,10 @@ def test_the_nearest_are_found_in_order_with_their_cosines(tmp_path, monkeypatch
         LessonFolder(tmp_path, one.agent).add(one)
         if agent in (None, one.agent):
             texts[one.summary] = row_of(one, Redactor()).meaning
-    question, *vectors = asyncio.run(embedder([asked, *texts.values()]))
+    question, *rows = asyncio.run(embedder([asked, *texts.values()]))
     cosines = {
         name: sum(one * other for one, other in zip(question, vector, strict=True))
-        for name, vector in zip(texts, vectors, strict=True)
+        for name, vector in zip(texts, rows, strict=True)
     }
     wanted = sorted((name for name in cosines if cosines[name] >= 0.3), key=cosines.get, reverse=True)
     *_, found = run(tmp_path, refresh, fill, search(asked, agent=agent, k=5), embedder=embedder)

@@ -1,15 +1,6 @@
 import pytest
 
-from redraft.lessons.ranking import (
-    Candidate,
-    Ranking,
-    names_in,
-    reason_for,
-    search_words,
-    searchable,
-    tokens_of,
-    without_duplicates,
-)
+from redraft.lessons.ranking import Candidate, Ranking, reason_for, without_duplicates
 
 
 def order(ranking, *candidates):
@@ -147,23 +138,3 @@ def test_what_is_the_same_in_other_words_counts_once():
     found = without_duplicates(candidates, lambda one: said[one.number], similarity)
     assert [one.number for one in found] == [1, 3, 4, 6]
     assert not {4, 5} & {number for pair in asked for number in pair}  # their words tell
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("A plain sentence, isn't it? Well-known. An API, of course.", []),
-        ("http_get gave E4031 on line 7.", ["http_get", "E4031", "7"]),
-        ("use --no-cache with ./app/config.yaml.", ["--no-cache", "./app/config.yaml"]),
-        ("a LessonFileError of os.path, or std::vector", ["LessonFileError", "os.path", "std::vector"]),
-    ],
-)
-def test_names(text, names):
-    assert names_in(text) == names
-
-
-def test_a_name_stands_as_a_whole_and_each_part_of_a_path_too():
-    assert tokens_of("./app/config.yaml") == ["app_config_yaml", "app", "config_yaml"]
-    assert tokens_of("__init__") == ["__init__"]
-    assert searchable("see ./app/config.yaml now").endswith("app_config_yaml app config_yaml")
-    assert search_words("see config.yaml of the app")[0] == "config_yaml"

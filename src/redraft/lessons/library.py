@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.catalog import Refreshed
 from redraft.lessons.duties import Duty, all_due, resolve_duty
 from redraft.lessons.export import Export, Form, export, order_in
 from redraft.lessons.folder import LessonFolder, agents_in, folder_name
 from redraft.lessons.impact import Counters, Counting
 from redraft.lessons.index import LessonIndex, Query
+from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons, Problem
 from redraft.lessons.rules import Rules

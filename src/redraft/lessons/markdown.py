@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import date
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
@@ -169,6 +170,7 @@ def hash_of(body: str) -> str:
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+@lru_cache(512)  # the same few files are read before and after every run
 def parse(text: str, lesson_id: str, agent: str, written: date | None = None) -> Lesson:
     """Return the lesson in the text of a file.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,51 +111,3 @@ def without_duplicates(
         else:
             shown.append((one, words))
             yield one
-
-
-MOST_WORDS = 48
-"""Words of a question that are looked up, names first."""
-
-_NAME = re.compile(r"(?<!\w)(?:--\w[\w-]*|[./~]*\w+(?:[./:\\-]+\w+)*)")
-# A name has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
-_TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
-_WORD = re.compile(r"\w+")
-_PATH_SEPARATORS = re.compile(r"[/\\:]+")
-_JOINTS = re.compile(r"\W+")
-_EDGES = re.compile(r"^\W+|\W+$")
-_STOP_WORDS = frozenset(
-    _WORD.findall(
-        "a an and are as at be been but by can could did do does for from had has have how i if in into is "
-        "it its me my no not of on or our should so such than that the their them then there these they this "
-        "to up was we were what when where which who why will with would you your",
-    )
-)
-
-
-def names_in(text: str) -> list[str]:
-    """Return the identifiers of a text as written: error codes, files, options, tools, classes."""
-    # Most words are plain: a quick look spares them the slow one.
-    found = (one for one in _NAME.findall(text) if not one[1:].islower() or not one.isalpha())
-    return list(dict.fromkeys(one for one in found if _TELLING.search(one)))
-
-
-def tokens_of(name: str) -> list[str]:
-    """Return the token that stands for a name as a whole, then those for the parts of a path."""
-    parts = [part for part in _PATH_SEPARATORS.split(name) if part]
-    joined = (
-        _JOINTS.sub("_", _EDGES.sub("", one)).lower() for one in (name, *(parts if len(parts) > 1 else ()))
-    )
-    return list(dict.fromkeys(filter(None, joined)))
-
-
-def searchable(text: str) -> str:
-    """Return a text followed by the tokens of its names, which full-text search would take apart."""
-    tokens = (token for name in names_in(text) if _JOINTS.search(name) for token in tokens_of(name))
-    return " ".join([text, *dict.fromkeys(tokens)])
-
-
-def search_words(text: str) -> list[str]:
-    """Return the words to look up for a question, each once: its names, then the rest."""
-    names = (token for name in names_in(text) for token in tokens_of(name))
-    others = (word for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS)
-    return list(dict.fromkeys([*names, *others]))[:MOST_WORDS]

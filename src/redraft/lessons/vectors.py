@@ -1,12 +1,17 @@
-"""Vectors of questions and lessons, made by an embedder and shared between machines."""
+"""Vectors of questions and lessons: made by an embedder, shared between machines, compared by numpy."""
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import import_module
+from math import hypot
+from operator import mul
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ModelError, OutputError, StoreError
 from redraft.redact.log import logger
@@ -22,20 +27,20 @@ if TYPE_CHECKING:
 KIND = "lesson_vector"
 """The kind of the records in a shared store."""
 QUESTIONS = 256
-"""Vectors of questions that are remembered."""
+"""Vectors of questions that are cached."""
 UNUSED = timedelta(days=90)
-"""The age at which a shared vector is swept if no lesson here has its text."""
+"""The age from which a shared vector is deleted if no lesson here has its text."""
 PAGE = 500
-"""Shared vectors that are read together while sweeping."""
+"""Shared vectors that are read at once while deleting old ones."""
 PAUSE = 60.0
-"""Seconds for which a store that failed is not asked again."""
+"""Seconds without requests to a shared store that failed."""
 
 
 def shared_store(store: Store | None) -> Store | None:
-    """Return a store if other machines may use it, too; a local file is no nearer than the index itself."""
+    """Return a store if it is shared between machines; a local one has nothing that the index lacks."""
     if store is None or isinstance(store, MemoryStore):
         return None
-    from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (an import that few need)
+    from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (slow to import, and rarely needed)
 
     return store if isinstance(store, PostgresStore) else None
 
@@ -43,9 +48,9 @@ def shared_store(store: Store | None) -> Store | None:
 class LessonVectors:
     """Embed questions and lessons.
 
-    `name` is that of the embedder, empty if there is none. With a `shared` store a text is embedded once for
-    all machines: it holds a record for each, by the name of the embedder and the digest of the text, never
-    the text. A store that fails costs nothing but embedding here.
+    `name` is the embedder's, empty without one. With a `shared` store each text is embedded once for all
+    machines: the store has a record by the name of the embedder and the digest of the text, but never the
+    text. If the store fails, texts are embedded here.
     """
 
     def __init__(self, embedder: NamedEmbedder | None, shared: Store | None = None) -> None:
@@ -57,7 +62,7 @@ class LessonVectors:
         self._questions: OrderedDict[str, list[float]] = OrderedDict()
 
     async def of_question(self, text: str) -> list[float] | None:
-        """Return the vector of a question; None, with a warning, where the embedder fails."""
+        """Return the vector of a question; if the embedder fails, log a warning and return None."""
         if not self.name or not text:
             return None
         vector = self._questions.get(text)
@@ -76,7 +81,7 @@ class LessonVectors:
     async def of_texts(self, texts: Mapping[bytes, str]) -> dict[bytes, Sequence[float]]:
         """Return the vectors of texts, by the texts' digests; raises what the embedder raises.
 
-        Leaves out vectors of another dimension than the embedder's: another one had its name before.
+        Leaves out shared vectors of another dimension, which are from an earlier embedder of the same name.
         """
         known = await self._read(texts)
         missing = [digest for digest in texts if digest not in known]
@@ -88,9 +93,9 @@ class LessonVectors:
         return {digest: row for digest, row in known.items() if self._fits(row)}
 
     async def sweep(self, digests: Collection[bytes]) -> int:
-        """Delete shared vectors of long ago of other texts than these, and return how many.
+        """Delete old shared vectors of all texts but these, and return how many.
 
-        A machine that wants one after all embeds its text again.
+        A machine that still needs one embeds its text again.
         """
         store, last, swept = self._store(), None, 0
         before = datetime.now(UTC) - UNUSED
@@ -119,7 +124,7 @@ class LessonVectors:
         if store is None:
             return {}
         try:
-            # All at once: a store on a server answers them together.
+            # At once, since a server answers them together.
             found = await asyncio.gather(*(store.get(KIND, self._key(digest)) for digest in digests))
         except StoreError as error:
             self._pause(error)
@@ -154,3 +159,39 @@ class LessonVectors:
 
 def _digest_of(record: Record) -> bytes:
     return bytes.fromhex(record.key.rpartition("/")[2])
+
+
+# --- comparing ---------------------------------------------------------------------------------------------
+
+FLOAT_BYTES = 4
+"""Bytes of a number in a packed vector."""
+
+
+@cache
+def numpy() -> Any:
+    """Return numpy, or None if it is not installed; it comes with the offline embedder."""
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """Scale a vector to unit length and pack it as 32-bit floats."""
+    length = hypot(*vector) or 1.0
+    return array("f", [number / length for number in vector]).tobytes()
+
+
+def matrix_of(vectors: Sequence[bytes]) -> Any:
+    """Return packed vectors as the rows of a matrix."""
+    if numpy() is None or not vectors:
+        return [array("f", vector) for vector in vectors]
+    return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
+
+
+def cosines(matrix: Any, vector: array[float]) -> list[float]:
+    """Return the cosine of each row with a vector, all of unit length: their dot products."""
+    if numpy() is None:
+        return [sum(map(mul, row, vector)) for row in matrix]
+    # Not `@`: for so few rows, starting its threads takes longer than multiplying.
+    return numpy().einsum("ij,j->i", matrix, numpy().asarray(vector)).tolist()

@@ -1,4 +1,4 @@
-"""The database behind the index: what it holds of each file, kept in step with the files."""
+"""The indexer: reads the files of lessons into the database that searches use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, modified_ns
+from redraft.lessons.full_text import searchable
 from redraft.lessons.markdown import parse
-from redraft.lessons.ranking import searchable
 from redraft.lessons.safety import lesson_redactor, violation_in
 from redraft.stores.sqlite import primary_name
 from redraft.text.characters import without_invisible
@@ -32,29 +32,37 @@ if TYPE_CHECKING:
 
 FOLDER = ".index"
 VERSION = 1
-"""Raised with each change of the schema: another version's database is left alone, and a new one made."""
+"""Raised with each change of the schema; a database of another version is left alone, and a new one built."""
 AGENT_BITS = 24
-"""A lesson's number is its agent's, and in these bits its own: full text can search one agent's range."""
+"""A lesson's number is its agent's number shifted by so many bits, plus its own.
+
+So the lessons of an agent are one range of row numbers, which full-text search can be limited to.
+"""
 BATCH = 500
-"""Files that are written in one transaction."""
+"""Files written per transaction."""
 WAIT = 300.0
 """Seconds to wait for another process, which may be building the whole index."""
 YOUNG_NS = 100_000_000
-"""A file that was changed so recently may change again without its time being another."""
+"""A file changed this recently may change again without a new modification time."""
 LONGEST_MEANING = 1_000
 """Characters of a lesson that are embedded: about what a small model reads."""
 
 SCHEMA = """
 CREATE TABLE agents (
-    agent INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE, changed_ns INTEGER NOT NULL,
-    revision INTEGER NOT NULL
+    agent INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE,
+    changed_ns INTEGER NOT NULL,  -- when the folder was changed; -1 if it may have changed since
+    revision INTEGER NOT NULL     -- raised with each change of a lesson or a vector
 );
 CREATE TABLE lessons (
-    number INTEGER PRIMARY KEY, agent INTEGER NOT NULL, id TEXT NOT NULL UNIQUE, changed_ns INTEGER NOT NULL,
-    size INTEGER NOT NULL, file_hash BLOB NOT NULL, problem TEXT NOT NULL, is_active INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY, agent INTEGER NOT NULL, id TEXT NOT NULL UNIQUE,
+    changed_ns INTEGER NOT NULL, size INTEGER NOT NULL, file_hash BLOB NOT NULL,
+    problem TEXT NOT NULL,        -- why the file is not a lesson
+    is_active INTEGER NOT NULL,   -- whether it may be found; of all others, what follows is empty
     kind TEXT NOT NULL, day INTEGER NOT NULL, task_type TEXT NOT NULL, tools TEXT NOT NULL,
-    length INTEGER NOT NULL, said TEXT NOT NULL, searched TEXT NOT NULL, meaning TEXT NOT NULL,
-    digest BLOB NOT NULL
+    length INTEGER NOT NULL,      -- in words
+    said TEXT NOT NULL,           -- the fields of its content
+    searched TEXT NOT NULL,       -- all of its text
+    meaning TEXT NOT NULL, digest BLOB NOT NULL  -- the text that is embedded, and its hash
 );
 CREATE INDEX lessons_by_agent ON lessons (agent);
 CREATE INDEX lessons_by_digest ON lessons (digest);
@@ -70,7 +78,7 @@ CREATE TABLE IF NOT EXISTS vectors (
 
 
 class Broken(NamedTuple):
-    """Name a file that is not a lesson, and say what is wrong with it."""
+    """A file that is not a lesson, and why."""
 
     id: str
     problem: str
@@ -78,7 +86,7 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """Count the lessons that were added, changed and removed, and list the files that are not lessons."""
+    """How many lessons were added, changed and removed, and which files are not lessons."""
 
     added: int = 0
     changed: int = 0
@@ -86,11 +94,11 @@ class Refreshed:
     broken: tuple[Broken, ...] = ()
 
 
-class Catalog:
+class Indexer:
     """Keep the database in step with the files under `path`, the folder of all agents' lessons.
 
-    A file counts as unchanged while its time and size are the same, its lesson while its hash is. Changes are
-    made by one process at a time; what is written was redacted before.
+    A file counts as unchanged while its modification time and size are the same, a lesson while the hash of
+    its file is. One process updates the database at a time. Texts are redacted before they are written.
     """
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
@@ -98,134 +106,130 @@ class Catalog:
         self._path = path
         self._given_redactor = redactor
 
-    def pick_up(self, connection: Connection, folder: str | None, stale: Collection[int] = ()) -> None:
-        """Read what was added to or removed from the folder of an agent, or of all.
+    def update(self, connection: Connection, folder: str | None, edited: Collection[int] = ()) -> None:
+        """Index the folders whose modification time has changed: that of an agent, or of all agents.
 
-        Of the agents with the numbers in `stale`, all files are read: one was found changed in place.
+        `edited` are the numbers of agents whose files are read whatever their modification times.
         """
         rows = connection.execute("SELECT folder, changed_ns, agent FROM agents").fetchall()
         known = {name: changed_ns for name, changed_ns, _ in rows}
         folders = {*agents_in(self._path), *known} if folder is None else {folder}
         reflections = f"{self._path / REFLECTIONS}/"
-        changed = {one for one in folders if modified_ns(reflections + one) != known.get(one, 0)}
-        edited = {name for name, _, agent in rows if agent in stale}
-        if changed or edited:
+        changed = {name for name in folders if modified_ns(reflections + name) != known.get(name, 0)}
+        reread = {name for name, _, agent in rows if agent in edited}
+        if changed or reread:
             with exclusive(self.folder):
-                for one in changed | edited:
-                    self._look(connection, one, trusting=one not in edited)
+                for name in changed | reread:
+                    self._index_folder(connection, name, trust_times=name not in reread)
 
     def refresh(self, connection: Connection) -> Refreshed:
-        """Look at all files."""
+        """Index every file whose modification time or size has changed."""
         with exclusive(self.folder):
-            return self._look_at_all(connection)
+            return self._index_all(connection)
 
     def rebuild(self, connection: Connection) -> Refreshed:
-        """Read all files anew, and keep the vectors of those that are still there."""
+        """Index every file anew, and delete the vectors of texts that are gone."""
         with exclusive(self.folder):
             connection.executescript(
                 f"BEGIN IMMEDIATE; DROP TABLE words; DROP TABLE lessons; DROP TABLE agents; {SCHEMA} COMMIT;"
             )
-            refreshed = self._look_at_all(connection)
+            refreshed = self._index_all(connection)
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
         return refreshed
 
-    def _look_at_all(self, connection: Connection) -> Refreshed:
+    def _index_all(self, connection: Connection) -> Refreshed:
         known = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
         counts: Counter[str] = Counter()
         for name in sorted({*agents_in(self._path), *known}):
-            counts += self._look(connection, name)
-        rows = connection.execute("SELECT id, problem FROM lessons WHERE problem != '' ORDER BY id")
-        return Refreshed(**counts, broken=tuple(Broken(*row) for row in rows))
+            counts += self._index_folder(connection, name)
+        broken = connection.execute("SELECT id, problem FROM lessons WHERE problem != '' ORDER BY id")
+        return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
 
-    def _look(self, connection: Connection, name: str, *, trusting: bool = True) -> Counter[str]:
-        """Look at an agent's files; unless `trusting`, read even those whose time and size are the same."""
+    def _index_folder(self, connection: Connection, name: str, *, trust_times: bool = True) -> Counter[str]:
+        """Index the files of an agent, and count the lessons added, changed and removed."""
         folder = LessonFolder(self._path, name)
-        changed_ns = _settled(modified_ns(self._path / REFLECTIONS / name))
-        agent, known = _known(connection, name)
+        changed_ns = _trusted_time(modified_ns(self._path / REFLECTIONS / name))
+        agent, known = _known_files(connection, name)
         entries: dict[str, Entry] = {}
         problem = "" if folder.name == name else f"An agent of this name has the folder {folder.name!r}."
         try:
             for entry in folder.entries():
-                entries.setdefault(entry.id, entry)  # of one name, the archived file comes second
+                entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second
         except StoreError as error:
             problem = str(error)
-        if problem:  # what can't be looked at has not changed
-            return _write(connection, agent, [(_File(name, 0, 0, b"", problem), _NOTHING)], known)
-        counts: Counter[str] = Counter()
-        waiting = [
+        if problem:  # its lessons stay as they were
+            return _write(connection, agent, [(_File(name, 0, 0, b"", problem), Row())], known)
+        changed = [
             entry
             for entry in entries.values()
-            if not trusting or known.get(entry.id, ())[1:3] != (entry.changed_ns, entry.size)
+            if not trust_times or known.get(entry.id, ())[1:3] != (entry.changed_ns, entry.size)
         ]
-        for start in range(0, len(waiting), BATCH):
-            # Read and redacted before the transaction, which keeps others waiting.
-            some = waiting[start : start + BATCH]
-            read = [self._read(folder, entry, known.get(entry.id)) for entry in some]
-            counts += _write(connection, agent, list(filter(None, read)), known)
-        gone = [one for one in known.values() if one.id not in entries]
+        counts: Counter[str] = Counter()
+        for start in range(0, len(changed), BATCH):
+            # Parsed and redacted before the transaction, which blocks other processes.
+            batch = [
+                self._read(folder, entry, known.get(entry.id)) for entry in changed[start : start + BATCH]
+            ]
+            counts += _write(connection, agent, list(filter(None, batch)), known)
+        removed = [file for file in known.values() if file.id not in entries]
         with transaction(connection):
-            for one in gone:
-                _delete(connection, one)
+            for file in removed:
+                _delete(connection, file.number)
             connection.execute(
                 "UPDATE agents SET changed_ns = ?, revision = revision + ? WHERE agent = ?",
-                (changed_ns, bool(gone), agent),
+                (changed_ns, bool(removed), agent),
             )
-            if not entries and not changed_ns:  # the folder is gone, too
+            if not entries and not changed_ns:  # the folder itself is gone
                 connection.execute("DELETE FROM agents WHERE agent = ?", (agent,))
-        counts["removed"] += sum(not one.problem for one in gone)
+        counts["removed"] += sum(not file.problem for file in removed)
         return counts
 
     def _read(self, folder: LessonFolder, entry: Entry, known: _File | None) -> tuple[_File, Row] | None:
-        """Read a file; None for one that is gone by now, which the next look will find."""
-        file = _File(entry.id, max(0, _settled(entry.changed_ns)), entry.size, b"")
+        """Read a file; None if it has just been removed, which the next update will find."""
+        file = _File(entry.id, max(0, _trusted_time(entry.changed_ns)), entry.size, b"")
         try:
             text = folder.text_of(entry)
             file = file._replace(file_hash=digest_of(text))
             if known is not None and known.file_hash == file.file_hash:
-                return file._replace(problem=known.problem), _NOTHING
+                return file._replace(problem=known.problem), Row()
             return file, row_of(parse(text, entry.id, folder.agent, entry.day), self._redactor)
         except StoreError as error:
             if not isinstance(error, LessonFileError) and not entry.path.exists():
                 return None
-            return file._replace(problem=self._redactor.redact(str(error)).text), _NOTHING
+            return file._replace(problem=self._redactor.redact(str(error)).text), Row()
 
     @cached_property
     def _redactor(self) -> Redactor:
-        return self._given_redactor or lesson_redactor()  # which takes a while to build
+        return self._given_redactor or lesson_redactor()  # slow to build
+
+
+# --- the rows ----------------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """What the index holds of a lesson that can be recalled, redacted.
+    """The columns of a lesson that may be found, from `kind` on; empty for any other file."""
 
-    `said` is what its fields say, `searched` all of its words, `meaning` what is embedded, and `digest`
-    stands for that.
-    """
-
-    kind: str
-    day: int
-    task_type: str
-    tools: str
-    length: int
-    said: str
-    searched: str
-    meaning: str
-    digest: bytes
-
-
-_NOTHING = Row("", 0, "", "", 0, "", "", "", b"")
-"""What it holds of all other files."""
+    kind: str = ""
+    day: int = 0
+    task_type: str = ""
+    tools: str = ""
+    length: int = 0
+    said: str = ""
+    searched: str = ""
+    meaning: str = ""
+    digest: bytes = b""
 
 
 def row_of(lesson: Lesson, redactor: Redactor) -> Row:
-    """Return what the index holds of a lesson."""
+    """Return the row of a lesson; an empty one if it is not active, or says what no lesson may."""
     if lesson.status != "active" or violation_in(lesson):
-        return _NOTHING
+        return Row()
     said = [str(getattr(lesson.content, one.name)) for one in fields(lesson.content)]
     texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type, *lesson.tools, *said]
-    # Most are clean: one look at all the texts together is quicker than one at each.
+    # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
         texts = [redactor.redact(text).text for text in texts]
-        if not redactor.is_clean("\n".join(texts)):  # what only shows when they are side by side
+        if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
             texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
     task, summary, error, task_type, *rest = texts
     tools, said = rest[: len(lesson.tools)], rest[len(lesson.tools) :]
@@ -244,18 +248,28 @@ def row_of(lesson: Lesson, redactor: Redactor) -> Row:
     )
 
 
+def agent_of(number: int) -> int:
+    """Return the number of the agent that a lesson belongs to."""
+    return number >> AGENT_BITS
+
+
+def numbers_of(first_agent: int, last_agent: int) -> tuple[int, int]:
+    """Return the lowest and the highest number that a lesson of these agents can have."""
+    return first_agent << AGENT_BITS, (last_agent + 1 << AGENT_BITS) - 1
+
+
 def normalized(name: str) -> str:
-    """Return the name of a task type or a tool as it is compared."""
+    """Return the name of a task type or a tool in the form in which names are compared."""
     return " ".join(without_invisible(name).casefold().split())
 
 
 def digest_of(text: str) -> bytes:
-    """Return what stands for a text."""
+    """Return a 16-byte hash of a text."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class _File(NamedTuple):
-    """What the index holds of a file. `problem` says why it is not a lesson, if it is not."""
+    """The columns of a file."""
 
     id: str
     changed_ns: int
@@ -265,9 +279,9 @@ class _File(NamedTuple):
     number: int = 0
 
 
-def _known(connection: Connection, name: str) -> tuple[int, dict[str, _File]]:
-    """Return the number of an agent, and its files as the index has them."""
-    # A new agent's first revision is none that an earlier one had under the same number.
+def _known_files(connection: Connection, name: str) -> tuple[int, dict[str, _File]]:
+    """Return the number of the agent with a folder, and the indexed files by id."""
+    # The revision begins with the time, so that it differs from that of a deleted agent with this number.
     connection.execute("INSERT OR IGNORE INTO agents VALUES (NULL, ?, 0, ?)", (name, time.time_ns()))
     (agent,) = connection.execute("SELECT agent FROM agents WHERE folder = ?", (name,)).fetchone()
     rows = connection.execute(
@@ -277,16 +291,16 @@ def _known(connection: Connection, name: str) -> tuple[int, dict[str, _File]]:
 
 
 def _write(
-    connection: Connection, agent: int, read: Sequence[tuple[_File, Row]], known: Mapping[str, _File]
+    connection: Connection, agent: int, files: Sequence[tuple[_File, Row]], known: Mapping[str, _File]
 ) -> Counter[str]:
-    """Write what was read of an agent's files, and count the lessons that were added, changed and removed."""
+    """Write files of an agent with their rows, and count the lessons added, changed and removed."""
     counts: Counter[str] = Counter()
+    is_changed = False
     with transaction(connection):
         (last,) = connection.execute(
             "SELECT coalesce(max(number), ?) FROM lessons WHERE agent = ?", (agent << AGENT_BITS, agent)
         ).fetchone()
-        is_changed = False
-        for file, row in read:
+        for file, row in files:
             old = known.get(file.id)
             if old is not None and (old.file_hash, old.problem) == (file.file_hash, file.problem):
                 connection.execute(
@@ -295,10 +309,17 @@ def _write(
                 )
                 continue
             if old is None:
-                last += 1
+                number = last = last + 1
             else:
-                _delete(connection, old)
-            _insert(connection, last if old is None else old.number, agent, file, row)
+                number = old.number
+                _delete(connection, number)
+            values = (number, agent, *file[:5], bool(row.kind), *row)
+            marks = ", ".join("?" * len(values))
+            connection.execute(f"INSERT INTO lessons VALUES ({marks})", values)  # noqa: S608 (only marks)
+            if row.kind:
+                connection.execute(
+                    "INSERT INTO words (rowid, searched) VALUES (?, ?)", (number, row.searched)
+                )
             is_changed = True
             was_lesson = old is not None and not old.problem
             if not file.problem:
@@ -309,40 +330,35 @@ def _write(
     return counts
 
 
-def _insert(connection: Connection, number: int, agent: int, file: _File, row: Row) -> None:
-    values = (number, agent, *file[:5], row is not _NOTHING, *row)
-    marks = ", ".join("?" * len(values))
-    connection.execute(f"INSERT INTO lessons VALUES ({marks})", values)  # noqa: S608 (marks alone)
-    if row is not _NOTHING:
-        connection.execute("INSERT INTO words (rowid, searched) VALUES (?, ?)", (number, row.searched))
-
-
-def _delete(connection: Connection, file: _File) -> None:
+def _delete(connection: Connection, number: int) -> None:
+    # FTS5 has to be told the words that it is to forget.
     connection.execute(
         "INSERT INTO words (words, rowid, searched) "
         "SELECT 'delete', number, searched FROM lessons WHERE number = ? AND is_active",
-        (file.number,),
+        (number,),
     )
-    connection.execute("DELETE FROM lessons WHERE number = ?", (file.number,))
+    connection.execute("DELETE FROM lessons WHERE number = ?", (number,))
 
 
-def _settled(changed_ns: int) -> int:
-    """Return the time of a change; -1 if it is so recent that the next change may have the same."""
+def _trusted_time(changed_ns: int) -> int:
+    """Return a modification time; -1 if it is so recent that the next change may leave it as it is."""
     return -1 if time.time_ns() - changed_ns < YOUNG_NS else changed_ns
 
 
-# What a crash of the machine takes from it is found to be missing, and read again from the files.
+# --- the database ------------------------------------------------------------------------------------------
+
+# Durability is not needed: a transaction lost in a crash is found missing, and read from the files again.
 _SETTINGS = "PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _UNUSABLE = (*_DAMAGED, "SQLITE_ERROR", "")
-"""Likewise without our tables, or of another version."""
+"""As `_DAMAGED`, or without the tables, or of another version."""
 
 
-class CatalogFile:
-    """Hold one thread's connection to the newest database in a folder: the session of a `Worker`.
+class IndexSession:
+    """A connection to the newest database in a folder, for the thread of a `Worker`.
 
-    The databases are `lessons-<version>-<n>.db`. A damaged one gives way to the next `n`: under the same
-    name, a process that still has the old one open would delete the new one's journal when it closes it.
+    The databases are `lessons-<version>-<n>.db`. A damaged one is replaced by the next `n`: under the same
+    name, a process that still has the old one open would delete the new one's journal on closing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -353,11 +369,11 @@ class CatalogFile:
         self._damaged: Path | None = None
 
     def turn(self) -> AbstractContextManager[None]:
-        """Wait for nobody: who writes takes the lock itself."""
+        """Never wait: writers take the lock themselves."""
         return nullcontext()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
-        """Run each job, once more with a new database if the old one turns out to be damaged."""
+        """Run each job, and run it again on a new database if the old one turns out to be damaged."""
         for job in jobs:
             job.run(self._current())
             if isinstance(job.error, sqlite3.Error):
@@ -370,12 +386,12 @@ class CatalogFile:
     def close(self) -> None:
         """Close the connection; the next job opens another one."""
         if self._connection is not None:
-            with suppress(sqlite3.Error):  # what was committed is safe, and the rest can be made again
+            with suppress(sqlite3.Error):  # what was committed is safe, and the rest can be derived again
                 self._connection.close()
             self._connection = None
 
     def _current(self) -> sqlite3.Connection:
-        if self._path is not None and _inode(self._path) != self._inode:  # somebody removed it
+        if self._path is not None and _inode(self._path) != self._inode:  # the file was removed
             self.close()
         if self._connection is None:
             self._connection = self._open()
@@ -394,12 +410,12 @@ class CatalogFile:
                         raise
             connection = self._connect(self._folder / f"lessons-{VERSION}-{number + 1}.db")
             for _, old in found:
-                for side in ("", "-wal", "-shm"):
-                    old.with_name(f"{old.name}{side}").unlink(missing_ok=True)
+                for suffix in ("", "-wal", "-shm"):
+                    old.with_name(f"{old.name}{suffix}").unlink(missing_ok=True)
             return connection
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        """Return a connection to a database with our tables; raises `sqlite3.DatabaseError`."""
+        """Connect to a database, creating the tables in a new one; raises `sqlite3.DatabaseError`."""
         make_file(path)
         connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=WAIT, isolation_level=None, uri=True)
         try:
@@ -427,7 +443,7 @@ class CatalogFile:
 
 @contextmanager
 def exclusive(folder: Path) -> Generator[None]:
-    """Hold the lock of an index, which one process at a time may bring up to date."""
+    """Hold the lock of an index, which one process updates at a time."""
     lock = FileLock(folder / "lock", WAIT)
     try:
         with lock.held():
@@ -438,12 +454,12 @@ def exclusive(folder: Path) -> Generator[None]:
 
 @contextmanager
 def transaction(connection: Connection, mode: str = "IMMEDIATE") -> Generator[None]:
-    """Write all or nothing; with the mode `DEFERRED`, read as of one moment."""
+    """Write all or nothing; in `DEFERRED` mode, read the state of one moment."""
     connection.execute(f"BEGIN {mode}")
     try:
         yield
     except BaseException:
-        if connection.in_transaction:  # a damaged file or a full disk has ended it
+        if connection.in_transaction:  # unless a damaged file or a full disk has ended it
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
