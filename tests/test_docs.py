@@ -13,7 +13,14 @@ from redraft.settings import settings_table
 from redraft.terminal.exits import ExitCode
 from support.pages import ROOT, Page
 
-PAGES = ["README.md", "docs/agents.md", "docs/runs.md", "docs/redaction.md", "docs/testing.md"]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/agents.md",
+    "docs/runs.md",
+    "docs/redaction.md",
+    "docs/testing.md",
+]
 EVERY_PAGE = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("*.md", "docs/*.md", "examples/*.md", "benchmarks/*.md")
@@ -94,6 +101,13 @@ def test_the_map_in_contributing_matches_the_import_contract():
     *above, last = [re.findall(r"`(\w+)`", row) for row in rows]
     assert above == layers[: len(above)]
     assert [[name] for name in last] == layers[len(above) : len(above) + len(last)]
+
+
+def test_the_walk_in_contributing_names_modules_that_exist():
+    walk = Page("CONTRIBUTING.md").text.split("## Follow one call")[1].split("## The map")[0]
+    modules = re.findall(r"`([\w/]+\.py)`", walk)
+    assert len(modules) > 8
+    assert [name for name in modules if not (ROOT / "src" / "redraft" / name).exists()] == []
 
 
 @pytest.mark.parametrize("path", EVERY_PAGE)
