@@ -103,6 +103,11 @@ def test_the_map_in_contributing_matches_the_import_contract():
     assert [[name] for name in last] == layers[len(above) : len(above) + len(last)]
 
 
+def test_changelog_entries_are_short():
+    entries = re.findall(r"^- (.*(?:\n  .*)*)", Page("CHANGELOG.md").text, re.MULTILINE)
+    assert [entry for entry in entries if len(entry.split()) > 25] == []
+
+
 def test_the_walk_in_contributing_names_modules_that_exist():
     walk = Page("CONTRIBUTING.md").text.split("## Follow one call")[1].split("## The map")[0]
     modules = re.findall(r"`([\w/]+\.py)`", walk)
