@@ -44,10 +44,10 @@ def shortened(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-def short_repr(value: Any) -> str:
-    """Return the `repr` of a value, shortened to fit into a message."""
+def short_repr(value: Any, most: int = SHOWN) -> str:
+    """Return the `repr` of a value in at most `most` characters, to fit into a message."""
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def copy_of(output: Output) -> Output:

@@ -6,7 +6,7 @@ import pytest
 
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.compare import compare
-from redraft.evaluate.verdict import applies
+from redraft.evaluate.criteria import applies
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, ReflectionEvaluation, TokenUsage

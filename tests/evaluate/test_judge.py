@@ -9,7 +9,7 @@ from math import log
 import pytest
 
 from redraft.errors import ConfigError, ModelError, OutputError
-from redraft.evaluate.judge import Judging, judge, read_prose
+from redraft.evaluate.judge import JudgeOptions, judge, read_prose
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, Task, TokenUsage
@@ -32,9 +32,9 @@ def reply(clarity=0.8, tone=0.9, issues=(), suggestions=(), confidence=0.9, **ex
     }
 
 
-def scores_of(*replies, judging=None, criteria=CRITERIA):
+def scores_of(*replies, options=None, criteria=CRITERIA):
     model = ScriptedModel(replies)
-    evaluation = evaluate(judge(criteria, model, judging), "Because.")
+    evaluation = evaluate(judge(criteria, model, options), "Because.")
     return evaluation.criteria_scores, len(model.requests), evaluation
 
 
@@ -191,7 +191,7 @@ def test_without_budget_no_model_is_asked():
 def test_samples_give_the_median_and_the_spread(samples, scores, spread, confidence, issues):
     replies = [reply(*pair, issues=[str(number)]) for number, pair in enumerate(samples)]
     model = ScriptedModel(replies)
-    evaluation = evaluate(judge(CRITERIA, model, Judging(samples=len(samples))), "x")
+    evaluation = evaluate(judge(CRITERIA, model, JudgeOptions(samples=len(samples))), "x")
     assert evaluation.criteria_scores == scores
     assert evaluation.spread == pytest.approx(spread)
     assert evaluation.confidence == pytest.approx(confidence)
@@ -206,13 +206,15 @@ def test_samples_are_asked_at_once():
         await asyncio.wait_for(everybody.wait(), 5)
         return reply()
 
-    assert evaluate(judge(CRITERIA, ScriptedModel(answer), Judging(samples=3)), "x").overall_score == 0.875
+    assert (
+        evaluate(judge(CRITERIA, ScriptedModel(answer), JudgeOptions(samples=3)), "x").overall_score == 0.875
+    )
 
 
 def test_samples_that_failed_are_left_out_but_paid():
     down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     replies = [ChatReply(json.dumps(reply(0.5, 0.5)), usage=USED), down, ChatReply(GOOD, usage=USED)]
-    evaluation = evaluate(judge(CRITERIA, ScriptedModel(replies), Judging(samples=3)), "x")
+    evaluation = evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=3)), "x")
     assert evaluation.criteria_scores == {"clarity": 0.65, "tone": 0.7}
     assert evaluation.usage == TokenUsage(23, 10, requests=2, failed_requests=1, cost_usd=1.0)
 
@@ -220,14 +222,14 @@ def test_samples_that_failed_are_left_out_but_paid():
 def test_samples_that_all_failed_raise_with_what_they_used():
     down = [ModelError(f"{i}", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)) for i in range(3)]
     with pytest.raises(ModelError, match="0") as caught:
-        evaluate(judge(CRITERIA, ScriptedModel(down), Judging(samples=3)), "x")
+        evaluate(judge(CRITERIA, ScriptedModel(down), JudgeOptions(samples=3)), "x")
     assert caught.value.usage == TokenUsage(9, 0, failed_requests=3, cost_usd=0.0)
 
 
 def test_a_wrong_configuration_is_not_left_out_of_the_samples():
     replies = [reply(), ConfigError("not on the cassette")]
     with pytest.raises(ConfigError, match="cassette"):
-        evaluate(judge(CRITERIA, ScriptedModel(replies), Judging(samples=2)), "x")
+        evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=2)), "x")
 
 
 PROSE = """It reads well, though the tone is a little stiff.
@@ -245,7 +247,7 @@ Suggestions:
 
 
 def test_prose_is_read_by_its_lines():
-    scores, asked, evaluation = scores_of(PROSE, judging=Judging(structured=False))
+    scores, asked, evaluation = scores_of(PROSE, options=JudgeOptions(structured=False))
     assert (scores, asked) == ({"clarity": 0.8, "tone": 0.6}, 1)
     assert evaluation.issues == (Issue("Greets nobody.", "tone"), Issue("Ends abruptly."))
     assert evaluation.suggestions == ("Say hello.",)
@@ -269,9 +271,9 @@ def test_prose_is_read_by_its_lines():
 )
 def test_a_score_line_that_is_missing_or_wrong_is_asked_for_once_more(text, tone):
     scores, asked, _ = (
-        scores_of(text, text, judging=Judging(structured=False))
+        scores_of(text, text, options=JudgeOptions(structured=False))
         if tone is None
-        else (scores_of(text, judging=Judging(structured=False)))
+        else (scores_of(text, options=JudgeOptions(structured=False)))
     )
     assert scores["tone"] == tone
     assert asked == (2 if tone is None else 1)
@@ -280,7 +282,7 @@ def test_a_score_line_that_is_missing_or_wrong_is_asked_for_once_more(text, tone
 def test_structured_asks_for_a_schema_and_prose_for_lines():
     for structured in (True, False):
         model = ScriptedModel([reply() if structured else PROSE])
-        evaluate(judge(CRITERIA, model, Judging(structured=structured)), "x")
+        evaluate(judge(CRITERIA, model, JudgeOptions(structured=structured)), "x")
         (request,) = model.requests
         assert (request.schema is not None) is structured
         assert ("JSON" in request.messages[0].content) is structured
@@ -317,12 +319,12 @@ def test_sentences_get_keys_that_a_model_can_write():
 )
 def test_a_wrong_way_of_judging_is_refused(fields, says):
     with pytest.raises(ConfigError, match=says):
-        Judging(**fields)
+        JudgeOptions(**fields)
 
 
 def asked_with(prompt, output="Because.", run=RUN, **fields):
     model = ScriptedModel([reply() if fields.get("structured", True) else PROSE])
-    evaluate(judge(CRITERIA, model, Judging(prompt=prompt, **fields)), output, run)
+    evaluate(judge(CRITERIA, model, JudgeOptions(prompt=prompt, **fields)), output, run)
     return model.requests[0].messages
 
 
@@ -406,7 +408,7 @@ def test_the_same_output_is_asked_about_in_the_same_words_and_another_is_not():
 
 
 YES_NO_CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))
-HOW = Judging("probability")
+HOW = JudgeOptions("probability")
 USED_probability = TokenUsage(10, 1, requests=1, cost_usd=0.5)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from redraft.errors import ConfigError, ModelError
-from redraft.evaluate.judge import Judging
+from redraft.evaluate.criteria import NOT_APPLICABLE
+from redraft.evaluate.judge import JudgeOptions
 from redraft.evaluate.panel import panel
-from redraft.evaluate.verdict import NOT_APPLICABLE
 from redraft.execution import CommandOutcome
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
@@ -178,7 +178,7 @@ def test_the_judges_spread_counts_as_much_as_its_criteria_weigh():
     scores = iter([0.6, 1.0])
     replies = ScriptedModel(lambda _: {"criteria": {"clarity": {"reason": "", "score": next(scores)}}})
     criteria = [QualityCriterion("clarity", weight=1), checked("a", 1.0, weight=3)]
-    evaluation = evaluate(panel(criteria, model=replies, judging=Judging(samples=2)), "x")
+    evaluation = evaluate(panel(criteria, model=replies, judge_options=JudgeOptions(samples=2)), "x")
     assert evaluation.spread == pytest.approx(0.1)
     assert evaluation.criteria_scores["clarity"] == 0.8
 

@@ -1,4 +1,4 @@
-"""Ask a model for a reply of a certain form, one question or several at once."""
+"""Ask a model for a reply of a certain form; await several calls and add up what they used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What the last reply said, what was wrong with it ("" if nothing), and what all replies used."""
+    """The value of the last reply, what is wrong with it ("" if nothing is), and what all replies used."""
 
     value: T
     problem: str
@@ -40,11 +40,11 @@ async def ask(
 ) -> Answer[T]:
     """Ask a model; if `read` finds a problem with the reply, say so and ask again, once.
 
-    `read` returns what it found in a reply, and what is wrong with it ("" if nothing is). Raises what the
-    model raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
+    `read` returns the value of a reply, and what is wrong with it ("" if nothing is). Raises what the model
+    raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
     """
     reply = await answer(model, ChatRequest(messages, schema, role=role))
-    value, problem = _checked(reply, read)
+    value, problem = _read(reply, read)
     if not problem:
         return Answer(value, "", reply.usage)
     again = (
@@ -55,13 +55,13 @@ async def ask(
         second = await answer(model, ChatRequest((*messages, *again), schema, role=role))
     except RedraftError as error:
         if over_budget(error):  # the first reply is paid for: use what it says
-            return Answer(value, problem, spent([reply], [error]))
-        raise charged(error, reply.usage) from None
-    value, problem = _checked(second, read)
+            return Answer(value, problem, total_usage([reply], [error]))
+        raise add_usage(error, reply.usage) from None
+    value, problem = _read(second, read)
     return Answer(value, problem, reply.usage + second.usage)
 
 
-def _checked(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
+def _read(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tuple[T, str]:
     value, problem = read(reply)
     if reply.finish_reason == "length":
         return value, f"It was cut off; be briefer. {problem}".strip()
@@ -71,14 +71,14 @@ def _checked(reply: ChatReply, read: Callable[[ChatReply], tuple[T, str]]) -> tu
 # Several calls at once.
 
 
-class Spender(Protocol):
+class HasUsage(Protocol):
     """Anything with token usage."""
 
     @property
     def usage(self) -> TokenUsage: ...  # noqa: D102 (the class says it)
 
 
-S = TypeVar("S", bound=Spender)
+S = TypeVar("S", bound=HasUsage)
 E = TypeVar("E", bound=BaseException)
 
 
@@ -106,23 +106,23 @@ async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:
         return [await calls[0]]
     results, errors = await settle(calls)
     if errors:
-        raise charged(errors[0], spent(results, errors[1:]))
+        raise add_usage(errors[0], total_usage(results, errors[1:]))
     return results
 
 
-def spent(results: Iterable[Spender], errors: Iterable[BaseException] = ()) -> TokenUsage:
+def total_usage(results: Iterable[HasUsage], errors: Iterable[BaseException] = ()) -> TokenUsage:
     """Return the total usage, including that of calls that failed."""
-    used = NOTHING_USED
+    usage = NOTHING_USED
     for result in results:
-        used += result.usage
+        usage += result.usage
     for error in errors:
         if isinstance(error, RedraftError) and error.usage is not None:
-            used += error.usage
-    return used
+            usage += error.usage
+    return usage
 
 
-def charged(error: E, usage: TokenUsage) -> E:
-    """Add `usage`, which came before it, to an error of ours, and return the error."""
+def add_usage(error: E, usage: TokenUsage) -> E:
+    """Add earlier `usage` to an error of Redraft, and return the error."""
     if isinstance(error, RedraftError) and usage is not NOTHING_USED:
         error.usage = usage if error.usage is None else usage + error.usage
     return error

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text
-from redraft._validation import is_number, nearest
+from redraft._texts import as_text, short_repr
+from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError
-from redraft.evaluate.verdict import PASSED, failed, unknown
+from redraft.evaluate.criteria import (
+    PASSED,
+    answer_in,
+    check_keys,
+    failed,
+    invalid,
+    is_raw,
+    required,
+    unknown,
+)
 from redraft.text.regex import compile_pattern
 from redraft.text.replies import unfenced
 from redraft.text.schema import Schema
@@ -39,33 +48,26 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     fetched.
     """
     check_keys(criterion, "schema", "raw")
-    is_raw = raw_of(criterion)
-    compiled = _compiled(criterion, required(criterion, "schema"))
-    name = criterion.name
+    raw, name = is_raw(criterion), criterion.name
+    compiled = _compile(criterion, required(criterion, "schema"))
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-        if is_raw and isinstance(output, str) and unfenced(output)[1] > 1:
+        if raw and isinstance(output, str) and unfenced(output)[1] > 1:
             return failed(Issue("The JSON stands in a Markdown fence; expected nothing but JSON.", name))
-        faults = compiled.faults_of(output, MAX_ISSUES) if isinstance(output, str) else None
-        if faults is not None:
-            if not faults:
-                return PASSED
-            return failed(*[Issue(what, name, where or None) for what, where in faults])
-        plain: Any = output
-        if hasattr(plain, "model_dump"):
-            plain = plain.model_dump(mode="json")
-        # No coercion: an evaluator can't change the output, so it has to be valid as it is.
-        result = compiled.check(plain, coerce=False)
-        if result.valid:
-            return PASSED
-        return failed(
-            *(Issue(error.detail, name, error.pointer or None) for error in result.errors[:MAX_ISSUES])
-        )
+        value: Any = output
+        if hasattr(value, "model_dump"):
+            value = value.model_dump(mode="json")
+        faults = compiled.faults_of(value, MAX_ISSUES) if isinstance(value, str) else None
+        if faults is None:
+            # No coercion: an evaluator can't change the output, so it has to be valid as it is.
+            errors = compiled.check(value, coerce=False).errors
+            faults = [(error.detail, error.pointer) for error in errors[:MAX_ISSUES]]
+        return failed(*(Issue(what, name, place or None) for what, place in faults)) if faults else PASSED
 
     return check
 
 
-def _compiled(criterion: QualityCriterion, given: Any) -> Schema:
+def _compile(criterion: QualityCriterion, given: Any) -> Schema:
     if hasattr(given, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
         given = given.model_json_schema()
     if not isinstance(given, dict | bool):
@@ -85,7 +87,7 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     Raises `ConfigError` for an invalid configuration.
     """
     check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches", "raw")
-    answer = answer_in(criterion)
+    raw = is_raw(criterion)
     source, flags = required(criterion, "pattern"), criterion.evaluator_config.get("flags", "")
     try:
         pattern = compile_pattern(source, flags)
@@ -93,12 +95,12 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         raise invalid(criterion, str(error)) from error
     least, most = _bounds(criterion)
     limit = least if most is None else most + 1
-    wanted = f": {criterion.description}" if criterion.description else ""
+    purpose = f": {criterion.description}" if criterion.description else ""
     shown = repr(source).replace("\\\\", "\\")  # as it was written, on one line
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-        given, first_line = answer(output)
-        text = as_text(given)
+        answer, first_line = answer_in(output, raw)
+        text = as_text(answer)
         try:
             if pattern.is_quick_on(text, limit):
                 spans = pattern.spans(text, limit)
@@ -109,11 +111,11 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         if most is not None and len(spans) > most:
             what = f"more than {most} matches of" if most else "forbidden:"
             start, end = spans[most]
-            message = f"Found {what} {shown} ({_shorten(text[start:end])!r}){wanted}"
+            message = f"Found {what} {shown} ({short_repr(text[start:end], 60)}){purpose}"
             return failed(Issue(message, criterion.name, line=first_line + text.count("\n", 0, start)))
         if len(spans) < least:
             what = "no match" if not spans else f"{len(spans)} of at least {least} matches"
-            return failed(Issue(f"Found {what} of {shown}{wanted}", criterion.name))
+            return failed(Issue(f"Found {what} of {shown}{purpose}", criterion.name))
         return PASSED
 
     return check
@@ -121,28 +123,24 @@ def regex(criterion: QualityCriterion) -> Evaluator:
 
 def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     """Return the least and the greatest (None: any) number of matches."""
-    given = criterion.evaluator_config
-    must_match = given.get("must_match", True)
+    config = criterion.evaluator_config
+    must_match = config.get("must_match", True)
     if not isinstance(must_match, bool):
         raise invalid(criterion, f"must_match must be true or false, got {must_match!r}.")
-    counts = {key: given[key] for key in ("min_matches", "max_matches") if key in given}
+    counts = {key: config[key] for key in ("min_matches", "max_matches") if key in config}
     if not counts:
         return (1, None) if must_match else (0, 0)
     for key, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MATCHES:
             raise invalid(criterion, f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {count!r}.")
     least, most = counts.get("min_matches", 0), counts.get("max_matches")
-    if "must_match" in given:
+    if "must_match" in config:
         raise invalid(criterion, "give either must_match or min_matches and max_matches, not both.")
     if least == 0 and most is None:
         raise invalid(criterion, "min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
     if most is not None and most < least:
         raise invalid(criterion, f"max_matches ({most}) is less than min_matches ({least}).")
     return least, most
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (enough to find it)
 
 
 def count(criterion: QualityCriterion) -> Evaluator:
@@ -155,36 +153,34 @@ def count(criterion: QualityCriterion) -> Evaluator:
     """
     unit = criterion.evaluator
     check_keys(criterion, "at_least", "at_most", "raw")
-    answer, counted = answer_in(criterion), COUNTED[unit]
-    given = criterion.evaluator_config
-    least, most = given.get("at_least"), given.get("at_most")
+    raw, measure = is_raw(criterion), MEASURES[unit]
+    config = criterion.evaluator_config
+    least, most = config.get("at_least"), config.get("at_most")
     for key in ("at_least", "at_most"):
-        bound = given.get(key)
-        if key in given and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+        bound = config.get(key)
+        if key in config and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
             raise invalid(criterion, f"{key} must be a whole number of at least 0, got {bound!r}.")
     if not least and most is None:
         raise invalid(criterion, f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:
         raise invalid(criterion, f"at_most ({most}) is less than at_least ({least}).")
-    bounds = _bounds_said(least or 0, most)
-    wanted = f": {criterion.description}" if criterion.description else ""
+    least = least or 0
+    if most is None:
+        bounds = f"at least {least}"
+    elif not least:
+        bounds = f"at most {most}"
+    else:
+        bounds = f"exactly {most}" if least == most else f"{least} to {most}"
+    purpose = f": {criterion.description}" if criterion.description else ""
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-        found = counted(as_text(answer(output)[0]))
-        if found >= (least or 0) and (most is None or found <= most):
+        found = measure(as_text(answer_in(output, raw)[0]))
+        if found >= least and (most is None or found <= most):
             return PASSED
         name = unit if found != 1 else unit.removesuffix("s")
-        return failed(Issue(f"Found {found} {name}, expected {bounds}{wanted}", criterion.name))
+        return failed(Issue(f"Found {found} {name}, expected {bounds}{purpose}", criterion.name))
 
     return check
-
-
-def _bounds_said(least: int, most: int | None) -> str:
-    if most is None:
-        return f"at least {least}"
-    if not least:
-        return f"at most {most}"
-    return f"exactly {most}" if least == most else f"{least} to {most}"
 
 
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)])\s+\S")
@@ -206,7 +202,7 @@ def _characters(text: str) -> int:
     return len(text.strip())
 
 
-COUNTED = {"words": _words, "characters": _characters, "lines": _lines, "bullets": _bullets}
+MEASURES = {"words": _words, "characters": _characters, "lines": _lines, "bullets": _bullets}
 
 
 def function(criterion: QualityCriterion) -> Evaluator:
@@ -219,9 +215,10 @@ def function(criterion: QualityCriterion) -> Evaluator:
     with a note that names the criterion; so is a `ModelError`, because another try may succeed.
     """
     check_keys(criterion, "function", "score_max", "raw")
-    answer = answer_in(criterion)
-    named = required(criterion, "function")
-    fn = _imported(criterion, named) if isinstance(named, str) else named
+    raw = is_raw(criterion)
+    fn = required(criterion, "function")
+    if isinstance(fn, str):
+        fn = _import(criterion, fn)
     score_max = criterion.evaluator_config.get("score_max")
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
         raise invalid(criterion, f"score_max must be a number above 0, got {score_max!r}.")
@@ -231,9 +228,9 @@ def function(criterion: QualityCriterion) -> Evaluator:
         raise invalid(criterion, str(error)) from error
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        given, first_line = answer(output)
+        answer, first_line = answer_in(output, raw)
         try:
-            evaluation = await judge(given, run)
+            evaluation = await judge(answer, run)
         except ModelError:
             raise
         except MISTAKES as error:
@@ -241,12 +238,12 @@ def function(criterion: QualityCriterion) -> Evaluator:
             raise
         except Exception as error:  # noqa: BLE001 (the user's code: whatever it raises, it did not judge)
             return unknown(criterion, f"the function raised {type(error).__name__}: {error}")
-        return _placed(evaluation, criterion.name, first_line - 1)
+        return _located(evaluation, criterion.name, first_line - 1)
 
     return check
 
 
-def _imported(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
+def _import(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
     if ":" not in path:
         raise invalid(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
     try:
@@ -255,7 +252,7 @@ def _imported(criterion: QualityCriterion, path: str) -> Callable[..., Any]:
         raise invalid(criterion, f"function {path!r} can't be imported: {error}.") from error
 
 
-def _placed(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:
+def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:
     """Give issues the criterion's name, and lines of the whole output: `skipped` lines precede the answer."""
     if not any(issue.criterion is None or (skipped and issue.line) for issue in evaluation.issues):
         return evaluation
@@ -264,45 +261,3 @@ def _placed(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Reflec
         for issue in evaluation.issues
     )
     return replace(evaluation, issues=issues)
-
-
-def check_keys(criterion: QualityCriterion, *known: str) -> None:
-    """Raise `ConfigError` for keys that the criterion's evaluator does not know."""
-    for key in criterion.evaluator_config:
-        if key not in known:
-            raise invalid(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
-
-
-def required(criterion: QualityCriterion, key: str) -> Any:
-    """Return a value that the configuration must have; raises `ConfigError` if it does not."""
-    try:
-        return criterion.evaluator_config[key]
-    except KeyError:
-        raise invalid(criterion, f"{criterion.evaluator} needs {key!r} in evaluator_config.") from None
-
-
-def raw_of(criterion: QualityCriterion) -> bool:
-    """Return whether a criterion wants an output as it is, including its Markdown fence."""
-    raw = criterion.evaluator_config.get("raw", False)
-    if not isinstance(raw, bool):
-        raise invalid(criterion, f"raw must be true or false, got {raw!r}.")
-    return raw
-
-
-def answer_in(criterion: QualityCriterion) -> Callable[[Any], tuple[Any, int]]:
-    """Return a function that gives the answer in an output, and the line (1-based) on which it begins.
-
-    Chat models put answers into a Markdown fence: a text that is one fenced block is checked without it,
-    unless the criterion's configuration says `raw: true`.
-    """
-    raw = raw_of(criterion)
-
-    def answer(output: Any) -> tuple[Any, int]:
-        return unfenced(output) if isinstance(output, str) and not raw else (output, 1)
-
-    return answer
-
-
-def invalid(criterion: QualityCriterion, what: str) -> ConfigError:
-    """Return the error for a criterion that is configured wrongly."""
-    return ConfigError(f"Criterion {criterion.name!r}: {what}")

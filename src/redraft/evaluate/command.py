@@ -1,4 +1,4 @@
-"""Checks that run something in the jail: a program such as a linter, or a Python draft and calls of it."""
+"""Checks that run in the jail: a program such as a linter, or a Python draft and calls to it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redraft._texts import as_text
+from redraft._texts import as_text, shortened
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import python_steps as steps
-from redraft.evaluate.checks import check_keys, invalid, raw_of
+from redraft.evaluate.checks import check_keys, invalid, is_raw
+from redraft.evaluate.criteria import PASSED, failed, unknown
 from redraft.evaluate.python_steps import plain
-from redraft.evaluate.verdict import PASSED, failed, unknown
 from redraft.execution import Command, CommandOutcome, CommandRunner, find_program, problem_of_files
 from redraft.text.replies import python_block, unfenced
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 FORMS = ("command", "calls", "tests")
 MAX_ISSUES = 20
-TAIL = 2000
+SHOWN, TAIL = 200, 2000
+"""The most characters of a value in an issue, and of what a program printed last."""
 TIMEOUT, LONGEST = 10.0, 3600.0
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -62,21 +63,21 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     0.0. Raises `ConfigError` for a configuration that can't work, including a program that is not installed,
     and, when judging, `SandboxForbiddenError` on a machine without a jail.
     """
-    given = criterion.evaluator_config
-    forms = [form for form in FORMS if form in given]
+    config = criterion.evaluator_config
+    forms = [form for form in FORMS if form in config]
     if len(forms) != 1:
         known = (*FORMS, "file", "files", "readable", "setup", "timeout", "raw")
-        hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in given if key not in known]
+        hints = [f"It has no {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
         raise invalid(criterion, " ".join([f"command needs one of {FORMS}, got {forms}.", *hints]))
-    shared, raw = _shared(criterion), raw_of(criterion)
+    base, raw = _base_command(criterion), is_raw(criterion)
     if forms == ["command"]:
         check_keys(criterion, "command", "file", "files", "readable", "timeout", "raw")
-        judge = _ProgramJudge(criterion, run_command, shared, _argv(criterion), _file(criterion), raw)
+        judge = _ProgramJudge(criterion, run_command, base, _argv(criterion), _file(criterion), raw)
     else:
         check_keys(criterion, *forms, "setup", "files", "readable", "timeout", "raw")
-        read = checks_of_calls if forms == ["calls"] else checks_of_tests
-        checks = read(criterion, given[forms[0]])
-        judge = _PythonJudge(criterion, run_command, shared, tuple(checks), _setup(criterion), raw)
+        read = _checks_of_calls if forms == ["calls"] else _checks_of_tests
+        checks = read(criterion, config[forms[0]])
+        judge = _PythonJudge(criterion, run_command, base, tuple(checks), _setup(criterion), raw)
 
     async def evaluate(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         try:
@@ -93,29 +94,30 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
 class _ProgramJudge:
     criterion: QualityCriterion
     run_command: CommandRunner
-    shared: Command
+    base: Command
     argv: tuple[str, ...]
     file: str
     raw: bool
 
     async def __call__(self, text: str) -> ReflectionEvaluation:
-        source, first_line = self._source(text)
-        files = {**self.shared.files, self.file: source}
-        if problem := problem_of_files(files):  # of the draft: the other files were checked before
-            return failed(Issue(problem, self.criterion.name))
-        outcome = await self.run_command(replace(self.shared, argv=self.argv, files=files))
-        shown, name = " ".join(self.argv)[:TAIL], self.criterion.name
+        source, first_line = self._code_in(text)
+        files = {**self.base.files, self.file: source}
+        name, shown = self.criterion.name, " ".join(self.argv)[:TAIL]
+        if problem := problem_of_files(files):  # with the draft, since the other files were checked before
+            return failed(Issue(problem, name))
+        outcome = await self.run_command(replace(self.base, argv=self.argv, files=files))
         if outcome.stopped:
-            return failed(Issue(f"{shown} {_limit(outcome, self.shared)}", name))
+            return failed(Issue(f"{shown} {_limit(outcome, self.base)}", name))
         if outcome.exit_code == 0:
             return PASSED
-        said = _ESCAPES.sub("", f"{outcome.stdout}\n{outcome.stderr}").strip()
+        printed = _ESCAPES.sub("", f"{outcome.stdout}\n{outcome.stderr}").strip()
         if outcome.exit_code in _NOT_RUN:
-            return unknown(self.criterion, f"{shown} could not be run: {said[-TAIL:]}")
-        issues = self._located(said, first_line - 1)
-        return failed(*issues or (Issue(f"{shown} {_ending(outcome)}: {said[-TAIL:]}".rstrip(": "), name),))
+            return unknown(self.criterion, f"{shown} could not be run: {printed[-TAIL:]}")
+        if issues := self._issues_in(printed, first_line - 1):
+            return failed(*issues)
+        return failed(Issue(f"{shown} {_ending(outcome)}: {printed[-TAIL:]}".rstrip(": "), name))
 
-    def _source(self, text: str) -> tuple[str, int]:
+    def _code_in(self, text: str) -> tuple[str, int]:
         if self.raw:
             return text, 1
         if self.file.endswith(".py"):
@@ -123,18 +125,18 @@ class _ProgramJudge:
         source, first_line = unfenced(text)
         return (f"{source}\n", first_line) if first_line > 1 else (text, 1)  # files end with a line break
 
-    def _located(self, said: str, skipped: int) -> list[Issue]:
-        """Return complaints such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
+    def _issues_in(self, printed: str, skipped: int) -> list[Issue]:
+        """Read lines such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
         form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
-        found = [match for line in said.splitlines() if (match := form.fullmatch(line.strip()))]
+        found = [match for line in printed.splitlines() if (match := form.fullmatch(line.strip()))]
         return [
             Issue(match[2][:TAIL], self.criterion.name, line=int(match[1]) + skipped)
             for match in found[:MAX_ISSUES]
         ]
 
 
-def _limit(outcome: CommandOutcome, asked: Command) -> str:
-    return _LIMITS[outcome.stopped or "timeout"].format(timeout=asked.timeout)
+def _limit(outcome: CommandOutcome, command: Command) -> str:
+    return _LIMITS[outcome.stopped or "timeout"].format(timeout=command.timeout)
 
 
 def _ending(outcome: CommandOutcome) -> str:
@@ -147,7 +149,7 @@ def _ending(outcome: CommandOutcome) -> str:
 class _PythonJudge:
     criterion: QualityCriterion
     run_command: CommandRunner
-    shared: Command
+    base: Command
     checks: tuple[PythonCheck, ...]
     setup: str
     raw: bool
@@ -159,31 +161,32 @@ class _PythonJudge:
             "setup": self.setup,
             "steps": [[check.how, check.source] for check in self.checks],
         }
-        outcome = await self.run_command(replace(self.shared, python=_harness(), inputs=inputs))
+        outcome = await self.run_command(replace(self.base, python=_harness(), inputs=inputs))
         if outcome.stopped:
-            return self._failed(f"The draft {_limit(outcome, self.shared)}")
+            return self._failed(f"The draft {_limit(outcome, self.base)}")
         if not outcome.completed:
             return self._failed(f"The draft {_ending(outcome)} before its checks were through")
         return self._verdict(outcome.result, first_line - 1)
 
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
         """Judge what the jail returned; the draft ran in the same process, so take nothing for granted."""
-        said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-        if "raised" in said:
-            part = "does not parse" if said["raised"] == "SyntaxError" else f"raised {said['raised']}"
-            who = "The draft" if said.get("part") == "draft" else "The setup after the draft"
-            return self._failed(shorten(f"{who} {part}: {said.get('message')}"), _line(said, skipped))
-        outcomes = _outcomes(said, len(self.checks))
+        report = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+        if "raised" in report:
+            what = "does not parse" if report["raised"] == "SyntaxError" else f"raised {report['raised']}"
+            part = "The draft" if report.get("part") == "draft" else "The setup after the draft"
+            message = _shown(f"{part} {what}: {report.get('message')}")
+            return self._failed(message, _line(report, skipped))
+        outcomes = _outcomes(report, len(self.checks))
         if outcomes is None:
             return self._failed("The draft interfered with its checks")
         issues: list[Issue] = []
         passed = counted = 0
-        for check, came in zip(self.checks, outcomes, strict=True):
-            complaint = check.complaint(came)
+        for check, outcome in zip(self.checks, outcomes, strict=True):
+            problem = check.problem(outcome)
             counted += check.counts
-            passed += check.counts and complaint is None
-            if complaint:
-                issues.append(Issue(complaint, self.criterion.name, line=_line(came, skipped)))
+            passed += check.counts and problem is None
+            if problem:
+                issues.append(Issue(problem, self.criterion.name, line=_line(outcome, skipped)))
         if len(issues) > MAX_ISSUES:
             more = Issue(f"{len(issues) - MAX_ISSUES} more checks failed", self.criterion.name)
             issues[MAX_ISSUES:] = [more]
@@ -202,17 +205,17 @@ def _harness() -> str:
     return f"{Path(steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
 
 
-def _outcomes(said: dict[str, Any], wanted: int) -> list[dict[str, Any]] | None:
-    outcomes = said.get("outcomes")
-    if not isinstance(outcomes, list) or len(cast("list[Any]", outcomes)) != wanted:
+def _outcomes(report: dict[str, Any], count: int) -> list[dict[str, Any]] | None:
+    outcomes = report.get("outcomes")
+    if not isinstance(outcomes, list) or len(cast("list[Any]", outcomes)) != count:
         return None
     if not all(isinstance(outcome, dict) for outcome in cast("list[Any]", outcomes)):
         return None
     return cast("list[dict[str, Any]]", outcomes)
 
 
-def _line(said: dict[str, Any], skipped: int) -> int | None:
-    line = said.get("line")
+def _line(report: dict[str, Any], skipped: int) -> int | None:
+    line = report.get("line")
     return line + skipped if isinstance(line, int) and line > 0 else None
 
 
@@ -220,7 +223,6 @@ _NOTHING = object()
 _STATEMENTS_THAT_CHECK = (
     ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match,
 )  # fmt: skip
-_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,23 +238,25 @@ class PythonCheck:
     expected: Any = _NOTHING
     counts: bool = True
 
-    def complaint(self, outcome: Mapping[str, Any]) -> str | None:
+    def problem(self, outcome: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the outcome of this step; None if nothing is."""
-        shown = shorten(self.source)
+        shown = _shown(self.source)
         if raised := outcome.get("raised"):
-            message = shorten(f": {outcome['message']}") if outcome.get("message") else ""
+            message = _shown(f": {outcome['message']}") if outcome.get("message") else ""
             if self.how == "exec" and raised == "AssertionError":
                 return f"{shown} failed{message}"
-            wanted = "" if self.expected is _NOTHING else f"; expected {shorten(repr(self.expected))}"
-            return f"{shown} raised {shorten(str(raised))}{message}{wanted}"
-        if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
+            expected = "" if self.expected is _NOTHING else f"; expected {_shown(repr(self.expected))}"
+            return f"{shown} raised {_shown(raised)}{message}{expected}"
+        if self.expected is _NOTHING or _agree(outcome.get("value"), self.expected):
             return None
-        return (
-            f"{shown} returned {shorten(str(outcome.get('shown')))}, expected {shorten(repr(self.expected))}"
-        )
+        return f"{shown} returned {_shown(outcome.get('shown'))}, expected {_shown(repr(self.expected))}"
 
 
-def checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
+def _shown(value: Any) -> str:
+    return shortened(str(value), SHOWN)
+
+
+def _checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCheck]:
     """Read `calls`, a list of `{"call": ..., "expect": ...}` or pairs; raises `ConfigError`."""
     if not isinstance(calls, list | tuple) or not calls:
         raise invalid(criterion, f"calls must be a list with at least one call, got {calls!r}.")
@@ -261,10 +265,10 @@ def checks_of_calls(criterion: QualityCriterion, calls: object) -> list[PythonCh
 
 def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
     if isinstance(item, Mapping):
-        given = cast("Mapping[str, Any]", item)
-        for key in given.keys() - {"call", "expect"}:
+        fields = cast("Mapping[str, Any]", item)
+        for key in fields.keys() - {"call", "expect"}:
             raise invalid(criterion, f"a call has no {key!r}; {nearest(str(key), ('call', 'expect'))}")
-        call, expected = given.get("call"), given.get("expect", _NOTHING)
+        call, expected = fields.get("call"), fields.get("expect", _NOTHING)
     elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
         call, expected = cast("list[Any]", item)
     else:
@@ -273,13 +277,13 @@ def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
         raise invalid(
             criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
         )
-    parse(criterion, call, "eval")
+    _parse(criterion, call, "eval")
     if "__other__" in str(plain(expected)):
         raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
     return PythonCheck("eval", call, expected)
 
 
-def checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCheck]:
+def _checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCheck]:
     """Read `tests`, Python source in which each top-level statement is a check; raises `ConfigError`.
 
     `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
@@ -288,7 +292,7 @@ def checks_of_tests(criterion: QualityCriterion, tests: object) -> list[PythonCh
     if not isinstance(tests, str):
         raise invalid(criterion, f"tests must be Python source, got {tests!r}.")
     checks: list[PythonCheck] = []
-    for statement in parse(criterion, tests, "exec").body:
+    for statement in _parse(criterion, tests, "exec").body:
         checks += _checks_of_statement(cast("ast.stmt", statement))
     if not any(check.counts for check in checks):
         raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
@@ -311,15 +315,15 @@ def _call_of(test: ast.expr) -> PythonCheck | None:
     """Return the call in `<expression> == <literal>`, either way round; None for anything else."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
         return None
-    for asked, wanted in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+    for call, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
         try:
-            return PythonCheck("eval", ast.unparse(asked), ast.literal_eval(wanted))
+            return PythonCheck("eval", ast.unparse(call), ast.literal_eval(literal))
         except (ValueError, TypeError):  # not a literal
             continue
     return None
 
 
-def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"]) -> Any:
+def _parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"]) -> Any:
     """Parse Python source of the configuration; raises `ConfigError` if it is not Python."""
     try:
         return ast.parse(source, mode=mode)
@@ -327,59 +331,53 @@ def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"
         raise invalid(criterion, f"{source!r} is not Python: {error}.") from error
 
 
-def shorten(text: str) -> str:
-    """Return a text on one line of at most 200 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
-
-
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 """Tolerance near zero, so that 0.1 + 0.2 - 0.3 counts as 0."""
 
 
-def agree(returned: Any, expected: Any) -> bool:
-    """Return whether the JSON that `plain` made in the jail is the value `expected`, which never was there.
+def _agree(returned: Any, expected: Any) -> bool:
+    """Return whether the JSON that `plain` made in the jail stands for the value `expected`.
 
     Equality is Python's, except that floats need only be close, and tuples equal lists.
     """
     try:
-        return _agree(returned, plain(expected))
+        return _equal(returned, plain(expected))
     except RecursionError:
         return False
 
 
-def _agree(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         if isinstance(one, int) and isinstance(other, int):
             return one == other
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     if isinstance(one, list) and isinstance(other, list):
         items, others = cast("list[Any]", one), cast("list[Any]", other)
-        return len(items) == len(others) and all(map(_agree, items, others))
+        return len(items) == len(others) and all(map(_equal, items, others))
     if isinstance(one, dict) and isinstance(other, dict):
         fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         if fields.keys() != wanted.keys() or "__other__" in fields:
             return False
-        return all(_agree(fields[key], wanted[key]) for key in wanted)
+        return all(_equal(fields[key], wanted[key]) for key in wanted)
     return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
 
 
 # The configuration.
 
 
-def _shared(criterion: QualityCriterion) -> Command:
-    """Return the limits and files, which all forms have."""
-    given = criterion.evaluator_config
-    timeout = given.get("timeout", TIMEOUT)
+def _base_command(criterion: QualityCriterion) -> Command:
+    """Read the limits and files, which all forms have, as a command without a program."""
+    config = criterion.evaluator_config
+    timeout = config.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
         raise invalid(criterion, f"timeout must be seconds in 0..{LONGEST:g}, got {timeout!r}.")
-    files: Any = given.get("files", {})
+    files: Any = config.get("files", {})
     if not isinstance(files, Mapping):
         raise invalid(criterion, f"files must map names to texts, got {files!r}.")
     if problem := problem_of_files(cast("Mapping[str, str]", files)):
         raise invalid(criterion, f"files: {problem}")
-    readable: Any = given.get("readable", [])
+    readable: Any = config.get("readable", [])
     if not isinstance(readable, list | tuple) or not all(
         isinstance(path, str | Path) for path in cast("list[Any]", readable)
     ):
@@ -417,5 +415,5 @@ def _setup(criterion: QualityCriterion) -> str:
     setup = criterion.evaluator_config.get("setup", "")
     if not isinstance(setup, str):
         raise invalid(criterion, f"setup must be Python source, got {setup!r}.")
-    parse(criterion, setup, "exec")
+    _parse(criterion, setup, "exec")
     return setup

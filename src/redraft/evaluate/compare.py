@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import OutputError
-from redraft.evaluate.ask import ask, spent, together
-from redraft.evaluate.checks import answer_in, check_keys, invalid
+from redraft.evaluate.ask import ask, together, total_usage
+from redraft.evaluate.criteria import (
+    NOT_APPLICABLE,
+    SKIPPED,
+    answer_in,
+    check_keys,
+    invalid,
+    is_raw,
+    unknown,
+)
 from redraft.evaluate.judge import task_text
-from redraft.evaluate.verdict import NOT_APPLICABLE, SKIPPED, unknown
 from redraft.protocols import Message
 from redraft.text.diff import similarity
 from redraft.text.replies import fenced, verdict_json_of
@@ -31,13 +39,6 @@ METHODS = ("judge", "similarity")
 TIE = 0.5
 
 
-def needs_model(criterion: QualityCriterion) -> bool:
-    """Return whether a model judges a criterion."""
-    if criterion.evaluator == "compare":
-        return criterion.evaluator_config.get("method", "judge") == "judge"
-    return criterion.evaluator == "llm"
-
-
 def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Evaluator:
     """Compare an output with a reference or with an earlier version.
 
@@ -48,39 +49,39 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
     earlier version the criterion does not apply. Raises `ConfigError` for an invalid configuration.
     """
     check_keys(criterion, "reference", "against", "method", "raw")
-    answer = answer_in(criterion)
-    given = criterion.evaluator_config
-    if ("reference" in given) == ("against" in given):
+    raw, config = is_raw(criterion), criterion.evaluator_config
+    if ("reference" in config) == ("against" in config):
         raise invalid(criterion, "compare needs either 'reference' or 'against'.")
-    if "reference" in given and given["reference"] in ("", None):
-        raise invalid(criterion, f"the reference is {given['reference']!r}; give the output to compare with.")
-    against: Any = given.get("against", "reference")
-    if "against" in given and against not in EARLIER:
+    if "reference" in config and config["reference"] in ("", None):
+        raise invalid(
+            criterion, f"the reference is {config['reference']!r}; give the output to compare with."
+        )
+    against: Any = config.get("against", "reference")
+    if "against" in config and against not in EARLIER:
         raise invalid(criterion, f"unknown against {against!r}; {nearest(str(against), EARLIER)}")
-    method: Any = given.get("method", "judge")
+    method: Any = config.get("method", "judge")
     if method not in METHODS:
         raise invalid(criterion, f"unknown method {method!r}; {nearest(str(method), METHODS)}")
-    by_model = None if method == "similarity" else model
     if method == "judge" and model is None:
         raise invalid(criterion, "compare needs a model, or method='similarity'.")
+    name = "the reference" if against == "reference" else f"the {against} version"
 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        if "against" in given and not run.versions:
+        if "against" in config and not run.versions:
             return NOT_APPLICABLE
-        other = given["reference"] if "reference" in given else _earlier(run.versions, against).output
+        other = config["reference"] if "reference" in config else _earlier(run.versions, against).output
+        if method == "similarity" or model is None:
+            mine, theirs = (as_text(answer_in(one, raw)[0]) for one in (output, other))
+            score = similarity(theirs, mine)
+            if score >= criterion.threshold:
+                return ReflectionEvaluation(score, satisfactory=True)
+            message = f"{score:.0%} like {name} word for word, needs {criterion.threshold:.0%}"
+            return ReflectionEvaluation(score, issues=(Issue(message, criterion.name),))
         mine, theirs = as_text(output), as_text(other)
-        if by_model is None:
-            mine, theirs = as_text(answer(output)[0]), as_text(answer(other)[0])
-        name = "the reference" if against == "reference" else f"the {against} version"
-        if by_model is None:
-            return _alike(criterion, similarity(theirs, mine), name)
         if mine == theirs:
-            return ReflectionEvaluation(
-                0.5,
-                satisfactory=criterion.threshold <= TIE,
-                issues=(Issue(f"The same as {name}.", criterion.name),),
-            )
-        return SKIPPED if run.free_only else await _pairwise(criterion, by_model, (mine, theirs), name, run)
+            issue = Issue(f"The same as {name}.", criterion.name)
+            return ReflectionEvaluation(TIE, satisfactory=criterion.threshold <= TIE, issues=(issue,))
+        return SKIPPED if run.free_only else await _pairwise(criterion, model, (mine, theirs), name, run)
 
     return evaluate
 
@@ -89,13 +90,6 @@ def _earlier(versions: Sequence[ReflectionVersion], which: str) -> ReflectionVer
     if which == "best":
         return highest(versions)
     return versions[0] if which == "first" else versions[-1]
-
-
-def _alike(criterion: QualityCriterion, score: float, name: str) -> ReflectionEvaluation:
-    if score >= criterion.threshold:
-        return ReflectionEvaluation(score, satisfactory=True)
-    message = f"{score:.0%} like {name} word for word, needs {criterion.threshold:.0%}"
-    return ReflectionEvaluation(score, issues=(Issue(message, criterion.name),))
 
 
 async def _pairwise(
@@ -108,12 +102,11 @@ async def _pairwise(
             ask(model, _messages(criterion, theirs, mine, run), SCHEMA, _read),
         ]
     )
-    usage = spent(answers)
+    usage = total_usage(answers)
     for answer in answers:
         if answer.value[0] is None:
-            why = f"the judge's reply can't be used. {answer.problem}"
-            judged = unknown(criterion, why)
-            return ReflectionEvaluation(None, issues=judged.issues, confidence=0.0, usage=usage)
+            evaluation = unknown(criterion, f"the judge's reply can't be used. {answer.problem}")
+            return replace(evaluation, usage=usage)
     wins = [answer.value[0] == letter for answer, letter in zip(answers, "AB", strict=True)]
     losses = [answer.value[0] == letter for answer, letter in zip(answers, "BA", strict=True)]
     score = 1.0 if all(wins) else 0.0 if all(losses) else TIE

@@ -1,17 +1,21 @@
-"""The criteria of a run: the given ones, or the default set of its task type."""
+"""Criteria: the default sets, how evaluators read their configuration, and the verdict on one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.types import QualityCriterion
+from redraft.text.replies import unfenced
+from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 LONGEST_NAME = 80
-MODEL_JUDGED = frozenset({"llm", "compare"})
 MISSPELT = 0.8
 """How similar (0..1) an unknown task type must be to a known one to count as a misspelling of it."""
 
@@ -21,10 +25,10 @@ def criteria_of(
 ) -> tuple[QualityCriterion, ...]:
     """Return the given criteria, or (None) the default set of the task type.
 
-    A name, and a criterion without a description that a model judges, gets the description of the default
-    criterion of that name, preferably of this task type. A sentence is a criterion of its own. An unknown
-    task type has the general set. Raises `ConfigError` for an empty list, a name that comes twice, weights
-    that are all 0, anything that is not a criterion, and, without criteria, a misspelt task type.
+    A name, or a criterion for a model without a description, gets the description of the default criterion
+    of that name, preferably of this task type. A sentence becomes a criterion of its own. An unknown task
+    type has the general set. Raises `ConfigError` for an empty list, a name that is used twice, weights that
+    are all 0, anything that is not a criterion, and, without criteria, a misspelt task type.
     """
     kind = _kind(task_type)
     if given is None:
@@ -48,9 +52,9 @@ def criteria_of(
 def check_task_type(task_type: str) -> None:
     """Raise `ConfigError` for a task type that has no default criteria."""
     if task_type and _kind(task_type) not in DEFAULTS:
-        meant = nearest(_kind(task_type), DEFAULTS)
+        hint = nearest(_kind(task_type), DEFAULTS)
         raise ConfigError(
-            f"task_type: there are no default criteria for {task_type!r}; {meant} "
+            f"task_type: there are no default criteria for {task_type!r}; {hint} "
             "With a type of your own, give quality_criteria."
         )
 
@@ -58,15 +62,18 @@ def check_task_type(task_type: str) -> None:
 def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
     """Raise `ConfigError` if none of the criteria can judge the first version of a run."""
     counting = [criterion for criterion in criteria if criterion.weight]
-    if all(_needs_earlier(criterion) for criterion in counting):
+    if all(one.evaluator == "compare" and "against" in one.evaluator_config for one in counting):
         raise ConfigError(
             f"Criterion {counting[0].name!r}: compare with 'against' judges a version by an earlier one, and "
             "nothing judges the first: add another criterion, or compare with a 'reference'."
         )
 
 
-def _needs_earlier(criterion: QualityCriterion) -> bool:
-    return criterion.evaluator == "compare" and "against" in criterion.evaluator_config
+def needs_model(criterion: QualityCriterion) -> bool:
+    """Return whether a model judges a criterion."""
+    if criterion.evaluator == "compare":
+        return criterion.evaluator_config.get("method", "judge") == "judge"
+    return criterion.evaluator == "llm"
 
 
 def _kind(task_type: str) -> str:
@@ -86,16 +93,18 @@ def _defaults(kind: str) -> tuple[QualityCriterion, ...]:
 
 def _criterion(given: QualityCriterion | str, kind: str) -> QualityCriterion:
     if isinstance(given, QualityCriterion):
-        if given.description or given.evaluator not in MODEL_JUDGED:
+        if given.description or given.evaluator not in ("llm", "compare"):
             return given
         return replace(given, description=_description(given.name, kind))
     if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(f"A criterion must be a name, a sentence or a QualityCriterion, got {given!r}.")
-    return QualityCriterion(_shorten(given.strip()), _description(given.strip(), kind))
+    text = given.strip()
+    name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
+    return QualityCriterion(name, _description(text, kind))
 
 
 def _description(name: str, kind: str) -> str:
-    """Return what a judge should look at for the name of a criterion; a sentence says it itself."""
+    """Return what a judge should look at for the name of a criterion; a sentence describes itself."""
     key = "_".join(name.lower().replace("-", " ").split())
     for known in (DEFAULTS.get(kind, GENERAL), *DEFAULTS.values(), GENERAL, OTHERS):
         if key in known:
@@ -109,8 +118,95 @@ def _description(name: str, kind: str) -> str:
     )
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
+# The configuration of a criterion.
+
+
+def invalid(criterion: QualityCriterion, what: str) -> ConfigError:
+    """Return the error for a criterion that is configured wrongly."""
+    return ConfigError(f"Criterion {criterion.name!r}: {what}")
+
+
+def check_keys(criterion: QualityCriterion, *known: str) -> None:
+    """Raise `ConfigError` for keys that the criterion's evaluator does not know."""
+    for key in criterion.evaluator_config:
+        if key not in known:
+            raise invalid(criterion, f"{criterion.evaluator} has no {key!r}; {nearest(str(key), known)}")
+
+
+def required(criterion: QualityCriterion, key: str) -> Any:
+    """Return a value that the configuration must have; raises `ConfigError` if it does not."""
+    try:
+        return criterion.evaluator_config[key]
+    except KeyError:
+        raise invalid(criterion, f"{criterion.evaluator} needs {key!r} in evaluator_config.") from None
+
+
+def is_raw(criterion: QualityCriterion) -> bool:
+    """Return whether a criterion judges an output as it is, including its Markdown fence."""
+    raw = criterion.evaluator_config.get("raw", False)
+    if not isinstance(raw, bool):
+        raise invalid(criterion, f"raw must be true or false, got {raw!r}.")
+    return raw
+
+
+def answer_in(output: Any, raw: bool) -> tuple[Any, int]:
+    """Return the answer in an output, and the line (1-based) on which it begins.
+
+    Chat models put answers into a Markdown fence: unless `raw`, the fence around a whole text is removed.
+    """
+    return unfenced(output) if isinstance(output, str) and not raw else (output, 1)
+
+
+# The verdict on a criterion.
+
+PASSED = ReflectionEvaluation(1.0, satisfactory=True)
+"""The criterion is met, and there is nothing else to say."""
+
+NOT_APPLICABLE = ReflectionEvaluation(None, satisfactory=True)
+"""There is nothing to judge, and nothing to object to: no score, yet satisfactory."""
+
+SKIPPED = ReflectionEvaluation(None)
+"""Nothing was asked: not judged, and no complaint about it."""
+
+
+def failed(*issues: Issue) -> ReflectionEvaluation:
+    """Return the verdict that a criterion is not met, for these reasons."""
+    return ReflectionEvaluation(0.0, {}, issues=issues)
+
+
+def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:
+    """Return the verdict that a criterion could not be judged."""
+    issue = Issue(f"Not judged: {why}", criterion.name)
+    return ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
+
+
+def applies(evaluation: ReflectionEvaluation) -> bool:
+    """Return whether a criterion applied: it has a score, or complains that it has none."""
+    return evaluation.overall_score is not None or not evaluation.satisfactory
+
+
+def shortfall(criterion: QualityCriterion, score: float | None, reason: str = "") -> Issue:
+    """Return the issue that a criterion missed its threshold, for when nothing more specific was said."""
+    if score is None or score >= criterion.threshold:
+        missed = f"{criterion.name} was refused by its own evaluator"
+    else:
+        missed = f"{criterion.name} scored {score:.2f}, needs {criterion.threshold:.2f}"
+    return Issue(f"{missed}: {reason}" if reason else missed, criterion.name)
+
+
+def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, float | None]) -> float | None:
+    """Return the weighted mean of the known scores; None if no criterion with a weight has one."""
+    known = [
+        (criterion.weight, score)
+        for criterion in criteria
+        if criterion.weight and (score := scores.get(criterion.name)) is not None
+    ]
+    if not known:
+        return None
+    if len(known) == 1:
+        return known[0][1]
+    # Rounded, so that three scores of 0.7 reach a threshold of 0.7.
+    return round(sum(weight * score for weight, score in known) / sum(weight for weight, _ in known), 12)
 
 
 # What a judge looks at, by task type and name. Specification 2.4.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._calls import leading_share_of, render_issue, share_of
 from redraft._steps import answer
-from redraft._texts import as_text
+from redraft._texts import as_text, short_repr
 from redraft._validation import is_number, nearest
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
-from redraft.evaluate.ask import ask, charged, settle, spent, together
-from redraft.evaluate.verdict import SKIPPED, shortfall, weighted_mean
+from redraft.evaluate.ask import add_usage, ask, settle, together, total_usage
+from redraft.evaluate.criteria import SKIPPED, shortfall, weighted_mean
 from redraft.protocols import ChatRequest, Message
 from redraft.text.replies import fenced, verdict_json_of, without_thoughts
 from redraft.types import NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class JudgeOptions:
     """How a model judges.
 
     `kind` is `score` (one call for all criteria) or `probability` (one yes/no question per criterion; the
@@ -59,7 +59,7 @@ class Judging:
 
 
 def judge(
-    criteria: Sequence[QualityCriterion], model: ChatModel, judging: Judging | None = None
+    criteria: Sequence[QualityCriterion], model: ChatModel, options: JudgeOptions | None = None
 ) -> Evaluator:
     """Return an evaluator that lets a model judge an output by all criteria in one call.
 
@@ -67,81 +67,109 @@ def judge(
     score is None. Raises `ModelError` when the provider failed (with several samples: for all of them), and
     `UnfinishedError` when the run's budget allows no call; with several samples, those it allows count.
     """
-    judging = judging or Judging()
-    if judging.kind == "probability":
-        return _probability_judge(criteria, model, judging)
-    form = ReplyForm(criteria, judging.structured)
+    options = options or JudgeOptions()
+    if options.kind == "probability":
+        return _probability_judge(criteria, model, options)
+    form = ReplyForm(criteria, options.structured)
 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         if run.free_only:
             return SKIPPED
-        messages = judge_messages(form, judging, output, run)
-        samples = [ask(model, messages, form.schema, form.read) for _ in range(judging.samples)]
-        if len(samples) == 1:
-            only = await samples[0]
-            return _combined(criteria, [only], only.usage)
+        messages = judge_messages(form, options, output, run)
+        samples = [ask(model, messages, form.schema, form.read) for _ in range(options.samples)]
         answers, errors = await settle(samples)
         for error in errors:
-            may_be_missing = isinstance(error, ModelError) or over_budget(error)
-            if not answers or not may_be_missing:
+            is_dispensable = isinstance(error, ModelError) or over_budget(error)
+            if not answers or not is_dispensable:
                 others = [other for other in errors if other is not error]
-                raise charged(error, spent(answers, others))
-        return _combined(criteria, answers, spent(answers, errors))
+                raise add_usage(error, total_usage(answers, others))
+        return _combine(criteria, answers, total_usage(answers, errors))
 
     return evaluate
 
 
-def _combined(
-    criteria: Sequence[QualityCriterion], answers: Sequence[Answer[Reading]], usage: TokenUsage
-) -> ReflectionEvaluation:
-    """Combine samples: the median of each score, and the critique of the sample closest to the medians."""
-    readings = [answer.value for answer in answers]
-    scores: dict[str, float | None] = {}
-    for criterion in criteria:
-        known = [reading.scores[criterion.name] for reading in readings if criterion.name in reading.scores]
-        scores[criterion.name] = median(known) if known else None
-    overall = weighted_mean(criteria, scores)
-    by_overall = [
-        (value, reading)
-        for reading in readings
-        if (value := weighted_mean(criteria, reading.scores)) is not None
-    ]
-    if overall is None or not by_overall:
-        critique, spread, confidence = readings[0], 0.0, 0.0
+# What the judge is asked.
+
+PLACEHOLDERS = ("task", "output", "criteria", "history")
+SHOWN_VERSIONS = 3
+SHOWN_ISSUES = 5
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+def check_prompt(prompt: str) -> None:
+    """Raise `ConfigError` unless a judge's own prompt has {output} and only known placeholders."""
+    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass anything)
+        raise ConfigError(f"reflection_prompt must be a text, got {prompt!r}.")
+    for name in _PLACEHOLDER.findall(prompt):
+        if name not in PLACEHOLDERS:
+            raise ConfigError(
+                f"reflection_prompt: unknown placeholder {'{' + name + '}'!r}; {nearest(name, PLACEHOLDERS)} "
+                f"Write {'{ ' + name + ' }'!r} for the word in braces."
+            )
+    if "{output}" not in prompt:
+        raise ConfigError("reflection_prompt: the placeholder '{output}' is missing; it is what is judged.")
+
+
+def judge_messages(
+    form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext
+) -> tuple[Message, ...]:
+    """Return the conversation that asks for a judgement; the user's own prompt replaces all but the form."""
+    listing = f"Criteria:\n{form.listing}"
+    if options.prompt is None:
+        guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
+        system = f"{ROLE}\n\n{guide}\n\n{CRITIQUE}\n\n{listing}\n\n{form.instructions}"
+        return Message("system", system), Message("user", _case(options, output, run))
+    prompt = _fill_in(options, form.listing, output, run)
+    missing = "" if "{criteria}" in options.prompt else f"{listing}\n\n"
+    return Message("system", ROLE), Message("user", f"{prompt}\n\n{missing}{form.instructions}")
+
+
+def _fill_in(options: JudgeOptions, listing: str, output: Output, run: RunContext) -> str:
+    """Fill in the user's prompt, all placeholders at once: braces in the values stay as they are."""
+    values = {
+        "task": task_text(run.task),
+        "output": fenced(as_text(output), "output"),
+        "criteria": listing,
+        "history": _history(run) if options.include_history and run.versions else "(none)",
+    }
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), options.prompt or "")
+
+
+def _case(options: JudgeOptions, output: Output, run: RunContext) -> str:
+    """Return what is to be judged: the task, the earlier judgements, and last the output."""
+    parts = [f"The task was:\n{task_text(run.task)}"]
+    if options.include_history and run.versions:
+        parts.append(f"Judge this version for itself, not by how earlier ones scored. {_history(run)}")
+    parts.append(fenced(as_text(output), "output"))
+    return "\n\n".join(parts)
+
+
+def task_text(task: Task) -> str:
+    """Return what was asked, with its context and the expected output."""
+    parts = [task.description]
+    if task.context:
+        parts.append(f"Context:\n{task.context}")
+    if task.expected_output:
+        parts.append(f"Expected output:\n{task.expected_output}")
+    return "\n\n".join(parts)
+
+
+def _history(run: RunContext) -> str:
+    # Fenced like the output, because an issue may quote what an earlier output said.
+    lines = [_version_summary(version) for version in run.versions[-SHOWN_VERSIONS:]]
+    return fenced("\n".join(lines), "record of earlier versions")
+
+
+def _version_summary(version: ReflectionVersion) -> str:
+    evaluation = version.evaluation
+    if evaluation.overall_score is None:
+        verdict = "not judged"
+    elif evaluation.unjudged:
+        verdict = f"not fully judged (no {', '.join(evaluation.unjudged)})"
     else:
-        overalls = [value for value, _ in by_overall]
-        critique = min(by_overall, key=lambda pair: abs(pair[0] - overall))[1]
-        spread = round(max(overalls) - min(overalls), 12)
-        confidence = median(reading.confidence for _, reading in by_overall)
-    problem = next((answer.problem for answer in answers if answer.problem), "")
-    return ReflectionEvaluation(
-        overall,
-        scores,
-        satisfactory=all(
-            (score := scores[criterion.name]) is not None and score >= criterion.threshold
-            for criterion in criteria
-        ),
-        issues=(*critique.issues, *_unmentioned(criteria, scores, critique, problem)),
-        suggestions=critique.suggestions,
-        confidence=max(0.0, confidence - spread),
-        spread=spread,
-        usage=usage,
-    )
-
-
-def _unmentioned(
-    criteria: Sequence[QualityCriterion], scores: Mapping[str, float | None], critique: Reading, problem: str
-) -> list[Issue]:
-    """Return issues that the critique leaves out: criteria below their threshold, or not judged."""
-    mentioned = {issue.criterion for issue in critique.issues}
-    issues: list[Issue] = []
-    for criterion in criteria:
-        score = scores[criterion.name]
-        if score is None:
-            issues.append(Issue(f"Not judged: the judge's reply can't be used. {problem}", criterion.name))
-        elif score < criterion.threshold and criterion.name not in mentioned:
-            issues.append(shortfall(criterion, score, critique.reasons.get(criterion.name, "")))
-    return issues
+        verdict = f"{evaluation.overall_score:.2f}"
+    issues = [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
+    return "\n".join([f"Version {version.iteration}: {verdict}", *issues])
 
 
 # What the judge replies.
@@ -152,7 +180,7 @@ UNSTATED_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JudgeReply:
     """What a judge's reply says. Scores and reasons go by the criterion's name; only usable ones are here."""
 
     scores: dict[str, float] = field(default_factory=dict[str, float])
@@ -199,10 +227,10 @@ class ReplyForm:
         text = {"type": "string"}
         share = {"type": "number", "minimum": 0, "maximum": 1}
         # The reason comes before the score, so that the score follows from it.
-        one = _object(reason=text, score=share)
-        issue = _object(message=text, criterion={"type": "string", "enum": list(self.names)})
-        scores = {"criteria": _object(**dict.fromkeys(self.names, one))} if self.scored else {}
-        return _object(
+        one = _object_schema(reason=text, score=share)
+        issue = _object_schema(message=text, criterion={"type": "string", "enum": list(self.names)})
+        scores = {"criteria": _object_schema(**dict.fromkeys(self.names, one))} if self.scored else {}
+        return _object_schema(
             **scores,
             issues={"type": "array", "items": issue},
             suggestions={"type": "array", "items": text},
@@ -223,7 +251,7 @@ class ReplyForm:
             '"suggestions": ["..."], "confidence": <0.0 to 1.0>}'
         )
 
-    def read(self, reply: ChatReply) -> tuple[Reading, str]:
+    def read(self, reply: ChatReply) -> tuple[JudgeReply, str]:
         """Return what a reply says, and what is wrong with it ("" if nothing is)."""
         if not self.structured:
             data = read_prose(reply.text, list(self.names))
@@ -231,12 +259,12 @@ class ReplyForm:
             try:
                 data = reply.parsed if reply.parsed is not None else verdict_json_of(reply.text)
             except OutputError as error:
-                return Reading(), str(error)
+                return JudgeReply(), str(error)
         if not isinstance(data, dict):
-            return Reading(), f"It is {_short(data)}; expected a JSON object."
+            return JudgeReply(), f"It is {short_repr(data, 60)}; expected a JSON object."
         return self._read_object(cast("dict[str, Any]", data))
 
-    def _read_object(self, data: dict[str, Any]) -> tuple[Reading, str]:
+    def _read_object(self, data: dict[str, Any]) -> tuple[JudgeReply, str]:
         scores: dict[str, float] = {}
         reasons: dict[str, str] = {}
         problems: list[str] = []
@@ -246,7 +274,7 @@ class ReplyForm:
             scale = float(maximum) if is_number(maximum) and maximum > 0 else None
             score = share_of(entry.get("score"), scale)
             if score is None:
-                found = f"is {_short(entry['score'])}" if "score" in entry else "is missing"
+                found = f"is {short_repr(entry['score'], 60)}" if "score" in entry else "is missing"
                 problems.append(f"The score of {key!r} {found}; expected a number from 0 to 1.")
             else:
                 scores[name], reasons[name] = score, _text(entry.get("reason"))
@@ -254,7 +282,7 @@ class ReplyForm:
             problems.append("The list of issues is missing.")
         suggestions = [_text(item) for item in _items(data.get("suggestions"))]
         confidence = share_of(data.get("confidence"))
-        reading = Reading(
+        reading = JudgeReply(
             scores,
             reasons,
             tuple(self._issues(data.get("issues"))),
@@ -272,7 +300,7 @@ class ReplyForm:
         return issues
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _object_schema(**properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
@@ -291,11 +319,6 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (enough to recognise it)
 
 
 # Replies in prose, for models that are poor at JSON.
@@ -382,13 +405,72 @@ def _score_line(key: str) -> re.Pattern[str]:
     return re.compile(rf"[\s>*_`#-]*{re.escape(key)}[\s*_`]*[:=](.*)", re.IGNORECASE)
 
 
-def _values(lines: Sequence[str], form: re.Pattern[str]) -> list[float | None]:
-    return [leading_share_of(found[1].strip(_EMPHASIS)) for line in lines if (found := form.match(line))]
+def _values(lines: Sequence[str], pattern: re.Pattern[str]) -> list[float | None]:
+    return [leading_share_of(found[1].strip(_EMPHASIS)) for line in lines if (found := pattern.match(line))]
 
 
 def _says_none(text: str) -> bool:
     """Return whether an item of a list says only that there are none."""
     return _NONE.fullmatch(text.strip(_EMPHASIS)) is not None
+
+
+# From samples to one evaluation.
+
+
+def _combine(
+    criteria: Sequence[QualityCriterion], answers: Sequence[Answer[JudgeReply]], usage: TokenUsage
+) -> ReflectionEvaluation:
+    """Combine samples: the median of each score, and the critique of the sample closest to the medians."""
+    readings = [answer.value for answer in answers]
+    scores: dict[str, float | None] = {}
+    for criterion in criteria:
+        known = [reading.scores[criterion.name] for reading in readings if criterion.name in reading.scores]
+        scores[criterion.name] = median(known) if known else None
+    overall = weighted_mean(criteria, scores)
+    by_overall = [
+        (value, reading)
+        for reading in readings
+        if (value := weighted_mean(criteria, reading.scores)) is not None
+    ]
+    if overall is None or not by_overall:
+        critique, spread, confidence = readings[0], 0.0, 0.0
+    else:
+        overalls = [value for value, _ in by_overall]
+        critique = min(by_overall, key=lambda pair: abs(pair[0] - overall))[1]
+        spread = round(max(overalls) - min(overalls), 12)
+        confidence = median(reading.confidence for _, reading in by_overall)
+    problem = next((answer.problem for answer in answers if answer.problem), "")
+    return ReflectionEvaluation(
+        overall,
+        scores,
+        satisfactory=all(
+            (score := scores[criterion.name]) is not None and score >= criterion.threshold
+            for criterion in criteria
+        ),
+        issues=(*critique.issues, *_missing_issues(criteria, scores, critique, problem)),
+        suggestions=critique.suggestions,
+        confidence=max(0.0, confidence - spread),
+        spread=spread,
+        usage=usage,
+    )
+
+
+def _missing_issues(
+    criteria: Sequence[QualityCriterion],
+    scores: Mapping[str, float | None],
+    critique: JudgeReply,
+    problem: str,
+) -> list[Issue]:
+    """Return issues that the critique leaves out: criteria below their threshold, or not judged."""
+    mentioned = {issue.criterion for issue in critique.issues}
+    issues: list[Issue] = []
+    for criterion in criteria:
+        score = scores[criterion.name]
+        if score is None:
+            issues.append(Issue(f"Not judged: the judge's reply can't be used. {problem}", criterion.name))
+        elif score < criterion.threshold and criterion.name not in mentioned:
+            issues.append(shortfall(criterion, score, critique.reasons.get(criterion.name, "")))
+    return issues
 
 
 # Judging by probability: yes or no, read from the log probabilities of one token.
@@ -417,7 +499,9 @@ class YesNo:
         return 0.0 if self.score is None else self.mass * max(self.score, 1 - self.score)
 
 
-def _probability_judge(criteria: Sequence[QualityCriterion], model: ChatModel, judging: Judging) -> Evaluator:
+def _probability_judge(
+    criteria: Sequence[QualityCriterion], model: ChatModel, options: JudgeOptions
+) -> Evaluator:
     """Return an evaluator that asks one yes/no question per criterion, all at once.
 
     Only if a criterion is below its threshold is a critique asked for, in one more call. Raises `ConfigError`
@@ -434,8 +518,8 @@ def _probability_judge(criteria: Sequence[QualityCriterion], model: ChatModel, j
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         if run.free_only:
             return SKIPPED
-        case = _filled(judging, listing, output, run) if judging.prompt else _case(judging, output, run)
-        answers = await together([_asked(model, case, criterion) for criterion in criteria])
+        case = _fill_in(options, listing, output, run) if options.prompt else _case(options, output, run)
+        answers = await together([_ask_yes_no(model, case, criterion) for criterion in criteria])
         scores = {c.name: answer.score for c, answer in zip(criteria, answers, strict=True)}
         missed = [c for c in criteria if (score := scores[c.name]) is not None and score < c.threshold]
         unjudged = [
@@ -449,16 +533,16 @@ def _probability_judge(criteria: Sequence[QualityCriterion], model: ChatModel, j
             satisfactory=not missed and not unjudged,
             issues=tuple(unjudged),
             confidence=min(answer.confidence for answer in answers),
-            usage=spent(answers),
+            usage=total_usage(answers),
         )
         if not missed:
             return evaluation
-        return await _with_critique(evaluation, missed, model, judging, output, run)
+        return await _with_critique(evaluation, missed, model, options, output, run)
 
     return evaluate
 
 
-async def _asked(model: ChatModel, case: str, criterion: QualityCriterion) -> YesNo:
+async def _ask_yes_no(model: ChatModel, case: str, criterion: QualityCriterion) -> YesNo:
     question = (
         f"Does the output meet this criterion?\n{criterion.name}: {criterion.description or criterion.name}\n"
         "Answer with one word, Yes or No."
@@ -491,17 +575,17 @@ async def _with_critique(
     evaluation: ReflectionEvaluation,
     missed: Sequence[QualityCriterion],
     model: ChatModel,
-    judging: Judging,
+    options: JudgeOptions,
     output: Output,
     run: RunContext,
 ) -> ReflectionEvaluation:
-    form = ReplyForm(missed, judging.structured, scored=False)
+    form = ReplyForm(missed, options.structured, scored=False)
     try:
-        critique = await ask(model, judge_messages(form, judging, output, run), form.schema, form.read)
+        critique = await ask(model, judge_messages(form, options, output, run), form.schema, form.read)
     except RedraftError as error:
         if over_budget(error):  # the scores stand without a critique
-            return replace(evaluation, usage=spent([evaluation], [error]))
-        raise charged(error, evaluation.usage) from None
+            return replace(evaluation, usage=total_usage([evaluation], [error]))
+        raise add_usage(error, evaluation.usage) from None
     return replace(
         evaluation,
         issues=(*evaluation.issues, *critique.value.issues),
@@ -510,87 +594,7 @@ async def _with_critique(
     )
 
 
-# What the judge is asked.
-
-PLACEHOLDERS = ("task", "output", "criteria", "history")
-SHOWN_VERSIONS = 3
-SHOWN_ISSUES = 5
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
-
-
-def check_prompt(prompt: str) -> None:
-    """Raise `ConfigError` unless a judge's own prompt has {output} and only known placeholders."""
-    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass anything)
-        raise ConfigError(f"reflection_prompt must be a text, got {prompt!r}.")
-    for name in _PLACEHOLDER.findall(prompt):
-        if name not in PLACEHOLDERS:
-            raise ConfigError(
-                f"reflection_prompt: unknown placeholder {'{' + name + '}'!r}; {nearest(name, PLACEHOLDERS)} "
-                f"Write {'{ ' + name + ' }'!r} for the word in braces."
-            )
-    if "{output}" not in prompt:
-        raise ConfigError("reflection_prompt: the placeholder '{output}' is missing; it is what is judged.")
-
-
-def judge_messages(form: ReplyForm, judging: Judging, output: Output, run: RunContext) -> tuple[Message, ...]:
-    """Return the conversation that asks for a judgement; the user's own prompt replaces all but the form."""
-    listing = f"Criteria:\n{form.listing}"
-    if judging.prompt is None:
-        guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
-        system = f"{ROLE}\n\n{guide}\n\n{CRITIQUE}\n\n{listing}\n\n{form.instructions}"
-        return Message("system", system), Message("user", _case(judging, output, run))
-    prompt = _filled(judging, form.listing, output, run)
-    missing = "" if "{criteria}" in judging.prompt else f"{listing}\n\n"
-    return Message("system", ROLE), Message("user", f"{prompt}\n\n{missing}{form.instructions}")
-
-
-def _filled(judging: Judging, listing: str, output: Output, run: RunContext) -> str:
-    """Fill in the user's prompt, all placeholders at once: braces in the values stay as they are."""
-    values = {
-        "task": task_text(run.task),
-        "output": fenced(as_text(output), "output"),
-        "criteria": listing,
-        "history": _history(run) if judging.include_history and run.versions else "(none)",
-    }
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), judging.prompt or "")
-
-
-def _case(judging: Judging, output: Output, run: RunContext) -> str:
-    """Return what is to be judged: the task, the earlier judgements, and last the output."""
-    parts = [f"The task was:\n{task_text(run.task)}"]
-    if judging.include_history and run.versions:
-        parts.append(f"Judge this version for itself, not by how earlier ones scored. {_history(run)}")
-    parts.append(fenced(as_text(output), "output"))
-    return "\n\n".join(parts)
-
-
-def task_text(task: Task) -> str:
-    """Return what was asked, with its context and the expected output."""
-    parts = [task.description]
-    if task.context:
-        parts.append(f"Context:\n{task.context}")
-    if task.expected_output:
-        parts.append(f"Expected output:\n{task.expected_output}")
-    return "\n\n".join(parts)
-
-
-def _history(run: RunContext) -> str:
-    # Fenced like the output, because an issue may quote what an earlier output said.
-    lines = [_version_summary(version) for version in run.versions[-SHOWN_VERSIONS:]]
-    return fenced("\n".join(lines), "record of earlier versions")
-
-
-def _version_summary(version: ReflectionVersion) -> str:
-    evaluation = version.evaluation
-    if evaluation.overall_score is None:
-        verdict = "not judged"
-    elif evaluation.unjudged:
-        verdict = f"not fully judged (no {', '.join(evaluation.unjudged)})"
-    else:
-        verdict = f"{evaluation.overall_score:.2f}"
-    issues = [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
-    return "\n".join([f"Version {version.iteration}: {verdict}", *issues])
-
+# The texts of the prompts.
 
 ROLE = (
     "You are a careful and impartial judge. You judge one output by the criteria below; you do not do the "

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redraft._calls import DEFAULT_THRESHOLD
 from redraft._steps import allowance
 from redraft.errors import ConfigError, UnfinishedError
-from redraft.evaluate.ask import spent, together
-from redraft.evaluate.checks import check_keys, count, function, invalid, regex, schema
-from redraft.evaluate.compare import compare, needs_model
-from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.ask import together, total_usage
+from redraft.evaluate.checks import count, function, regex, schema
+from redraft.evaluate.compare import compare
+from redraft.evaluate.criteria import (
+    applies,
+    check_keys,
+    criteria_of,
+    invalid,
+    needs_model,
+    shortfall,
+    weighted_mean,
+)
 from redraft.evaluate.judge import judge
-from redraft.evaluate.verdict import applies, shortfall, weighted_mean
 from redraft.protocols import Evaluator
 from redraft.types import COUNTS, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
-    from redraft.evaluate.judge import Judging
+    from redraft.evaluate.judge import JudgeOptions
     from redraft.execution import CommandRunner
     from redraft.protocols import ChatModel, RunContext
     from redraft.types import Output
@@ -36,7 +44,7 @@ def panel(
     threshold: float = DEFAULT_THRESHOLD,
     model: ChatModel | None = None,
     run_command: CommandRunner | None = None,
-    judging: Judging | None = None,
+    judge_options: JudgeOptions | None = None,
     task_type: str = "",
 ) -> Panel:
     """Return one evaluator for several criteria (None: the default set of the task type).
@@ -50,19 +58,21 @@ def panel(
     if not 0 <= threshold <= 1:
         raise ConfigError(f"The quality threshold must be in 0..1, got {threshold!r}.")
     chosen = criteria_of(criteria, task_type)
+    immediate: dict[str, Evaluator] = {}
+    waiting: dict[str, Evaluator] = {}
+    paid: dict[str, Evaluator] = {}
+    for_judge: list[QualityCriterion] = []
     for criterion in chosen:
-        if needs_model(criterion):
+        is_paid = needs_model(criterion)
+        if is_paid:
             _check_judged(criterion, model)
-    evaluators = [_Part(c, _evaluator(c, model, run_command)) for c in chosen if c.evaluator != "llm"]
-    judged_together = tuple(criterion for criterion in chosen if criterion.evaluator == "llm")
-    return Panel(
-        chosen,
-        threshold,
-        immediate=tuple(part for part in evaluators if part.is_free and part.is_immediate),
-        waiting=tuple(part for part in evaluators if part.is_free and not part.is_immediate),
-        paid=tuple(part for part in evaluators if not part.is_free),
-        judge=judge(judged_together, model, judging) if judged_together and model else None,
-    )
+        if criterion.evaluator == "llm":
+            for_judge.append(criterion)
+            continue
+        group = paid if is_paid else immediate if criterion.evaluator in IMMEDIATE else waiting
+        group[criterion.name] = _evaluator(criterion, model, run_command)
+    evaluate = judge(for_judge, model, judge_options) if for_judge and model else None
+    return Panel(chosen, threshold, immediate, waiting, paid, evaluate)
 
 
 def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
@@ -90,35 +100,19 @@ def _evaluator(
     return command(criterion, run_command)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A criterion that has an evaluator of its own."""
-
-    criterion: QualityCriterion
-    evaluate: Evaluator
-
-    @property
-    def is_free(self) -> bool:
-        return not needs_model(self.criterion)
-
-    @property
-    def is_immediate(self) -> bool:
-        return self.criterion.evaluator in IMMEDIATE
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """Judges an output by several criteria; an `Evaluator`. Made by `panel`.
+    """Judge an output by several criteria; an `Evaluator`, made by `panel`.
 
-    `immediate` checks run one after the other, `waiting` ones at once; then those that are `paid`, and the
-    `judge` of all criteria that have no evaluator of their own.
+    Evaluators go by the name of their criterion: `immediate` checks run one after the other, `waiting` ones
+    at once, then those that are `paid`, together with the `judge` of all criteria without one of their own.
     """
 
     criteria: tuple[QualityCriterion, ...]
     threshold: float
-    immediate: tuple[_Part, ...]
-    waiting: tuple[_Part, ...]
-    paid: tuple[_Part, ...]
+    immediate: Mapping[str, Evaluator]
+    waiting: Mapping[str, Evaluator]
+    paid: Mapping[str, Evaluator]
     judge: Evaluator | None
 
     @property
@@ -136,45 +130,52 @@ class Panel:
 
         What the run's budget does not allow, or cuts short, is not judged.
         """
-        found = {part.criterion.name: await part.evaluate(output, run) for part in self.immediate}
+        found = {name: await check(output, run) for name, check in self.immediate.items()}
         if self.waiting:
-            budget = allowance.get()
-            checks = [(part.evaluate(output, run), part.criterion.name) for part in self.waiting]
-            # A judge's calls are steps, which end at the run's deadline; these checks are not.
-            timed = [(check if budget is None else budget.in_time(check), name) for check, name in checks]
-            evaluations = await together([_within_budget(check, name) for check, name in timed])
-            found.update(zip((name for _, name in timed), evaluations, strict=True))
-        gates = [_passed(found[criterion.name], criterion) for criterion in self.criteria if criterion.gate]
+            checks = {name: check(output, run) for name, check in self.waiting.items()}
+            if (
+                budget := allowance.get()
+            ) is not None:  # a judge's calls are steps, which end at the run's deadline
+                checks = {name: budget.in_time(check) for name, check in checks.items()}
+            found |= await _at_once(checks)
+        gates = [
+            _is_passed(found[criterion.name], criterion) for criterion in self.criteria if criterion.gate
+        ]
         gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed:
             run = replace(run, free_only=True)
         judged: ReflectionEvaluation | None = None
         if self.paid or self.judge:
-            calls = [_within_budget(part.evaluate(output, run), part.criterion.name) for part in self.paid]
+            calls = {name: evaluate(output, run) for name, evaluate in self.paid.items()}
             if self.judge:
-                calls.append(_within_budget(self.judge(output, run), None))
-            evaluations = await together(calls)
-            if self.judge:
-                judged = evaluations.pop()
-            found.update(zip((part.criterion.name for part in self.paid), evaluations, strict=True))
+                calls[_JUDGE] = self.judge(output, run)
+            found |= await _at_once(calls)
+            judged = found.pop(_JUDGE, None)
         return merge(self.criteria, self.threshold, found, judged, gates_passed=gates_passed)
 
 
-async def _within_budget(
-    evaluation: Awaitable[ReflectionEvaluation], name: str | None
-) -> ReflectionEvaluation:
+_JUDGE = ""
+"""Stands for the judge of several criteria, where a criterion has its name."""
+
+
+async def _at_once(calls: Mapping[str, Awaitable[ReflectionEvaluation]]) -> dict[str, ReflectionEvaluation]:
+    results = await together([_within_budget(call, name) for name, call in calls.items()])
+    return dict(zip(calls, results, strict=True))
+
+
+async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str) -> ReflectionEvaluation:
     """Await an evaluation; if the run's budget cuts it short, it is not judged, and the others go on."""
     try:
-        return await evaluation
+        return await call
     except UnfinishedError as error:
         if error.reason is None:
             raise
-        issue = Issue(f"Not judged: {error}", name)
+        issue = Issue(f"Not judged: {error}", name or None)
         return ReflectionEvaluation(None, issues=(issue,), confidence=0.0, usage=error.usage or NOTHING_USED)
 
 
-def _passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool | None:
-    """Return whether a gate is passed; None if it could not be judged, which is no pass either."""
+def _is_passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool | None:
+    """Return whether a gate is passed; None if it could not be judged, which does not count as passed."""
     if evaluation.overall_score is None:
         return None if applies(evaluation) else True
     return evaluation.overall_score >= gate.threshold and evaluation.satisfactory
@@ -197,15 +198,15 @@ def merge(
     scores: dict[str, float | None] = {}
     unmet: list[QualityCriterion] = []
     for criterion in criteria:
-        evaluation, agreed = found.get(criterion.name), True
+        evaluation, accepted = found.get(criterion.name), True
         if evaluation is None:
             score = judged.criteria_scores.get(criterion.name) if judged else None
         elif applies(evaluation):
-            score, agreed = evaluation.overall_score, evaluation.satisfactory
+            score, accepted = evaluation.overall_score, evaluation.satisfactory
         else:
             continue
         scores[criterion.name] = score
-        if score is not None and (score < criterion.threshold or not (agreed or criterion.threshold == 0)):
+        if score is not None and (score < criterion.threshold or not (accepted or criterion.threshold == 0)):
             unmet.append(criterion)
     overall = weighted_mean(criteria, scores)
     parts = [*found.values(), *([judged] if judged else [])]
@@ -223,17 +224,17 @@ def merge(
         confidence=min((part.confidence for part in parts), default=1.0),
         spread=_spread(criteria, scores, judged) if judged else 0.0,
         gates_passed=gates_passed,
-        usage=spent(parts),
+        usage=total_usage(parts),
     )
 
 
 def unique_issues(issues: Iterable[Issue]) -> tuple[Issue, ...]:
     """Drop issues that repeat an earlier one of the same place, apart from case, spacing and a final dot."""
-    kept: dict[tuple[object, ...], Issue] = {}
+    unique: dict[tuple[object, ...], Issue] = {}
     for issue in issues:
         message = " ".join(issue.message.casefold().split()).rstrip(".")
-        kept.setdefault((message, issue.criterion, issue.path, issue.line), issue)
-    return tuple(kept.values())
+        unique.setdefault((message, issue.criterion, issue.path, issue.line), issue)
+    return tuple(unique.values())
 
 
 def _spread(

@@ -22,7 +22,7 @@ from rich.text import Text
 from redraft._codec import from_json, to_json
 from redraft._texts import as_text
 from redraft.errors import ConfigError
-from redraft.evaluate.compare import needs_model
+from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop.criteria_file import CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.events import EventLog

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from redraft._calls import DEFAULT_THRESHOLD
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.evaluate.compare import needs_model
-from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
 from redraft.sandbox.jail import ProcessJail
 from redraft.text.yaml import Way, line_of, load_yaml

@@ -20,9 +20,8 @@ from redraft._validation import (
     check_share,
 )
 from redraft.errors import ConfigError, OutputError, SandboxError
-from redraft.evaluate.compare import needs_model
-from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of
-from redraft.evaluate.judge import Judging
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
+from redraft.evaluate.judge import JudgeOptions
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
@@ -161,7 +160,7 @@ class ReflectionPattern(AgentPattern):
     callbacks: ReflectionCallbacks | None = None
     advisors: Sequence[Advisor] = ()
     on_event: Listener | None = None
-    judging: Judging = field(init=False, repr=False)
+    judge_options: JudgeOptions = field(init=False, repr=False)
     panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
     triggers: Triggers = field(init=False, repr=False)
     run_options: RunOptions = field(init=False, repr=False)
@@ -207,7 +206,7 @@ class ReflectionPattern(AgentPattern):
         if self.quality_criteria is None:
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))
-        object.__setattr__(self, "judging", self._judging())
+        object.__setattr__(self, "judge_options", self._judge_options())
 
     def _run_options(self) -> RunOptions:
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
@@ -242,8 +241,8 @@ class ReflectionPattern(AgentPattern):
         rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
         return first(*rules)
 
-    def _judging(self) -> Judging:
-        return Judging(
+    def _judge_options(self) -> JudgeOptions:
+        return JudgeOptions(
             kind=self.judge,
             samples=self.judge_samples,
             prompt=self.reflection_prompt,
@@ -524,7 +523,7 @@ def _panel(
         threshold=pattern.quality_threshold,
         model=_judge_model(pattern, model, missing) if judged else None,
         run_command=_jail(criteria),
-        judging=pattern.judging,
+        judge_options=pattern.judge_options,
         task_type=task_type,
     )
 
