@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from redraft.events import Listener
     from redraft.loop.live import LiveRun
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.run import Judges, Verbs
-    from redraft.loop.tool_agent import Performer
+    from redraft.loop.tool_agent import ToolAgent
     from redraft.protocols import Advisor, ChatModel, Step
     from redraft.stores.base import Store
     from redraft.types import Draft, Output, ReflectionResult, Task
 
 
 class Agent:
-    """Answer with a model, and redraft the answer until the pattern is content.
+    """Answer queries with a model, and revise the answers as a pattern says.
 
-    `model` is a `provider:model` or `local:...` name, a name of your own from the settings, or any
-    `ChatModel`; without it the settings decide (REDRAFT_MODEL). With `tools` (functions, sync or async, or
-    Tools of Pydantic AI) the agent acts before it answers: a version is then one such run, a revision goes
-    on in its conversation, and a tool that raises is told to the model, which may try something else. Only a
-    provider's model can call tools, and it is asked at most 50 times for a version.
+    `model` is a `provider:model` or `local:...` name, an alias from the settings, or any `ChatModel`; by
+    default the settings decide (REDRAFT_MODEL).
 
-    `lessons` (or any other advisor) give advice before each run, beside the advisors of the pattern, and
-    learn from how it went; with the agent's model, if they have none of their own.
+    With `tools` (sync or async functions, or Pydantic AI Tools) the model may call them before it answers. A
+    revision continues the conversation of the version that it starts from. An exception in a tool is reported
+    to the model, which may try something else. Only a provider's model can call tools; it gets at most 50
+    requests for a version.
 
-    The agent holds no state of its runs: one may serve many at once. Each run is kept under the agent's
-    `name`: in the project's store, in one that is given as `keep`, or with `keep=False` nowhere.
+    `lessons` (or any other advisor) give advice before each run, in addition to the pattern's advisors, and
+    learn from its result, with the agent's model if they have none of their own.
+
+    An agent has no state of its runs, so it may serve many at once. Each run is kept under the agent's `name`
+    in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
     Raises `ConfigError` for a model, key, tool, trigger or criterion that can't work, before anything is
     spent.
@@ -81,10 +82,12 @@ class Agent:
         check_name("name", name)
         self._model: ChatModel | None = model_of(model, settings)
         self._keep: bool | Store = keep
-        named = model if isinstance(model, str) else settings.model if model is None else type(model).__name__
-        self._origin = Origin("agent", name, named or "")
+        model_name = settings.model if model is None else model
+        if not isinstance(model_name, str | None):
+            model_name = type(model).__name__
+        self._origin = Origin("agent", name, model_name or "")
         self._system_prompt = system_prompt
-        self._performer = performer_with(self._model, system_prompt, tools) if tools else None
+        self._tool_agent = tool_agent_with(self._model, system_prompt, tools) if tools else None
         self._set_pattern(pattern, lessons)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
@@ -95,7 +98,7 @@ class Agent:
         self._lessons = lessons
         self._pattern = pattern_or_default(pattern)
         self._judges = judges_of(self._pattern, self._model)
-        self._live(self._pattern)  # what is wrong with its triggers shows here
+        self._live(self._pattern)  # raises the errors of its triggers now
 
     @staticmethod
     def from_pydantic_ai(
@@ -106,26 +109,26 @@ class Agent:
         keep: bool | Store = True,
         name: str = "",
     ) -> WrappedAgent:
-        """Wrap an agent of Pydantic AI: its output, typed as it is, is what gets judged and redrafted.
+        """Wrap a Pydantic AI agent: its output, of whatever type, is judged and revised.
 
-        The agent is left as it is, its validators, retries and settings included. Its model judges, too,
-        unless the pattern or the settings name another. Its runs are kept under `name`, else its own name.
+        The agent keeps its validators, retries and settings. Its model judges, too, unless the pattern or the
+        settings name another. Runs are kept under `name`, by default the agent's own name.
         """
         return WrappedAgent(agent, pattern=pattern, lessons=lessons, keep=keep, name=name)
 
     @property
     def model(self) -> ChatModel | None:
-        """The model that drafts and revises; None for a wrapped agent that has none of its own."""
+        """The model that drafts and revises; None if a wrapped agent has none of its own."""
         return self._model
 
     @property
     def pattern(self) -> ReflectionPattern:
-        """The pattern of the runs that name no other."""
+        """The pattern of runs that are not given another."""
         return self._pattern
 
     @property
     def system_prompt(self) -> str:
-        """What the model is told before anything else."""
+        """The system prompt of every model call that drafts or revises."""
         return self._system_prompt
 
     async def run(
@@ -139,9 +142,9 @@ class Agent:
     ) -> ReflectionResult:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
-        `pattern` stands in for the agent's own in this run; `draft` starts from an answer that is there.
-        Under a `run_id` of yours the same call again goes on where a killed one stopped, and gives the result
-        of a finished one again. `step` carries out every effect, instead of the journal of a kept run.
+        `pattern` replaces the agent's own for this run; `draft` is an existing answer to start from. With a
+        `run_id`, repeating the call resumes a run that was killed, and returns the result of one that has
+        finished. `step` carries out every effect, instead of the journal of a kept run.
         """
         return await self._run(query, pattern, draft, run_id, step)
 
@@ -153,7 +156,7 @@ class Agent:
         draft: Output | Draft | None = None,
         run_id: str | None = None,
     ) -> ReflectionResult:
-        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(query, pattern=pattern, draft=draft, run_id=run_id))
 
     def stream(
@@ -164,49 +167,57 @@ class Agent:
         draft: Output | Draft | None = None,
         run_id: str | None = None,
     ) -> RunStream:
-        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen.
+        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen.
 
-        A run that is resumed by its `run_id` tells its events from the beginning.
+        A run that is resumed by its `run_id` repeats its events from the beginning.
         """
         return self._stream(query, pattern, draft, run_id)
 
     def _stream(
         self,
         query: str | Task,
-        given: ReflectionPattern | None,
+        pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
-        performer: Performer | None = None,
+        tool_agent: ToolAgent | None = None,
     ) -> RunStream:
-        pattern = pattern_or_default(given, self._pattern)
+        pattern = pattern_or_default(pattern, self._pattern)
         live = self._live(pattern)
 
         def start(listener: Listener) -> Coroutine[Any, Any, ReflectionResult]:
-            return self._run(query, pattern, draft, run_id, performer=performer, live=live, on_event=listener)
+            return self._run(
+                query, pattern, draft, run_id, tool_agent=tool_agent, live=live, on_event=listener
+            )
 
         return RunStream(start, live, pattern.run_options)
 
     async def _run(
         self,
         query: str | Task,
-        given: ReflectionPattern | None,
+        pattern: ReflectionPattern | None,
         draft: Output | Draft | None,
         run_id: str | None,
         step: Step | None = None,
         *,
-        performer: Performer | None = None,
+        tool_agent: ToolAgent | None = None,
         live: LiveRun | None = None,
         on_event: Listener | None = None,
     ) -> ReflectionResult:
-        pattern = pattern_or_default(given, self._pattern)
-        performer = performer or self._performer
+        pattern = pattern_or_default(pattern, self._pattern)
+        tool_agent = tool_agent or self._tool_agent
         task = task_of(query, pattern)
-        if performer is not None and not task.tools:
-            task = replace(task, tools=performer.tool_names)
+        if tool_agent is not None and not task.tools:
+            task = replace(task, tools=tool_agent.tool_names)
         judges = self._judges
         if pattern is not self._pattern or task.task_type not in ("", pattern.task_type):
             judges = judges_of(pattern, self._model, task.task_type)
-        verbs = self._verbs(pattern, judges, performer, live or self._live(pattern))
+        live = live or self._live(pattern)
+        if tool_agent is not None:
+            verbs = with_reflections(tool_agent.verbs(judges, live), live)
+        elif self._model is None:
+            raise AssertionError("an agent without tools has a model")
+        else:
+            verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live)
         if step is None:
             step = kept_step(self._keep, run_id, task)
         elif run_id is not None:
@@ -219,28 +230,17 @@ class Agent:
         return await run_kept(task, verbs, options, step, starting_draft(draft), self._origin)
 
     def _live(self, pattern: ReflectionPattern) -> LiveRun:
-        if self._performer is None:
+        if self._tool_agent is None:
             return live_run(pattern, self._model, "a text agent")
-        self._performer.check(pattern.triggers)
+        self._tool_agent.check_triggers(pattern.triggers)
         return live_run(pattern, self._model)
-
-    def _verbs(
-        self, pattern: ReflectionPattern, judges: Judges, performer: Performer | None, live: LiveRun
-    ) -> Verbs:
-        if performer is not None:
-            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only who acts pays for it)
-
-            return with_reflections(acting_verbs(performer, judges, live), live)
-        if self._model is None:
-            raise AssertionError("an agent that does not act has a model")
-        return model_verbs(pattern, self._model, self._system_prompt, judges, live)
 
 
 class WrappedAgent(Agent):
-    """Redraft what an agent of Pydantic AI answers; made by `Agent.from_pydantic_ai`.
+    """A Pydantic AI agent whose answers are judged and revised; made by `Agent.from_pydantic_ai`.
 
-    A tool of its that raises ends the agent's run, as it does without Redraft, unless the trigger `error` is
-    on: then the model is told, and the look back follows.
+    An exception in one of its tools ends the agent's run, as it does without Redraft, unless the trigger
+    `error` is on: then it is reported to the model, and followed by a reflection.
     """
 
     def __init__(
@@ -252,14 +252,14 @@ class WrappedAgent(Agent):
         keep: bool | Store = True,
         name: str = "",
     ) -> None:
-        # Not through Agent's own, which makes a model of a name: here an agent is there.
+        # Agent.__init__ is not called: it would need a model.
         try:
-            from redraft.loop.tools import model_of_agent, performer_around  # noqa: PLC0415 (on first use)
+            from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
         except ImportError as error:
             raise MissingExtraError("An agent of Pydantic AI", "providers") from error
         check_keep(keep)
-        self._acting = self._performer = performer_around(agent)
-        self._model = model_of_agent(self._performer)
+        self._wrapped = self._tool_agent = ToolAgent.around(agent)
+        self._model = self._wrapped.model
         self._keep = keep
         self._origin = Origin("agent", name or agent.name or "agent", type(agent).__name__)
         self._system_prompt = ""
@@ -279,11 +279,11 @@ class WrappedAgent(Agent):
     ) -> ReflectionResult:
         """Answer `query`; return the best version, why the run stopped and what it cost.
 
-        `deps`, `message_history` and `usage_limits` are what they are to the wrapped agent, for each of its
-        runs: one makes a version. A fresh start begins anew after `message_history`.
+        `deps`, `message_history` and `usage_limits` are passed to each run of the wrapped agent, one for each
+        version. A fresh start begins after `message_history`.
         """
-        performer = self._with(deps, message_history, usage_limits)
-        return await self._run(query, pattern, draft, run_id, step, performer=performer)
+        tool_agent = self._for_run(deps, message_history, usage_limits)
+        return await self._run(query, pattern, draft, run_id, step, tool_agent=tool_agent)
 
     def run_sync(
         self,
@@ -296,7 +296,7 @@ class WrappedAgent(Agent):
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
     ) -> ReflectionResult:
-        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
         run = self.run(
             query,
             pattern=pattern,
@@ -319,22 +319,22 @@ class WrappedAgent(Agent):
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
     ) -> RunStream:
-        """Answer `query`, and give a handle on the run: iterate over it for the events as they happen."""
-        performer = self._with(deps, message_history, usage_limits)
-        return self._stream(query, pattern, draft, run_id, performer)
+        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen."""
+        tool_agent = self._for_run(deps, message_history, usage_limits)
+        return self._stream(query, pattern, draft, run_id, tool_agent)
 
-    def _with(
+    def _for_run(
         self, deps: Any, history: Sequence[ModelMessage] | None, limits: UsageLimits | None
-    ) -> Performer:
-        return replace(self._acting, deps=deps, history=tuple(history or ()), limits=limits)
+    ) -> ToolAgent:
+        return replace(self._wrapped, deps=deps, history=tuple(history or ()), limits=limits)
 
 
-def performer_with(
+def tool_agent_with(
     model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
-) -> Performer:
-    """Make what acts with tools; raises `MissingExtraError` where the part for it is not installed."""
+) -> ToolAgent:
+    """Build an agent with tools; raises `MissingExtraError` if Pydantic AI is not installed."""
     try:
-        from redraft.loop.tools import performer_of  # noqa: PLC0415 (only who acts pays for it)
+        from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
     except ImportError as error:
         raise MissingExtraError("An agent with tools", "providers") from error
-    return performer_of(model, system_prompt, tools)
+    return ToolAgent.with_tools(model, system_prompt, tools)

@@ -1,4 +1,4 @@
-"""Agents that call tools while they draft, on top of Pydantic AI."""
+"""Agents that call tools: drafting and revising with Pydantic AI."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import UsageLimits
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
@@ -39,22 +40,26 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import CompletedStreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.tools import DeferredToolRequests
-from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.tools import DeferredToolRequests, Tool
+from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
+from redraft._calls import render_feedback, render_retry
 from redraft._steps import allowance
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
-from redraft.loop.live import note
+from redraft.loop.live import LiveRun, note
+from redraft.loop.revise import EXTEND, REWRITE, answering, choose_strategy, fresh_prompt, improvements_asked
+from redraft.loop.run import Judges, Verbs
 from redraft.models.provider import ProviderModel, model_error, usage_of
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
-from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
+from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from typing import Self
 
     from pydantic_ai import RunContext as AgentContext
     from pydantic_ai.agent import AgentRunResult
@@ -62,18 +67,18 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-    from redraft.loop.live import LiveRun, Triggers
-    from redraft.protocols import ModelRole, RunContext
-    from redraft.types import ConvergenceReason, Reflection
+    from redraft.loop.live import Triggers
+    from redraft.protocols import ChatModel, ModelRole, RunContext
+    from redraft.types import ConvergenceReason, Output, Reflection, ReflectionEvaluation
 
 
 @dataclass(frozen=True, slots=True)
-class Performer:
-    """Run an agent from a prompt to its final output, which is a draft.
+class ToolAgent:
+    """A Pydantic AI agent, run from a prompt to its final output, which becomes a draft.
 
-    `provider` is the model of an agent of ours; one that was made elsewhere brings its own, with its settings
-    and the way it treats tools that raise. `tool_names` are those that are known before it runs. `deps`,
-    `history` (what was said before the run) and `limits` are a run's.
+    `provider` is the model of an agent built by `with_tools`; one passed to `around` brings its own model,
+    settings and handling of tools that raise. `tool_names` are the tools known before a run. `deps`,
+    `history` (the messages before the run) and `limits` apply to one run.
     """
 
     agent: AbstractAgent[Any, Any]
@@ -83,56 +88,101 @@ class Performer:
     history: Sequence[ModelMessage] = ()
     limits: UsageLimits | None = None
 
-    def check(self, triggers: Triggers) -> None:
-        """Refuse a trigger on a tool that an agent of ours does not have."""
+    @classmethod
+    def with_tools(
+        cls, model: ChatModel, system_prompt: str, tools: Sequence[Callable[..., Any] | Tool[Any]]
+    ) -> Self:
+        """Build an agent from a model and tools; raises `ConfigError` if they can't make one."""
+        if not isinstance(model, ProviderModel):
+            raise ConfigError(
+                f"tools: {model!r} can't call tools; name a provider's model ('provider:model'), or pass a "
+                "ProviderModel around a model of Pydantic AI."
+            )
+        for tool in tools:
+            if not isinstance(tool, Tool) and not callable(tool):
+                raise ConfigError(f"tools must be functions or Tools of Pydantic AI, got {tool!r}.")
+        try:
+            toolset = FunctionToolset[Any](list(tools))
+            agent = PydanticAgent[Any, str](toolsets=[toolset], instructions=answering(system_prompt))
+        # Duplicate names, and parameters without a schema.
+        except (UserError, TypeError, ValueError, NameError) as error:
+            raise ConfigError(f"tools: {error}") from error
+        return cls(agent, model, tuple(toolset.tools))
+
+    @classmethod
+    def around(cls, agent: object) -> Self:
+        """Take a Pydantic AI agent as it is; raises `ConfigError` for anything else."""
+        if not isinstance(agent, AbstractAgent):
+            raise ConfigError(f"from_pydantic_ai takes an agent of Pydantic AI, got {agent!r}.")
+        return cls(cast("AbstractAgent[Any, Any]", agent))
+
+    @property
+    def model(self) -> ChatModel | None:
+        """The agent's model, to judge and reflect with; None if each run chooses one."""
+        model: Any = self.provider or self.agent.model
+        if model is None or isinstance(model, ProviderModel):
+            return model
+        return None if callable(model) else ProviderModel(model)
+
+    def check_triggers(self, triggers: Triggers) -> None:
+        """Raise `ConfigError` for a trigger on a tool that the agent does not have."""
         for name in sorted(triggers.tool_result or ()):
             if self.tool_names and name not in self.tool_names:
                 raise ConfigError(
                     f"reflect_on_tools: there is no tool {name!r}; {nearest(name, self.tool_names)}"
                 )
 
-    async def complete(self, prompt: str, said: list[Any] | None, run: RunContext, live: LiveRun) -> Draft:
-        """Run the agent once and return its final output, with what it used and the conversation.
+    def verbs(self, judges: Judges, live: LiveRun) -> Verbs:
+        """Return the verbs of a run that this agent drafts and revises."""
+        return Verbs(ToolGenerator(self, live), judges, ToolReviser(self, live), live)
 
-        `said` are the messages, as JSON, of the conversation that goes on; without them a new one begins.
-        Raises `ModelError` where the provider failed for good, else `UnfinishedError`, each with what was
-        used; neither is worth another try of the whole.
+    async def complete(
+        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
+    ) -> Draft:
+        """Run the agent once; return its final output with its usage and conversation.
+
+        `messages` are the messages, as JSON, of a conversation to continue; None starts a new one. Raises
+        `ModelError` if the provider failed for good, and `UnfinishedError` otherwise, each with the usage;
+        neither should be retried as a whole.
         """
-        history = list(self.history) if said is None else ModelMessagesTypeAdapter.validate_python(said)
-        trail = Trail(live, run, history, forgiving=self.provider is not None or live.triggers.error)
+        history = (
+            list(self.history) if messages is None else ModelMessagesTypeAdapter.validate_python(messages)
+        )
+        steps = AgentSteps(live, run, history, tolerant=self.provider is not None or live.triggers.error)
         try:
-            result = await self._result(prompt, history, trail)
+            result = await self._run(prompt, history, steps)
         except asyncio.CancelledError:
-            if allowance.get() is None:  # a step with a budget has counted it itself
-                live.pay(trail.role, trail.used)
+            if allowance.get() is None:  # with a budget, the step has counted the usage already
+                live.pay(steps.role, steps.used)
             raise
         except RedraftError as error:
-            raise _charged(error, trail) from error.__cause__
+            raise _with_usage(error, steps) from error.__cause__
         except ModelAPIError as error:
-            known = trail.failure  # says more: which model, and why it was not tried again
-            told = known if known and known.__cause__ is error else model_error("The agent's model", error)
-            raise _charged(told, trail) from error
+            failure = steps.failure  # says which model, and why it was not retried
+            if failure is None or failure.__cause__ is not error:
+                failure = model_error("The agent's model", error)
+            raise _with_usage(failure, steps) from error
         except Exception as error:
-            if isinstance(error, UserError) and not trail.used.requests:
+            if isinstance(error, UserError) and not steps.used.requests:
                 raise ConfigError(f"The agent can't run: {error}") from error
-            raise _unfinished(error, trail) from error
+            raise _unfinished(error, steps) from error
         output = result.output
         if output is None or isinstance(output, DeferredToolRequests):
             raise UnfinishedError(
                 f"The agent ended with {output!r}, which is no answer; calls that wait for an approval, or "
                 "for someone else to carry them out, can't be redrafted.",
-                conversation=trail.conversation(result.all_messages()),
-                usage=trail.used,
+                conversation=steps.conversation(result.all_messages()),
+                usage=steps.used,
             )
-        return Draft(output, trail.used, conversation=trail.conversation(result.all_messages()))
+        return Draft(output, steps.used, conversation=steps.conversation(result.all_messages()))
 
-    async def _result(self, prompt: str, history: list[ModelMessage], trail: Trail) -> AgentRunResult[Any]:
+    async def _run(self, prompt: str, history: list[ModelMessage], steps: AgentSteps) -> AgentRunResult[Any]:
         model: Model | None = None
         settings: ModelSettings | None = None
         if self.provider is not None:
             model = await self.provider.model()
-            wish = ChatRequest((), temperature=trail.run.attempt.temperature)
-            settings = self.provider.settings(model, wish)
+            request = ChatRequest((), temperature=steps.run.attempt.temperature)
+            settings = self.provider.settings(model, request)
         return await self.agent.run(
             prompt,
             message_history=history or None,
@@ -141,26 +191,75 @@ class Performer:
             deps=self.deps,
             usage_limits=self.limits,
             infer_name=False,  # the agent belongs to the caller
-            capabilities=[Watched(trail)],
+            capabilities=[StepCapability(steps)],
         )
 
 
-def _charged(error: RedraftError, trail: Trail) -> RedraftError:
+def _with_usage(error: RedraftError, steps: AgentSteps) -> RedraftError:
     if isinstance(error, ModelError):
-        error.usage = trail.paid_before(error)
-        error.retryable = False  # it was tried again within the run, which must not begin anew for it
+        error.usage = steps.used_before(error)
+        error.retryable = False  # it was retried within the agent's run, which must not start over
     return error
 
 
-def _unfinished(error: Exception, trail: Trail) -> UnfinishedError:
-    said = str(error) if isinstance(error, AgentRunError | UserError) else f"{type(error).__name__}: {error}"
+def _unfinished(error: Exception, steps: AgentSteps) -> UnfinishedError:
+    is_own = isinstance(error, AgentRunError | UserError)
+    what = str(error) if is_own else f"{type(error).__name__}: {error}"
     limit = " (a limit of its own)" if isinstance(error, UsageLimitExceeded) else ""
     return UnfinishedError(
-        f"The agent came to no answer{limit}: {said}", conversation=trail.conversation(), usage=trail.used
+        f"The agent came to no answer{limit}: {what}", conversation=steps.conversation(), usage=steps.used
     )
 
 
-# What a tool raises to steer the agent, and what is wrong with the call rather than with the tool.
+KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."
+USE_TOOLS = (
+    "Use your tools again where that helps; what you found out before still holds. Then answer anew, in full."
+)
+INSTRUCTIONS = {"targeted_edit": KEEP_THE_REST, "incremental": EXTEND, "full_rewrite": REWRITE}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolGenerator:
+    """Draft with an agent in a new conversation: the first draft, and fresh starts."""
+
+    agent: ToolAgent
+    live: LiveRun
+
+    async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
+        """Return the agent's answer."""
+        evaluation = run.attempt.evaluation
+        if run.attempt.mode != "fresh" or evaluation is None:
+            return await self.agent.complete(prompt, None, run, self.live)
+        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run, self.live)
+        return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReviser:
+    """Revise with an agent by continuing the conversation that led to the base version."""
+
+    agent: ToolAgent
+    live: LiveRun
+
+    async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
+        """Return the agent's answer to the critique; the agent still sees all its earlier tool results."""
+        strategy = run.attempt.strategy
+        if strategy == "hybrid":
+            strategy = choose_strategy(output, evaluation)
+        if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
+            strategy = "full_rewrite"
+        instruction = f"{INSTRUCTIONS[strategy]} {USE_TOOLS}"
+        base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
+        if base is None or not base.messages:  # the agent did not write this draft
+            prompt = f"{render_retry(prompt_of(run.task, run.advice), run.attempt)}\n\n{instruction}"
+            draft = await self.agent.complete(prompt, None, run, self.live)
+        else:
+            prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"
+            draft = await self.agent.complete(prompt, base.messages, run, self.live)
+        return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))
+
+
+# What a tool raises to steer the agent, and errors in the call rather than in the tool.
 STEERING = (
     ApprovalRequired,
     CallDeferred,
@@ -174,40 +273,40 @@ STEERING = (
 )
 
 
-class Trail:
-    """Carry out the model requests and tool calls of one agent's run, each as a step of its own.
+class AgentSteps:
+    """The model requests and tool calls of one agent run, each carried out as a step of its own.
 
-    Knows what was used, stops before a request that the run's budget does not allow any more, and looks back
-    where a trigger asks for it. With `forgiving`, a tool that raises is told to the model as failed.
+    Counts their usage, stops before a request that would exceed the run's budget, and reflects when a trigger
+    fires. With `tolerant`, an exception in a tool is reported to the model instead of ending the agent's run.
     """
 
     def __init__(
-        self, live: LiveRun, run: RunContext, history: Sequence[ModelMessage], *, forgiving: bool
+        self, live: LiveRun, run: RunContext, history: Sequence[ModelMessage], *, tolerant: bool
     ) -> None:
         self.live = live
         self.run = run
         self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
-        self.forgiving = forgiving
+        self.tolerant = tolerant
         self.messages: Sequence[ModelMessage] = history
         self.used = NOTHING_USED
         self.failure: ModelError | None = None
         self.reflections: list[Reflection] = []
-        self._before = steps_in(history)
+        self._responses_before = count_responses(history)
         self._requests = 0
 
     def conversation(self, messages: Sequence[ModelMessage] | None = None) -> Conversation:
-        """Return what was said until now, as JSON."""
-        said = list(self.messages if messages is None else messages)
-        # What a tool hands to the application beside its result may be anything.
-        data = ModelMessagesTypeAdapter.dump_python(said, mode="json", fallback=repr)
+        """Return the messages so far, as JSON."""
+        listed = list(self.messages if messages is None else messages)
+        # The metadata of a `ToolReturn` may be anything.
+        data = ModelMessagesTypeAdapter.dump_python(listed, mode="json", fallback=repr)
         return Conversation(data, tuple(self.reflections))
 
     async def before_request(self, agent: AgentContext[Any]) -> None:
-        """Check the budget, and look back first where a trigger asks for it."""
+        """Check the budget, and reflect first if a trigger fires."""
         self.messages = agent.messages
         self._check_budget()
-        step = steps_in(agent.messages) - self._before
-        trigger = await self._trigger(step, news(agent.messages))
+        step = count_responses(agent.messages) - self._responses_before
+        trigger = await self._trigger(step, unanswered(agent.messages))
         if trigger is None:
             return
         reflection = await self.live.reflect(trigger, step, self.run, transcript(agent.messages))
@@ -218,12 +317,12 @@ class Trail:
             agent.enqueue(note(reflection.text))
         self._check_budget()
 
-    async def _trigger(self, step: int, told: Sequence[ModelRequest]) -> str | None:
+    async def _trigger(self, step: int, requests: Sequence[ModelRequest]) -> str | None:
         if step > 0 and await self.live.asked(step):
             return "manual"
-        if self._requests == 0:  # what came before was looked at when the last version was judged
+        if self._requests == 0:  # the judge of the last version has seen everything so far
             return None
-        parts = [part for request in told for part in request.parts]
+        parts = [part for request in requests for part in request.parts]
         answers = [part for part in parts if isinstance(part, ToolReturnPart)]
         refused = any(isinstance(part, RetryFeedbackPart) for part in parts)
         failed = refused or any(part.outcome in ("failed", "retried") for part in answers)
@@ -248,35 +347,37 @@ class Trail:
     async def request(
         self, model: str, messages: Sequence[ModelMessage], call: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
-        """Carry out a request to the model; a failure that may pass is tried again, here and nowhere else."""
+        """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
 
-        async def once(_told: list[ModelRequest]) -> ModelResponse:
+        async def send(_requests: list[ModelRequest]) -> ModelResponse:
             try:
-                return await (call() if paid is None else paid.carry_out(call))
+                return await (call() if budgeted is None else budgeted.carry_out(call))
             except AgentRunError as error:
                 raise model_error(model, error) from error
 
         within = allowance.get()
-        paid = None if within is None else within.call(self.role, input_tokens(messages))
+        budgeted = None if within is None else within.call(self.role, input_tokens(messages))
         try:
-            with paid or nullcontext():
+            with budgeted or nullcontext():
                 response = await self.live.step(self._failed)(
-                    f"model {self._requests}", ModelResponse, once, news(messages)
+                    f"model {self._requests}", ModelResponse, send, unanswered(messages)
                 )
                 used = usage_of(response)
-                if paid is not None:
-                    paid.used(used)
+                if budgeted is not None:
+                    budgeted.used(used)
         except ModelError as error:
             self.failure = error
-            if isinstance(error.__cause__, AgentRunError):  # what the agent's own hooks know, a fallback say
+            if isinstance(
+                error.__cause__, AgentRunError
+            ):  # which the agent's own hooks may handle, such as a fallback
                 raise error.__cause__ from None
             raise
         except UnfinishedError as error:
             if error.reason is None:
                 raise
             self.used += error.usage or NOTHING_USED
-            self._requests -= 1  # it came to nothing
+            self._requests -= 1  # it was not answered
             raise self._over(error.reason) from error
         self.used += used
         return response
@@ -290,66 +391,66 @@ class Trail:
     async def call_tool(
         self, name: str, call_id: str, args: dict[str, Any], call: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> Any:
-        """Carry out a tool call, and return what the tool returned."""
+        """Call a tool and return its result."""
 
-        async def once(args: dict[str, Any]) -> ToolOutcome:
+        async def carry_out(args: dict[str, Any]) -> ToolOutcome:
             outcome, within = outcome_of(name, call(args)), allowance.get()
             try:
                 return await (outcome if within is None else within.in_time(outcome))
             except STEERING:
                 raise
             except Exception as error:
-                if not self.forgiving:
+                if not self.tolerant:
                     raise
                 logger.warning("The tool %s failed, and the model was told.", name, exc_info=True)
                 return ToolOutcome(kind="failed", message=f"{type(error).__name__}: {error}")
 
         try:
-            outcome = await self.live.step()(f"tool {name} {call_id}", ToolOutcome, once, args)
+            outcome = await self.live.step()(f"tool {name} {call_id}", ToolOutcome, carry_out, args)
         except UnfinishedError as error:
             if error.reason is None:
                 raise
             raise self._over(error.reason) from error
         return outcome.get()
 
-    def paid_before(self, failure: ModelError) -> TokenUsage:
-        """Return what was used beside the failure itself, which the run counts."""
+    def used_before(self, failure: ModelError) -> TokenUsage:
+        """Return the usage without the failed request itself, which the run counts."""
         used = replace(self.used, failed_requests=max(0, self.used.failed_requests - 1))
         return used + (failure.usage or NOTHING_USED)
 
 
 @dataclass(eq=False)
-class Watched(AbstractCapability[Any]):
-    """Let a trail carry out the model requests and tool calls, inside of whatever else wraps them."""
+class StepCapability(AbstractCapability[Any]):
+    """Make model requests and tool calls steps, inside of whatever else wraps them."""
 
-    trail: Trail
+    steps: AgentSteps
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Stand nearest to the effects, so that each record holds an effect and nothing around it."""
+        """Wrap the effects first, so that a record holds an effect and nothing around it."""
         return CapabilityOrdering(position="innermost")
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Let each request go through the trail."""
-        return WatchedModel(model, self.trail)
+        """Make each request a step."""
+        return StepModel(model, self.steps)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        """Let each tool call go through the trail."""
-        return WatchedToolset(toolset, self.trail)
+        """Make each tool call a step."""
+        return StepToolset(toolset, self.steps)
 
     async def before_model_request(
         self, ctx: AgentContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Let the trail stop or look back before a request."""
-        await self.trail.before_request(ctx)
+        """Check the budget and the triggers."""
+        await self.steps.before_request(ctx)
         return request_context
 
 
-class WatchedModel(WrapperModel):
-    """Make each request to a model a step of the trail; what is streamed arrives as a whole."""
+class StepModel(WrapperModel):
+    """A model whose requests are steps; a streamed response arrives in one piece."""
 
-    def __init__(self, wrapped: Model, trail: Trail) -> None:
+    def __init__(self, wrapped: Model, steps: AgentSteps) -> None:
         super().__init__(wrapped)
-        self._trail = trail
+        self._steps = steps
 
     async def request(
         self,
@@ -362,7 +463,7 @@ class WatchedModel(WrapperModel):
         async def call() -> ModelResponse:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
-        return await self._trail.request(self.model_id, messages, call)
+        return await self._steps.request(self.model_id, messages, call)
 
     @asynccontextmanager
     async def request_stream(
@@ -372,7 +473,7 @@ class WatchedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: AgentContext[Any] | None = None,  # noqa: ARG002 (the signature is Pydantic AI's)
     ) -> AsyncGenerator[StreamedResponse]:
-        """Yield the whole response as a stream: a step is recorded when it is finished."""
+        """Yield the whole response as a stream, since a step is recorded when it has finished."""
         response = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(
             response, model_request_parameters=model_request_parameters, replay_events=True
@@ -380,32 +481,32 @@ class WatchedModel(WrapperModel):
 
 
 @dataclass
-class WatchedToolset(WrapperToolset[Any]):
-    """Make each call of a tool a step of the trail."""
+class StepToolset(WrapperToolset[Any]):
+    """A toolset whose calls are steps."""
 
-    trail: Trail
+    steps: AgentSteps
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: AgentContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return what the tool returned, or what is recorded of it."""
+        """Return the result of the tool, or the recorded one."""
 
         async def call(args: dict[str, Any]) -> Any:
             return await self.wrapped.call_tool(name, args, ctx, tool)
 
-        return await self.trail.call_tool(name, ctx.tool_call_id or "", tool_args, call)
+        return await self.steps.call_tool(name, ctx.tool_call_id or "", tool_args, call)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """Hold what a tool returned, or what it told the model instead: to try again, or that it failed."""
+    """The value that a tool returned, or its message to the model: to retry, or that it failed."""
 
     value: Any = None
     kind: Literal["returned", "retry", "failed"] = "returned"
     message: str = ""
 
     def get(self) -> Any:
-        """Return the value, or raise what tells the model."""
+        """Return the value, or raise the message as Pydantic AI expects it."""
         if self.kind == "retry":
             raise ModelRetry(self.message)
         if self.kind == "failed":
@@ -414,10 +515,10 @@ class ToolOutcome:
 
 
 async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
-    """Return what a tool call comes to; raises what the tool raises, unless it is meant for the model.
+    """Return the outcome of a tool call; raises what the tool raises, unless it is meant for the model.
 
-    A tool returns what has a JSON form: texts, JSON values, models and dataclasses, files and links of
-    Pydantic AI. Anything else raises `TypeError`: the model could not be told, and no record could hold it.
+    A tool may return texts, JSON values, pydantic models, dataclasses, and Pydantic AI's files and links.
+    Anything else raises `TypeError`, since it can be neither sent to the model nor recorded.
     """
     try:
         value = await call
@@ -426,13 +527,13 @@ async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
     except ToolFailed as error:
         return ToolOutcome(kind="failed", message=error.message)
     if isinstance(value, ToolReturn):
-        _check(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
-        return ToolOutcome(_for_the_record(value))  # pyright: ignore[reportUnknownArgumentType] (likewise)
-    _check(name, value)
+        _check_json(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
+        return ToolOutcome(_recordable(value))  # pyright: ignore[reportUnknownArgumentType] (likewise)
+    _check_json(name, value)
     return ToolOutcome(value)
 
 
-def _check(name: str, value: Any) -> None:
+def _check_json(name: str, value: Any) -> None:
     try:
         to_jsonable_python(value, bytes_mode="base64")
     except PydanticSerializationError as error:
@@ -442,17 +543,17 @@ def _check(name: str, value: Any) -> None:
         ) from error
 
 
-def _for_the_record(value: ToolReturn[Any]) -> ToolReturn[Any]:
-    """Make JSON of what a tool hands to the application beside its result, by `repr` if need be."""
+def _recordable(value: ToolReturn[Any]) -> ToolReturn[Any]:
+    """Convert a tool's metadata to JSON, by `repr` if need be."""
     return replace(value, metadata=to_jsonable_python(value.metadata, bytes_mode="base64", fallback=repr))
 
 
-LONGEST = 1_500
-"""Characters that one entry is shown with."""
+LONGEST_ENTRY = 1_500
+"""The most characters shown of one entry of a transcript."""
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
-    """Render what was said, called and answered, an entry a line or more, in its order."""
+    """Render the prompts, answers and tool calls of a conversation in order, an entry on one line or more."""
     entries = [entry for message in messages for part in message.parts if (entry := _entry(part))]
     return "\n".join(entries)
 
@@ -476,11 +577,13 @@ def _entry(part: Any) -> str:
 
 def _cut(content: Any) -> str:
     text = as_text(content)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST} characters more)"
+    if len(text) <= LONGEST_ENTRY:
+        return text
+    return f"{text[:LONGEST_ENTRY]} ... ({len(text) - LONGEST_ENTRY} characters more)"
 
 
-def news(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
-    """Return the requests since the model's last response: what it is told next."""
+def unanswered(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
+    """Return the requests since the model's last response."""
     latest: list[ModelRequest] = []
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
@@ -489,14 +592,16 @@ def news(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
     return latest
 
 
-def steps_in(messages: Sequence[ModelMessage]) -> int:
-    """Count the steps that the model took in a conversation."""
+def count_responses(messages: Sequence[ModelMessage]) -> int:
+    """Return the number of the model's responses in a conversation."""
     return sum(isinstance(message, ModelResponse) for message in messages)
 
 
 def input_tokens(messages: Sequence[ModelMessage]) -> int:
-    """Estimate the input of the next request: all that was said until the last response, and the news."""
+    """Estimate the input of the next request: everything up to the last response, and what came since."""
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
-    said = [as_text(getattr(part, "content", "")) for message in news(messages) for part in message.parts]
+    texts = [
+        as_text(getattr(part, "content", "")) for message in unanswered(messages) for part in message.parts
+    ]
     before = 0 if last is None else last.usage.input_tokens + last.usage.output_tokens
-    return before + sum(map(estimate_tokens, said))
+    return before + sum(map(estimate_tokens, texts))

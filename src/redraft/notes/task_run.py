@@ -19,7 +19,7 @@ from redraft.errors import (
     RejectedOutputError,
 )
 from redraft.events import Event, Listener
-from redraft.loop.agent import performer_with
+from redraft.loop.agent import tool_agent_with
 from redraft.loop.keeper import RunKey, run_kept
 from redraft.loop.pattern import (
     ReflectionPattern,
@@ -52,7 +52,7 @@ from redraft.types import Task as Asked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.loop.tool_agent import Performer  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
+    from redraft.loop.tool_agent import ToolAgent  # noqa: TC004 (it loads Pydantic AI, and no field is looked up)
     from redraft.protocols import RunContext
     from redraft.settings import Settings
     from redraft.types import ConvergenceReason, ReflectionVersion
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 class TaskRunner:
     """What runs a task; the same for all its runs.
 
-    `model` is the one that answers, None if a handler does; `performer` acts with the task's tools.
+    `model` is the one that answers, None if a handler does; `tool_agent` has the task's tools.
     """
 
     task: Task
@@ -70,7 +70,7 @@ class TaskRunner:
     judges: Judges
     origin: Origin
     model: ChatModel | None = None
-    performer: Performer | None = None
+    tool_agent: ToolAgent | None = None
 
     def verbs(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Verbs:
         """Return the verbs of one run."""
@@ -79,11 +79,9 @@ class TaskRunner:
             generate = adapt.generator(_handled(task.handler, inputs, outputs))
             live = live_run(pattern, None, "a plain function")
             return with_reflections(Verbs(generate, judges, adapt.regenerating(generate)), live)
-        if self.performer is not None:
-            from redraft.loop.tools import acting_verbs  # noqa: PLC0415 (only for tasks with tools)
-
+        if self.tool_agent is not None:
             live = live_run(pattern, self.model)
-            return with_reflections(acting_verbs(self.performer, judges, live), live)
+            return with_reflections(self.tool_agent.verbs(judges, live), live)
         if self.model is None:
             raise AssertionError("a task without a handler has a model")
         return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
@@ -104,11 +102,11 @@ def runner_of(task: Task, model: str | ChatModel | None, settings: Settings) -> 
         _judges_of(task, pattern, judging),
         Origin("task", task.title, _name_of(answers, named, settings)),
         answers,
-        None if answers is None or not task.tools else performer_with(answers, "", _functions(task)),
+        None if answers is None or not task.tools else tool_agent_with(answers, "", _functions(task)),
     )
     runner.verbs({}, ())  # raises the errors of its triggers now
-    if runner.performer is not None:
-        runner.performer.check(pattern.triggers)
+    if runner.tool_agent is not None:
+        runner.tool_agent.check_triggers(pattern.triggers)
     return runner
 
 
