@@ -1,16 +1,17 @@
 """LessonLibrary: what commands, pages and programs do with the lessons of all agents."""
 
 import asyncio
+import os
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
 from redraft import ConfigError, MemoryStore
-from redraft.lessons.folder import LessonFolder
-from redraft.lessons.library import LessonLibrary
+from redraft.lessons.folder import REFLECTIONS, LessonFolder
+from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.models.embed import FunctionEmbedder
 from support.lessons import (
     API,
@@ -179,3 +180,14 @@ def test_an_export_for_a_check_keeps_the_order_of_the_block():
     made = done(lambda library: library.export("agents-md"), store=store)
     assert made.ids[1] == FLIGHT  # it helped
     assert done(lambda library: library.export("agents-md", keep_order_of=made.body)) == made
+
+
+def test_agents_are_listed_with_the_most_recently_changed_first(tmp_path):
+    for number, agent in enumerate(("one", "two", "three")):
+        file_lesson(FAILURE, agent, "It failed", date(2026, 3, 1), tmp_path)
+        os.utime(tmp_path / REFLECTIONS / agent, (1_700_000_000 + number, 1_700_000_000 + number))
+    (tmp_path / REFLECTIONS / "Not A Name").mkdir()
+    (tmp_path / REFLECTIONS / "link").symlink_to("/etc")
+    library = LessonLibrary(tmp_path, store=False)
+    assert library.agents() == ["three", "two", "one"]
+    assert library.count("two") == AgentCount("two", 1, 0, str(datetime.now(UTC).date()))

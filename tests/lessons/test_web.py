@@ -1,14 +1,13 @@
 """The pages of lessons: an agent's list, each lesson, and what a person changes."""
 
 import asyncio
-import os
 
 import pytest
 
 from redraft.lessons.folder import ARCHIVE, REFLECTIONS, LessonFolder
 from redraft.lessons.impact import Counting
 from redraft.lessons.rules import Rules
-from redraft.lessons.web import PAGE_SIZE, LessonReader
+from redraft.lessons.web import PAGE_SIZE
 from redraft.stores.memory import MemoryStore
 from redraft.web.rendering import digest
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
@@ -447,43 +446,3 @@ def test_a_hostile_lesson_is_shown_harmlessly(memory, text):
     assert all(link.startswith(("/", "#")) for link in seen.links)
     assert not any(ord(one) < 32 and one not in "\n\t" for one in page.text)
     assert read_one(of, ending=".json").json()
-
-
-def test_a_file_is_read_again_only_after_a_change(tmp_path, monkeypatch):
-    filed = lessons_of(tmp_path)
-    files, read = LessonReader(tmp_path), []
-    reading = LessonFolder.read_entry
-
-    def counted(folder, entry):
-        read.append(entry.id)
-        return reading(folder, entry)
-
-    monkeypatch.setattr(LessonFolder, "read_entry", counted)
-    first = files.read(AGENT)
-    assert sorted(read) == sorted(one.id for one in filed.values())
-    read.clear()
-    assert files.read(AGENT) == first
-    assert read == []
-    path = LessonFolder(tmp_path, AGENT).path_of(filed["active"].id)
-    path.write_text(path.read_text().replace("next_cursor", "next_page"))
-    changed = files.read(AGENT)
-    assert read == [filed["active"].id]
-    assert "next_page" in str(changed.lessons)
-
-
-def test_agents_come_with_those_first_that_changed_last(tmp_path):
-    for number, agent in enumerate(("one", "two", "three")):
-        LessonFolder(tmp_path, agent).add(lesson(failure(), "It failed", agent=agent))
-        os.utime(tmp_path / REFLECTIONS / agent, (1_700_000_000 + number, 1_700_000_000 + number))
-    (tmp_path / REFLECTIONS / "Not A Name").mkdir()
-    (tmp_path / REFLECTIONS / "link").symlink_to("/etc")
-    files = LessonReader(tmp_path)
-    assert files.agents() == ["three", "two", "one"]
-    assert [(one.name, one.lessons, one.archived) for one in files.counted(["two"])] == [("two", 1, 0)]
-
-
-@pytest.mark.parametrize("name", ["nobody", "..", "a/../b"])
-def test_an_agent_without_lessons_has_none(tmp_path, name):
-    lessons_of(tmp_path)
-    shelf = LessonReader(tmp_path).read(name)
-    assert (shelf.lessons, shelf.problems, shelf.rules, shelf.playbooks) == ((), (), (), ())

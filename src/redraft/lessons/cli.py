@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from redraft.lessons.impact import Counters
     from redraft.lessons.index import Found
     from redraft.lessons.lesson import Content, Status
-    from redraft.lessons.lessons import Problem
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
+    from redraft.lessons.overview import Problem
 
 Reference = Annotated[
     str,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record, to_record
 from redraft._texts import shortened
@@ -21,13 +21,14 @@ from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError
 from redraft.lessons.advice import Known, advice_of
 from redraft.lessons.duties import Duties, Duty, due_error
 from redraft.lessons.files import locked
-from redraft.lessons.folder import RULES, LessonFolder
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counting, ScoredRun
 from redraft.lessons.index import Found, LessonIndex, Query
-from redraft.lessons.lesson import NEAR_DUPLICATE, Content, Failure, Lesson, overlap, words_of
+from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse
 from redraft.lessons.outcome import CONTENT_TYPES, Outcome, Raised, failure_of, outcome_of, score_of
-from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
+from redraft.lessons.overview import Overview, Problem
+from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rules
 from redraft.lessons.safety import LONGEST, Cleaner, violation_in
 from redraft.lessons.vectors import shared_store
@@ -44,7 +45,6 @@ from redraft.text.characters import without_middle
 from redraft.types import Advice, ReflectionResult, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import date
 
     from redraft.lessons.impact import Counters
@@ -370,7 +370,7 @@ class Lessons:
 
     async def problems(self) -> list[Problem]:
         """Return what a person should look at: broken files, near-duplicates, and lessons not in use."""
-        return await asyncio.to_thread(self._problems)
+        return list((await asyncio.to_thread(Overview.read, self._path, self.agent)).problems)
 
     async def aclose(self) -> None:
         """Close the search index; the next use opens it again. The store is the caller's."""
@@ -600,19 +600,6 @@ class Lessons:
             logger.warning("The rule of the lesson %s may still be in use: %s", lesson_id, error)
         await asyncio.to_thread(Playbooks(self._path, folder).drop, lesson_id)
 
-    def _problems(self) -> list[Problem]:
-        folder = self._files
-        lessons: list[Lesson] = []
-        broken: list[Problem] = []
-        for entry in folder.entries():
-            if not entry.archived:
-                try:
-                    lessons.append(folder.read_entry(entry))
-                except StoreError as error:
-                    broken.append(_broken(error, entry.id))
-        broken += broken_in(self._rules, self._playbooks, self._folder)
-        return [*broken, *problems_among(lessons)]
-
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _folder_of(self, lesson_id: str) -> LessonFolder:
@@ -677,54 +664,6 @@ def _cleaned(lesson: Lesson) -> Lesson:
         raise ConfigError(f"The title can't be kept in a lesson: {why}.")
     tools = tuple(map(cleaner.redact, lesson.tools))
     return replace(lesson, content=reflection_of(lesson.content).content, tools=tools, **texts)
-
-
-# --- what a person should look at --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A lesson that a person should look at, and why.
-
-    `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
-    used, because it is quarantined, retired or superseded, or says what no lesson may.
-    """
-
-    id: str
-    what: Literal["broken", "duplicate", "hidden"]
-    why: str
-    other: str = ""
-
-
-def broken_in(rules: Rules, playbooks: Playbooks, folder: str) -> Iterator[Problem]:
-    """Yield the rules and playbooks in an agent's folder that can't be parsed."""
-    for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
-        try:
-            yield from (_broken(error, f"{folder}/{name}") for error in files.broken())
-        except StoreError as error:  # nothing of it can be read
-            yield _broken(error, f"{folder}/{name}")
-
-
-def problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
-    """Yield the lessons that are not used, and the active ones that nearly repeat an earlier one."""
-    active = [lesson for lesson in lessons if lesson.status == "active"]
-    for lesson in lessons:
-        if lesson.status != "active":
-            why = f"{lesson.status} by {lesson.superseded_by}" if lesson.superseded_by else lesson.status
-            yield Problem(lesson.id, "hidden", f"{why}: {lesson.why}" if lesson.why else why)
-    for lesson in active:
-        if what := violation_in(lesson):
-            yield Problem(lesson.id, "hidden", f"it holds {what}")
-    words = [words_of(lesson.content) for lesson in active]
-    for number, lesson in enumerate(active):
-        for other, others in zip(active[:number], words, strict=False):
-            if lesson.kind == other.kind and overlap(words[number], others) >= NEAR_DUPLICATE:
-                yield Problem(lesson.id, "duplicate", f"A near-duplicate of {other.id}.", other.id)
-                break
-
-
-def _broken(error: StoreError, place: str) -> Problem:
-    return Problem(error.file if isinstance(error, LessonFileError) else place, "broken", str(error))
 
 
 # --- what waits beside the files ---------------------------------------------------------------------------

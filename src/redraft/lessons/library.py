@@ -13,12 +13,13 @@ from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.duties import Duty, all_due, resolve_duty
 from redraft.lessons.export import Export, Form, export, order_in
-from redraft.lessons.folder import LessonFolder, agents_in, folder_name
+from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in, folder_name, modified_ns
 from redraft.lessons.impact import Counters, Counting
 from redraft.lessons.index import LessonIndex, Query
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
-from redraft.lessons.lessons import Lessons, Problem
+from redraft.lessons.lessons import Lessons
+from redraft.lessons.overview import Problem
 from redraft.lessons.rules import Rules
 from redraft.lessons.vectors import shared_store
 from redraft.models.embed import embedder_of
@@ -63,6 +64,16 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentCount:
+    """How many lessons an agent has, those in the archive apart; `newest` is the last day of the others."""
+
+    name: str
+    lessons: int
+    archived: int
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """What was found when every file was read anew, and how many lessons were embedded, by which embedder."""
 
@@ -96,6 +107,12 @@ class LessonLibrary:
             known = f"; {nearest(self.agent, names)}" if names else "."
             raise ConfigError(f"The agent {self.agent!r} has no lessons in {str(self.path)!r}{known}")
         return [LessonFolder(self.path, self.agent)]
+
+    def agents(self) -> list[str]:
+        """Return the names of the agents' folders, most recently changed first."""
+        names = [name for name in agents_in(self.path) if folder_name(name) == name]
+        reflections = self.path / REFLECTIONS
+        return sorted(names, key=lambda name: (-modified_ns(f"{reflections}/{name}"), name))
 
     def lessons_of(self, lesson_id: str) -> Lessons:
         """Return the lessons of the agent that a lesson belongs to, or of an agent."""
@@ -178,6 +195,12 @@ class LessonLibrary:
                     found.append(LessonDetails(lesson, _short(entry.path), counters=counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
         return Listing(found, broken, archived)
+
+    def count(self, agent: str) -> AgentCount:
+        """Count the lessons of an agent, without opening a file."""
+        entries = list(LessonFolder(self.path, agent).entries())
+        days = [str(entry.day) for entry in entries if not entry.archived]
+        return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
     async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[Found]:
         """Return the active lessons that fit a task, best first; those that only share words come last."""

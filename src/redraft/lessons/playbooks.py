@@ -7,6 +7,8 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,7 +86,6 @@ class Playbooks:
         self.name = folder_name(agent)
         self._folder = agent_path(path, agent) / PLAYBOOKS
         self._now = now
-        self._known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
 
     def add(self, playbook: Playbook) -> Playbook:
         """File a playbook without its secrets and return it with its id, or the same one if there is one.
@@ -161,22 +162,14 @@ class Playbooks:
         return [one for one in self._files() if isinstance(one, Playbook)]
 
     def _files(self) -> list[Playbook | LessonFileError]:
-        """Return what is in all files, newest first, reading those that changed since the last time."""
-        known: dict[str, tuple[tuple[int, int], Playbook | LessonFileError]] = {}
+        """Return what is in all files, newest first."""
+        found: list[tuple[tuple[str, int], Playbook | LessonFileError]] = []
         with reporting(self._folder):
             for entry in self._entries():
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                    mark = (found.st_mtime_ns, found.st_size)
-                    old = self._known.get(entry.name)
-                    if old is None or old[0] != mark:
-                        old = (mark, self._read(Path(entry.path)))
-                    known[entry.name] = old
-                except FileNotFoundError:  # it was archived just now
-                    continue
-        self._known = known
-        newest_first = sorted(known.items(), key=lambda one: (one[0][:10], one[1][0]), reverse=True)
-        return [playbook for _, (_, playbook) in newest_first]
+                with suppress(FileNotFoundError):  # it was archived just now
+                    age = entry.name[:10], entry.stat(follow_symlinks=False).st_mtime_ns
+                    found.append((age, self._read(Path(entry.path))))
+        return [one for _, one in sorted(found, key=itemgetter(0), reverse=True)]
 
     def _problem(self) -> str:
         """Return what is wrong with the folder; empty if nothing, or if it is not there yet."""
@@ -255,6 +248,7 @@ def render_playbook(playbook: Playbook) -> str:
     return with_front(front, "\n\n".join(parts) + "\n")
 
 
+@lru_cache(512)  # the same few files are read before every run
 def parse_playbook(text: str, file: str, agent: str) -> Playbook:
     """Return the playbook in the text of a file; a person needs to write the three headings only.
 

@@ -1,25 +1,25 @@
-"""The dashboard's pages of lessons: those of an agent, each one, and what a person makes of them."""
+"""The dashboard's pages on lessons: the list of an agent's, each lesson, and what a person can change."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from contextlib import suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record, to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, folder_name, modified_ns
+from redraft.lessons.folder import Entry, LessonFolder
 from redraft.lessons.impact import USE, Counters, Use
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, headings_of, lesson_document
-from redraft.lessons.lessons import Lessons, Problem, broken_in, problems_among
-from redraft.lessons.playbooks import Playbook, Playbooks
+from redraft.lessons.library import AgentCount, LessonLibrary
+from redraft.lessons.overview import Overview, Problem
+from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule, Rules
 from redraft.text.characters import visible
 from redraft.web.feed import Feed
@@ -27,8 +27,9 @@ from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Sli
 from redraft.web.rendering import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator
 
+    from redraft.lessons.lessons import Lessons
     from redraft.stores.base import Record, Store
     from redraft.web.project import Project
 
@@ -128,18 +129,18 @@ class LessonsView:
 
 async def lessons(request: PageRequest) -> LessonsView:
     """Read the lessons of the agent in the query, or of the only agent; of several, list the agents."""
-    project, chosen = request.project, Filter.of(request)
-    reader, uses = _reader(project), _uses(project)
-    agents = await asyncio.to_thread(reader.agents)
+    project, chosen, uses = request.project, Filter.of(request), _uses(request.project)
+    library = _library(project)
+    agents = await asyncio.to_thread(library.agents)
     agent = request.query.get("agent", "").strip() or (agents[0] if len(agents) == 1 else "")
     if not agent:
-        counted = await asyncio.to_thread(reader.counted, agents)
+        counted = await asyncio.to_thread(lambda: [library.count(one) for one in agents[:MAX_AGENTS]])
         agents, counted = await project.redacted((tuple(agents), tuple(counted)))
         return LessonsView(agents, chosen, counted=counted)
     if agent not in agents:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
     await uses.feed.read()
-    found = await asyncio.to_thread(reader.read, agent, with_archived=chosen.archived)
+    found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
     rows, older = _rows(request, chosen, found)
     view = LessonsView(
         tuple(agents),
@@ -157,7 +158,7 @@ async def lessons(request: PageRequest) -> LessonsView:
     return await project.redacted(view, full=request.full)
 
 
-def _rows(request: PageRequest, chosen: Filter, found: AgentLessons) -> tuple[tuple[LessonRow, ...], str]:
+def _rows(request: PageRequest, chosen: Filter, found: Overview) -> tuple[tuple[LessonRow, ...], str]:
     """Return one page of lessons, and after which one the next page begins."""
     lessons = iter(found.lessons)
     if chosen.before and all(one.id != chosen.before for one in lessons):
@@ -255,24 +256,24 @@ class LessonView:
 async def lesson(request: PageRequest) -> LessonView:
     """Read a lesson as its file has it now."""
     project, uses = request.project, _uses(request.project)
-    agent, entry = await _entry(project, request.path["agent"], request.path["name"])
+    entry = await _entry(project, request.path["agent"], request.path["name"])
     await uses.feed.read()
     latest = tuple(uses.latest(entry.id))
-    among = await asyncio.to_thread(_reader(project).read, agent)
-    folder, text = LessonFolder(project.memory, agent), ""
-    found, problem = None, ""
+    folder = LessonFolder(project.memory, request.path["agent"])
+    overview = await _overview(project, folder.agent)
+    found, text, problem = None, "", ""
     try:
         text = await asyncio.to_thread(folder.text_of, entry)
         found = await asyncio.to_thread(folder.read_entry, entry)
     except StoreError as error:
         problem = str(error)
-    duplicate = among.duplicate_of(entry.id)
+    duplicate = overview.duplicate_of(entry.id)
     runs = {use.run_id for use in latest} | ({found.source} if found else set[str]())
     parts = () if found is None else _parts(found)
     view = LessonView(
         entry.id,
         str(entry.path),
-        entry.id in among.archived_ids,
+        entry.archived,
         uses.counters(entry.id),
         latest,
         await project.stored_runs(runs),
@@ -281,8 +282,8 @@ async def lesson(request: PageRequest) -> LessonView:
         parts,
         duplicate.why if duplicate else "",
         duplicate.other if duplicate else "",
-        tuple(rule for rule in among.rules if rule.source == entry.id),
-        tuple(one for one in among.playbooks if one.lesson == entry.id),
+        tuple(rule for rule in overview.rules if rule.source == entry.id),
+        tuple(one for one in overview.playbooks if one.lesson == entry.id),
         problem=problem,
         text=text if found is None else "",
     )
@@ -291,13 +292,12 @@ async def lesson(request: PageRequest) -> LessonView:
     return replace(shown, digest=digest(text), is_editable=is_shown and found is not None)
 
 
-async def _entry(project: Project, agent: str, name: str) -> tuple[str, Entry]:
-    """Return the agent and the file of a lesson; raise `NotFoundError` if there is no such lesson."""
-    agents = await asyncio.to_thread(_reader(project).agents)
-    if agent not in agents:
+async def _entry(project: Project, agent: str, name: str) -> Entry:
+    """Return the file of a lesson; raise `NotFoundError` if there is no such lesson."""
+    if agent not in await asyncio.to_thread(_library(project).agents):
         raise NotFoundError(f"The agent {agent!r} has no lessons here.")
     try:
-        return agent, await asyncio.to_thread(LessonFolder(project.memory, agent).entry_of, f"{agent}/{name}")
+        return await asyncio.to_thread(LessonFolder(project.memory, agent).entry_of, f"{agent}/{name}")
     except LessonFileError as error:
         raise NotFoundError(str(error)) from error
 
@@ -324,78 +324,63 @@ def _lesson_document(view: LessonView) -> dict[str, Any]:
 # --- what a person changes ------------------------------------------------------------------------------
 
 
-async def _change(form: Form, make: Callable[[Lessons, str], Awaitable[str]]) -> str:
-    """Make a change of the lesson in the path, and return what `make` says of it."""
-    project = form.project
-    agent, entry = await _entry(project, form.path["agent"], form.path["name"])
-    lessons = Lessons(project.memory, agent=agent, store=project.store, auto=False)
-    try:
-        return await make(lessons, entry.id)
-    except LessonFileError as error:  # the file is broken, not the store
-        raise ConfigError(str(error)) from error
-    finally:
-        await lessons.aclose()
+@asynccontextmanager
+async def _lesson_to_change(form: Form) -> AsyncGenerator[tuple[Lessons, Entry]]:
+    """Open the lessons of the agent in the path, with the file of the lesson in the path."""
+    entry = await _entry(form.project, form.path["agent"], form.path["name"])
+    async with aclosing(_library(form.project)) as library:
+        try:
+            yield library.lessons_of(entry.id), entry
+        except LessonFileError as error:  # the file is broken, not the store
+            raise ConfigError(str(error)) from error
 
 
 async def _approve(form: Form) -> str:
-    async def approve(lessons: Lessons, lesson_id: str) -> str:
-        await lessons.approve(lesson_id, form.text("why", "").strip())
-        return "The lesson is active: runs that it is relevant to are given it."
-
-    return await _change(form, approve)
+    async with _lesson_to_change(form) as (lessons, entry):
+        await lessons.approve(entry.id, form.text("why", "").strip())
+    return "The lesson is active: runs that it is relevant to are given it."
 
 
 async def _retire(form: Form) -> str:
-    async def retire(lessons: Lessons, lesson_id: str) -> str:
-        await lessons.retire(lesson_id, form.text("why").strip())
-        return "The lesson is retired: no run is given it any more. Its file stays."
-
-    return await _change(form, retire)
+    async with _lesson_to_change(form) as (lessons, entry):
+        await lessons.retire(entry.id, form.text("why").strip())
+    return "The lesson is retired: no run is given it any more. Its file stays."
 
 
 async def _merge(form: Form) -> str:
     agent = form.path["agent"]
-    _, other = await _entry(form.project, agent, form.text("other").strip().removeprefix(f"{agent}/"))
+    other = await _entry(form.project, agent, form.text("other").strip().removeprefix(f"{agent}/"))
     keep = _choice(form, "keep", "this", "other")
-
-    async def merge(lessons: Lessons, lesson_id: str) -> str:
-        kept, merged = (lesson_id, other.id) if keep == "this" else (other.id, lesson_id)
+    async with _lesson_to_change(form) as (lessons, entry):
+        kept, merged = (entry.id, other.id) if keep == "this" else (other.id, entry.id)
         await lessons.merge([kept, merged], keep=kept)
-        return f"Merged: {kept} supersedes {merged}."
-
-    return await _change(form, merge)
+    return f"Merged: {kept} supersedes {merged}."
 
 
 async def _rate(form: Form) -> str:
     how = _choice(form, "how", "helped", "hurt")
-
-    async def rate(lessons: Lessons, lesson_id: str) -> str:
-        await lessons.rate(lesson_id, how == "helped")
-        return f"Rated: it {how}."
-
-    return await _change(form, rate)
+    async with _lesson_to_change(form) as (lessons, entry):
+        await lessons.rate(entry.id, how == "helped")
+    return f"Rated: it {how}."
 
 
 async def _edit(form: Form) -> str:
-    async def edit(lessons: Lessons, lesson_id: str) -> str:
-        before = await lessons.get(lesson_id)
-        agent, entry = await _entry(form.project, form.path["agent"], form.path["name"])
-        text = await asyncio.to_thread(LessonFolder(form.project.memory, agent).text_of, entry)
+    async with _lesson_to_change(form) as (lessons, entry):
+        before = await lessons.get(entry.id)
+        text = await asyncio.to_thread(_library(form.project).text_of, entry)
         if digest(text) != form.text("digest"):
             raise ConfigError(
                 "Not saved: the lesson has changed since this page was loaded. Reload the page."
             )
         content = type(before.content)
         texts = {name: form.text(name).replace("\r\n", "\n") for name in headings_of(content)}
-        after = await lessons.edit(lesson_id, content(**texts))
-        return "There was nothing to save." if after == before else "Saved."
-
-    return await _change(form, edit)
+        after = await lessons.edit(entry.id, content(**texts))
+    return "There was nothing to save." if after == before else "Saved."
 
 
 async def _make_permanent(form: Form) -> str:
     agent = form.path["agent"]
-    if agent not in await asyncio.to_thread(_reader(form.project).agents):
+    if agent not in await asyncio.to_thread(_library(form.project).agents):
         raise NotFoundError(f"The agent {agent!r} has no lessons here.")
     try:
         rule = await asyncio.to_thread(Rules(form.project.memory, agent).make_permanent, form.text("rule"))
@@ -414,115 +399,14 @@ def _choice(form: Form, name: str, *choices: str) -> str:
 # --- reading files and uses -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AgentCount:
-    """Count an agent's lessons: those outside the archive, of which `newest` is the last day, and inside."""
-
-    name: str
-    lessons: int
-    archived: int
-    newest: str
+def _library(project: Project) -> LessonLibrary:
+    return LessonLibrary(project.memory, store=project.store)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLessons:
-    """Hold an agent's lessons, the newest first, with its rules and playbooks, and what is wrong with them.
-
-    `archived_ids` are all lessons in the archive, whether they were read or not.
-    """
-
-    lessons: tuple[Lesson, ...]
-    archived_ids: frozenset[str]
-    problems: tuple[Problem, ...]
-    rules: tuple[Rule, ...]
-    playbooks: tuple[Playbook, ...]
-
-    def duplicate_of(self, lesson_id: str) -> Problem | None:
-        """Return which earlier lesson a lesson repeats, if any."""
-        return next((one for one in self.problems if (one.id, one.what) == (lesson_id, "duplicate")), None)
-
-
-@dataclass(slots=True)
-class LessonReader:
-    """Read the lessons of all agents under `path`; a file is parsed again only after a change.
-
-    Its methods block for a moment: call them in a thread. They raise `StoreError` if a folder can't be read.
-    """
-
-    path: Path
-    _parsed: dict[str, tuple[tuple[int, int], Lesson | Problem]] = field(
-        default_factory=dict[str, tuple[tuple[int, int], "Lesson | Problem"]]
+async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overview:
+    return await asyncio.to_thread(
+        Overview.read, project.memory, agent, archived=archived, compared=MAX_COMPARED
     )
-    _playbooks: dict[str, Playbooks] = field(default_factory=dict[str, Playbooks])
-
-    @classmethod
-    def of(cls, project: Project) -> LessonReader:
-        """Return a reader of a project's lessons."""
-        return cls(project.memory)
-
-    def agents(self) -> list[str]:
-        """Return the folders of the agents, most recently changed first."""
-        # A folder of another name belongs to no agent: `redraft lessons doctor` reports it.
-        names = [name for name in agents_in(self.path) if folder_name(name) == name]
-        reflections = self.path / REFLECTIONS
-        return sorted(names, key=lambda name: (-modified_ns(f"{reflections}/{name}"), name))
-
-    def counted(self, agents: Iterable[str]) -> list[AgentCount]:
-        """Count the lessons of at most 50 agents."""
-        found: list[AgentCount] = []
-        for agent in islice(agents, MAX_AGENTS):
-            entries = list(LessonFolder(self.path, agent).entries())
-            days = [str(entry.day) for entry in entries if not entry.archived]
-            archived = len(entries) - len(days)
-            found.append(AgentCount(agent, len(days), archived, max(days, default="")))
-        return found
-
-    def read(self, agent: str, *, with_archived: bool = False) -> AgentLessons:
-        """Return the lessons of an agent, on request with the newest 200 of its archive."""
-        folder = LessonFolder(self.path, agent)
-        entries = list(folder.entries())
-        archived = sorted((one for one in entries if one.archived), key=_stem, reverse=True)
-        listed = [one for one in entries if not one.archived]
-        listed += archived[:MAX_ARCHIVED] if with_archived else []
-        parsed = [self._parse(folder, entry) for entry in listed]
-        problems = [one for one in parsed if isinstance(one, Problem)]
-        archived_ids = frozenset(one.id for one in archived)
-        lessons = sorted(
-            (one for one in parsed if not isinstance(one, Problem)),
-            key=lambda one: (one.id not in archived_ids, one.day, one.id),
-            reverse=True,
-        )
-        compared = [one for one in lessons if one.id not in archived_ids][:MAX_COMPARED]
-        rules = Rules(self.path, agent)
-        playbooks = self._playbooks.setdefault(agent, Playbooks(self.path, agent))
-        problems += broken_in(rules, playbooks, agent)
-        problems += problems_among(compared[::-1])
-        known: list[Rule] = []
-        with suppress(LessonFileError):  # it is among the problems
-            known = [*rules.permanent(), *rules.proposed(), *rules.active(), *rules.due()]
-        return AgentLessons(
-            tuple(lessons),
-            archived_ids,
-            tuple(problems),
-            tuple(dict.fromkeys(known)),
-            tuple(playbooks.active()),
-        )
-
-    def _parse(self, folder: LessonFolder, entry: Entry) -> Lesson | Problem:
-        state = (entry.changed_ns, entry.size)
-        known = self._parsed.get(entry.file)
-        if known is not None and known[0] == state:
-            return known[1]
-        try:
-            found = folder.read_entry(entry)
-        except StoreError as error:
-            found = Problem(entry.id, "broken", str(error))
-        self._parsed[entry.file] = (state, found)
-        return found
-
-
-def _stem(entry: Entry) -> str:
-    return entry.id.partition("/")[2]
 
 
 @dataclass(slots=True)
@@ -568,10 +452,6 @@ class UseCounts:
     def _add(self, record: Record) -> None:
         use = from_record(Use, record.data)
         self._lessons.setdefault(use.lesson, _LessonUses()).add(use)
-
-
-def _reader(project: Project) -> LessonReader:
-    return project.shared(LessonReader.of)
 
 
 def _uses(project: Project) -> UseCounts:

@@ -1,0 +1,114 @@
+"""Overview: all that an agent has learnt, and what a person should look at."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from redraft.errors import LessonFileError, StoreError
+from redraft.lessons.folder import RULES, LessonFolder
+from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, overlap, words_of
+from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
+from redraft.lessons.rules import Rule, Rules
+from redraft.lessons.safety import violation_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A lesson that a person should look at, and why.
+
+    `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
+    used, because it is quarantined, retired or superseded, or says what no lesson may.
+    """
+
+    id: str
+    what: Literal["broken", "duplicate", "hidden"]
+    why: str
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The lessons of an agent, newest first and archived ones last, its rules and playbooks, and problems.
+
+    `archived_ids` are those of the whole archive, whether its lessons were read or not.
+    """
+
+    lessons: tuple[Lesson, ...]
+    archived_ids: frozenset[str]
+    problems: tuple[Problem, ...]
+    rules: tuple[Rule, ...]
+    playbooks: tuple[Playbook, ...]
+
+    @classmethod
+    def read(cls, path: Path, agent: str, *, archived: int = 0, compared: int | None = None) -> Overview:
+        """Read the files of an agent under the folder of all agents.
+
+        Reads at most `archived` lessons of the archive, the newest by their names. Duplicates are looked for
+        among the newest `compared` lessons, by default among all but the archived ones. Raises `StoreError`
+        if the folder can't be read.
+        """
+        folder = LessonFolder(path, agent)
+        entries = list(folder.entries())
+        archive = sorted((one for one in entries if one.archived), key=lambda one: one.id, reverse=True)
+        archived_ids = frozenset(one.id for one in archive)
+        lessons: list[Lesson] = []
+        problems: list[Problem] = []
+        for entry in [*(one for one in entries if not one.archived), *archive[:archived]]:
+            try:
+                lessons.append(folder.read_entry(entry))
+            except StoreError as error:
+                problems.append(_broken(error, entry.id))
+        lessons.sort(key=lambda one: (one.id not in archived_ids, one.day, one.id), reverse=True)
+        rules, playbooks = Rules(path, agent), Playbooks(path, agent)
+        for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
+            try:
+                problems += [_broken(error, f"{folder.name}/{name}") for error in files.broken()]
+            except StoreError as error:  # none of it can be read
+                problems.append(_broken(error, f"{folder.name}/{name}"))
+        current = [one for one in lessons if one.id not in archived_ids]
+        problems += _problems_among(current[:compared][::-1])
+        every_rule: list[Rule] = []
+        active_playbooks: list[Playbook] = []
+        with suppress(StoreError):  # one of the problems
+            every_rule = [*rules.permanent(), *rules.proposed(), *rules.active(), *rules.due()]
+        with suppress(StoreError):
+            active_playbooks = playbooks.active()
+        return cls(
+            tuple(lessons),
+            archived_ids,
+            tuple(problems),
+            tuple(dict.fromkeys(every_rule)),
+            tuple(active_playbooks),
+        )
+
+    def duplicate_of(self, lesson_id: str) -> Problem | None:
+        """Return the problem that a lesson nearly repeats an earlier one, if it does."""
+        return next((one for one in self.problems if (one.id, one.what) == (lesson_id, "duplicate")), None)
+
+
+def _problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
+    """Yield the lessons that are not used, and the active ones that nearly repeat an earlier one."""
+    active = [lesson for lesson in lessons if lesson.status == "active"]
+    for lesson in lessons:
+        if lesson.status != "active":
+            why = f"{lesson.status} by {lesson.superseded_by}" if lesson.superseded_by else lesson.status
+            yield Problem(lesson.id, "hidden", f"{why}: {lesson.why}" if lesson.why else why)
+    for lesson in active:
+        if what := violation_in(lesson):
+            yield Problem(lesson.id, "hidden", f"it holds {what}")
+    words = [words_of(lesson.content) for lesson in active]
+    for number, lesson in enumerate(active):
+        for other, others in zip(active[:number], words, strict=False):
+            if lesson.kind == other.kind and overlap(words[number], others) >= NEAR_DUPLICATE:
+                yield Problem(lesson.id, "duplicate", f"A near-duplicate of {other.id}.", other.id)
+                break
+
+
+def _broken(error: StoreError, lesson_id: str) -> Problem:
+    return Problem(error.file if isinstance(error, LessonFileError) else lesson_id, "broken", str(error))
