@@ -11,8 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from redraft.errors import ConfigError
+from redraft.lessons.cli import content_of
 from redraft.lessons.duties import Duties
 from redraft.lessons.folder import LessonFolder
+from redraft.lessons.lesson import KINDS, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
 from redraft.stores.location import project_store
@@ -575,3 +578,28 @@ def test_a_lesson_made_active_in_the_editor_brings_its_rule(project, editor, mon
     editor("status: quarantined", "status: active")
     assert redraft("lessons", "edit", "last").exit_code == 0
     assert "IF http_get answers E4031" in (project / "memory/reflections/agent/rules.md").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_follows_from_the_fields(kind):
+    fields = {name: f"The {name} of it." for name in headings_of(KINDS[kind])}
+    assert content_of(fields | {"unused": None}) == KINDS[kind](**fields)
+    assert content_of(fields, kind) == KINDS[kind](**fields)
+
+
+def test_without_fields_there_is_no_content():
+    assert content_of({"why": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "says"),
+    [
+        ({"strategy": "x"}, None, "A procedure also needs --why-it-worked."),
+        ({"rule": "x"}, "partial", "A partial also needs --what-happened, --what-went-wrong, --do-diff"),
+        ({"strategy": "x", "why_it_worked": "y", "rule": "z"}, None, "A procedure takes no --rule."),
+        ({}, "x", "--kind: there is no 'x'"),
+    ],
+)
+def test_fields_that_are_missing_or_odd_are_named_as_options(fields, kind, says):
+    with pytest.raises(ConfigError, match=says):
+        content_of(fields, kind)

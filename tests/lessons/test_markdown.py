@@ -4,8 +4,8 @@ from datetime import date
 import pytest
 
 from redraft.errors import LessonFileError
-from redraft.lessons.lesson import KINDS, headings_of
-from redraft.lessons.markdown import parse, render
+from redraft.lessons.lesson import KINDS, Procedure, headings_of
+from redraft.lessons.markdown import TITLE, parse, parse_draft, render, template
 from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 ID = "researcher-agent/2026-03-01-api-timeout-handling"
@@ -125,3 +125,40 @@ def test_every_kind_can_be_told_by_its_headings():
     for kind in KINDS.values():
         text = "\n".join(f"## {heading}\nx" for heading in headings_of(kind).values())
         assert parse(text, ID, "a").kind == kind.kind
+
+
+def filled(kind="procedure"):
+    text = template(kind, "clerk").replace(TITLE, "Ask for a seat")
+    for number, says in enumerate(line for line in text.splitlines() if line.startswith("> ")):
+        text = text.replace(says, f"Line {number}.")
+    return text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_template_that_is_filled_in_is_a_lesson(kind, end):
+    lesson = parse_draft(filled(kind).replace("\n", end), "lesson.md", "clerk")
+    assert (lesson.kind, lesson.summary, lesson.agent, lesson.task) == (kind, "Ask for a seat", "clerk", "")
+
+
+def test_headings_are_enough():
+    text = "# Tests first\n\n## Strategy\nWrite the test.\n\n## Why it worked\nIt failed first.\n"
+    lesson = parse_draft(text, "mine.md", "clerk")
+    assert (lesson.summary, lesson.content) == (
+        "Tests first",
+        Procedure("Write the test.", "It failed first."),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (template("procedure", "a").replace(TITLE, "It"), "mine.md.*There is nothing under '## Strategy'"),
+        (filled().replace("Ask for a seat", TITLE), "The title still says"),
+        ("---\nkind: procedure\nsure: 1\n---\n# x\n", "mine.md, line 3: Unknown key 'sure'"),
+        ("ab\n", "mine.md, line 1: 'ab' comes before the first heading"),
+    ],
+)
+def test_a_draft_that_is_no_lesson_is_refused_with_the_line(text, says):
+    with pytest.raises(LessonFileError, match=says):
+        parse_draft(text, "mine.md", "clerk")

@@ -19,12 +19,12 @@ from redraft._codec import to_json
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.draft import content_of, parse_draft, template
 from redraft.lessons.export import FILES, ExportFile
 from redraft.lessons.files import replace_file, reporting
-from redraft.lessons.lesson import STATUSES, Lesson, lesson_document
+from redraft.lessons.lesson import KINDS, STATUSES, Lesson, LessonKind, headings_of, lesson_document
 from redraft.lessons.lessons import reflection_of
 from redraft.lessons.library import LessonLibrary
+from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import lesson_redactor
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
@@ -36,7 +36,7 @@ from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -234,6 +234,31 @@ async def add(
     deliver(line, {"is_new": is_new, **lesson_document(added)}, as_json=as_json, soft_wrap=True)
 
 
+def content_of(options: Mapping[str, str | None], kind: str | None = None) -> Content | None:
+    """Return the content of a lesson from options, by field name; None if no field is set.
+
+    Without a `kind`, the kind that fits the fields best. Raises `ConfigError` for fields that are missing or
+    belong to another kind.
+    """
+    texts = {name: text for name, text in options.items() if text is not None}
+    if kind is not None:
+        check_choice("--kind", kind, tuple(KINDS))
+    if not texts:
+        return None
+    best = min(KINDS.values(), key=lambda form: len(texts.keys() ^ headings_of(form).keys()))
+    form = best if kind is None else KINDS[cast("LessonKind", kind)]
+    names = headings_of(form)
+    if missing := [name for name in names if name not in texts]:
+        raise ConfigError(f"A {form.kind} also needs {', '.join(map(_option, missing))}.")
+    if odd := [name for name in texts if name not in names]:
+        raise ConfigError(f"A {form.kind} takes no {', '.join(map(_option, odd))}.")
+    return form(**cast("dict[str, Any]", texts))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _lesson_given(
     content: Content | None, file: str | None, kind: str | None, agent: str, about: dict[str, Any]
 ) -> Lesson:
@@ -253,7 +278,7 @@ def _lesson_given(
 
 def _written_in_editor(kind: str | None, agent: str) -> Lesson:
     """Return a lesson written in the editor; one that can't be filed is saved in the current folder."""
-    blank = template(kind, agent)
+    blank = template(cast("LessonKind", kind or "failure"), agent)
     text = edited(blank, "lesson.md")
     if text == blank:
         raise ConfigError("Nothing was written, so no lesson was added.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import date
+from dataclasses import fields
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -254,3 +255,37 @@ def _form_of(sections: dict[str, str]) -> type[Content] | None:
 
 def _needed(form: type[Content]) -> set[str]:
     return {heading.casefold() for heading in headings_of(form).values()}
+
+
+# --- drafts of a person ------------------------------------------------------------------------------------
+
+TITLE = "what the task is about, in a few words"
+"""The placeholder for the title in a template."""
+_FRONT = re.compile(r"---\n(?:.*?\n)?---\n", re.DOTALL)
+_EMPTY_ENTRY = re.compile(r"^[a-z_]+:[ \t]*\n", re.MULTILINE)
+
+
+def template(kind: LessonKind, agent: str) -> str:
+    """Return the text of a lesson's file to be filled in, with a hint under each heading."""
+    what = "Procedure" if kind == "procedure" else "Reflection"
+    parts = [f"# {what}: {datetime.now(UTC).date()} - {agent} - {TITLE}"]
+    parts += [f"## {one.metadata['heading']}\n> {one.metadata['says']}\n" for one in fields(KINDS[kind])]
+    return f"---\nkind: {kind}\ntask:\ntask_type:\ntools: []\nerror:\n---\n" + "\n\n".join(parts)
+
+
+def parse_draft(text: str, file: str, agent: str) -> Lesson:
+    """Parse a file that a person wrote, ignoring hints and empty entries left from the template.
+
+    Raises `LessonFileError` with the line.
+    """
+    text = text.replace("\r\n", "\n")
+    found = _FRONT.match(text)
+    front, body = ("", text) if found is None else (found[0], text[found.end() :])
+    for form in KINDS.values():
+        for one in fields(form):
+            body = body.replace(f"> {one.metadata['says']}\n", "\n")
+    # Comments in place of empty entries, so that line numbers stay the same.
+    lesson = parse(_EMPTY_ENTRY.sub("#\n", front) + body, file, agent, datetime.now(UTC).date())
+    if TITLE in lesson.summary:
+        raise LessonFileError(f"The title still says {TITLE!r}.", file=file)
+    return lesson
