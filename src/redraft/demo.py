@@ -15,16 +15,17 @@ from rich.text import Text
 from redraft._texts import as_text
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.cli import (
-    Keeping,
     Progress,
+    Runner,
     ask_one_token,
     check_events,
+    error_line,
     listening,
+    result_document,
     resumed,
-    run_with_progress,
+    version_row,
 )
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.run_text import error_line, run_document, version_row
 from redraft.models.names import known_models, model_of
 from redraft.settings import load_settings
 from redraft.terminal import options
@@ -69,11 +70,11 @@ def demo(
         stdout.quiet = as_json
         stdout.show(opening(model, len(TASKS)))
         load(chosen, stderr)
-        keeping = Keeping("demo", not no_keep, model)
+        runner = Runner("demo", model, keep=not no_keep)
         finished: list[Outcome] = []
         interrupted = False
         try:
-            for outcome in outcomes(chosen, stderr, events, keeping):
+            for outcome in outcomes(chosen, stderr, events, runner):
                 finished.append(outcome)
                 stdout.show(task_report(len(finished), outcome, coloured=stdout.is_coloured))
         except KeyboardInterrupt:
@@ -83,7 +84,7 @@ def demo(
         if as_json:
             emit_json(demo_document(model, finished))
         stdout.show(summary(finished))
-        stderr.say(keeping.hint(finished[-1].result))
+        stderr.say(runner.hint(finished[-1].result))
         codes = {code_of(outcome.result) for outcome in finished}
         if interrupted or ExitCode.INTERRUPTED in codes:
             raise typer.Exit(ExitCode.INTERRUPTED)
@@ -324,9 +325,7 @@ def load(model: ChatModel, stderr: CalmConsole) -> None:
         asyncio.run(ask_one_token(model))
 
 
-def outcomes(
-    model: ChatModel, stderr: CalmConsole, events: str | None, keeping: Keeping
-) -> Iterator[Outcome]:
+def outcomes(model: ChatModel, stderr: CalmConsole, events: str | None, runner: Runner) -> Iterator[Outcome]:
     """Run the tasks one by one, with progress on `stderr`; an interrupted run is the last.
 
     When a run is resumed, it is the only one. Raises `KeyboardInterrupt` if a run is interrupted before its
@@ -345,7 +344,7 @@ def outcomes(
                 budget_seconds=SECONDS,
                 on_event=listener,
             )
-            result = run_with_progress(keeping.revised(task.task, model, pattern), progress)
+            result = runner.revise(task.task, model, pattern, progress)
         yield Outcome(task, result)
         if result.convergence_reason is ConvergenceReason.CANCELLED:
             return
@@ -449,7 +448,7 @@ def demo_document(model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
                 "task": outcome.task.task.description,
                 "first_score": outcome.first_score,
                 "best_score": outcome.best_score,
-                **run_document(outcome.result),
+                **result_document(outcome.result),
             }
             for outcome in outcomes
         ],

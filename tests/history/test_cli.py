@@ -9,11 +9,10 @@ import pytest
 from rich.console import Console
 
 from redraft import Ensemble, ModelError, QualityCriterion, ScriptedModel, Task
-from redraft.history.cli import resuming_call
+from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables
 from redraft.loop.record import Origin, Process
-from redraft.loop.run_text import diff_view, run_row, run_table, run_view, score_tables, when
 from redraft.loop.version_diff import version_diff
-from redraft.terminal.console import sparkline
+from redraft.terminal.console import sparkline, when
 from redraft.types import Advice, Reflection
 from support.commands import document, put, redraft, script
 from support.kept_runs import GONE, kept, ran, record
@@ -253,13 +252,13 @@ def test_a_run_of_a_program_is_resumed_there(project):
     ],
 )  # fmt: skip
 def test_the_call_is_the_one_that_began_it(origin, task, call):
-    assert resuming_call(record([], run_id="r", origin=origin, task=task)) == call
+    assert record([], run_id="r", origin=origin, task=task).resuming_call() == call
 
 
 @pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
 def test_a_task_of_an_ensemble_is_resumed_with_the_ensemble(run_id):
     call = "await ensemble.run(..., run_id='my')"
-    assert resuming_call(record([], run_id=run_id, origin=Origin("task", "write"))) == call
+    assert record([], run_id=run_id, origin=Origin("task", "write")).resuming_call() == call
 
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

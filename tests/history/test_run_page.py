@@ -20,7 +20,7 @@ from redraft import (
 )
 from redraft.history.run_page import MOST, excerpt, folded, run_page, whole_versions
 from redraft.loop.record import Origin
-from redraft.loop.runs import KeptRun, Runs, after_best, timeline
+from redraft.loop.runs import KeptRun, Runs
 from redraft.text.characters import visible
 from redraft.types import ConvergenceReason, Reflection
 from redraft.web.rendering import LONGEST
@@ -101,12 +101,12 @@ def test_the_first_the_best_and_the_newest_are_whole(scores, whole):
 def test_an_excerpt_counts_what_the_run_does_and_says_less():
     _, run = many()
     less = excerpt(run)
-    assert after_best(less) == after_best(run)
+    assert less.after_best == run.after_best
     assert less.record.usage == run.record.usage
     assert len(less.outer_steps) == len(run.outer_steps)
     said = {one.iteration for one in less.record.versions if one.output}
     assert said == whole_versions(run.record)
-    asked = {stretch.version for stretch in timeline(less) if stretch.inner}
+    asked = {stretch.version for stretch in less.timeline if stretch.inner}
     assert asked == said
     few = KeptRun(record(history(0.5, 0.6), "plateau", run_id="a"))
     assert excerpt(few) is few

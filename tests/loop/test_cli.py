@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ChatReply, ModelError, TokenUsage
+from redraft import ChatReply, Issue, ModelError, TokenUsage
+from redraft.loop.cli import issue_line
 from support.commands import THREE_A, document, redraft, script
 
 
@@ -297,3 +298,18 @@ def test_a_defect_has_a_code_of_its_own(monkeypatch, revise):
     result = revise()
     assert result.exit_code == 70
     assert result.stderr.startswith("Defect in Redraft: KeyError: 'oops'\n")
+
+
+@pytest.mark.parametrize(
+    ("issue", "shown"),
+    [
+        (Issue("It is missing."), "It is missing."),
+        (Issue("expected a number", path="age"), "age: expected a number"),
+        (Issue("age: expected a number", path="age"), "age: expected a number"),
+        (Issue("ages are missing", path="age"), "age: ages are missing"),
+        (Issue("found\n'b'", line=3), "line 3: found 'b'"),
+        (Issue("line 3: found 'b'", line=3), "line 3: found 'b'"),
+    ],
+)
+def test_an_issue_names_its_location_once(issue, shown):
+    assert issue_line(issue).plain == shown

@@ -5,7 +5,7 @@ import pytest
 from redraft import ConfigError, ConvergenceReason, OutputError, ReflectionCallbacks, Stop, TokenUsage
 from redraft._sync import run_sync
 from redraft.loop.record import task_digest
-from redraft.loop.runs import NEWEST_OF_GROUP, Runs, after_best, falls_short, state_of, timeline, why
+from redraft.loop.runs import NEWEST_OF_GROUP, Runs, state_of
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from support.kept_runs import GONE, kept, ran, record
@@ -26,7 +26,7 @@ PAID = OutputError("no", usage=TokenUsage(7, 3, requests=1, cost_usd=0.05))
     ],
 )
 def test_what_came_after_the_best_is_added_up(made, choices, versions, tokens, cost):
-    spent = after_best(ran(*made, **choices))
+    spent = ran(*made, **choices).after_best
     assert spent.versions == versions
     assert spent.seconds >= 0
     if tokens is None:
@@ -60,7 +60,7 @@ def test_a_version_that_is_not_there_is_an_error(scores, name, says):
 
 
 def seen(run):
-    return [(one.step.name, one.version) for one in timeline(run)]
+    return [(one.step.name, one.version) for one in run.timeline]
 
 
 def test_each_step_belongs_to_the_version_that_it_worked_on():
@@ -76,14 +76,14 @@ def test_a_step_that_failed_was_for_the_version_that_never_came():
 
 
 def test_steps_add_up():
-    stretches = timeline(ran(("a", 0.1), ("b", 0.5), max_iterations=1))
+    stretches = ran(("a", 0.1), ("b", 0.5), max_iterations=1).timeline
     assert all(one.seconds >= 0 and one.began >= 0 for one in stretches)
     assert [one.began for one in stretches] == sorted(one.began for one in stretches)
 
 
 def test_why_shows_what_the_rule_said_and_derives_nothing():
     stop = Stop(ConvergenceReason.PLATEAU, "It was not beaten.", {"plateau_iterations": 2})
-    found = why(kept(history(0.5, 0.4, 0.3), stop=stop))
+    found = kept(history(0.5, 0.4, 0.3), stop=stop).why
     assert (found.rule, found.detail, found.numbers) == ("plateau", stop.detail, stop.numbers)
     assert found.headline == "the best version was not beaten any more"
 
@@ -92,21 +92,21 @@ def test_why_shows_what_the_rule_said_and_derives_nothing():
     ("fields", "rule", "says"),
     [
         ({}, "running", "is working on it: 1 version and 0 finished steps so far."),
-        ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are stored"),
+        ({"process": GONE}, "killed", "is gone; 1 version and 0 finished steps are kept"),
         ({"status": "failed", "error": "E: x"}, "failed", "A step failed after version 1: E: x"),
         ({"status": "cancelled"}, "cancelled", "It was cancelled after version 1."),
     ],
 )
 def test_a_run_that_no_rule_stopped_says_how_it_stands(fields, rule, says):
-    found = why(kept(history(0.4), **fields))
+    found = kept(history(0.4), **fields).why
     assert found.rule == rule
     assert says in found.detail
 
 
 def test_the_step_that_failed_is_named():
     run = ran(("a", 0.1), OSError("away"))
-    assert why(run).detail == "The step 'revise' failed after version 1: OSError: away"
-    assert why(run).numbers == {"step": "revise", "error": "OSError: away"}
+    assert run.why.detail == "The step 'revise' failed after version 1: OSError: away"
+    assert run.why.numbers == {"step": "revise", "error": "OSError: away"}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_step_that_failed_is_named():
 )
 def test_what_a_version_lacks(fields, lacks):
     one = version(1, 0.6, **fields)
-    assert falls_short(kept([one]), one) == lacks
+    assert kept([one]).shortfalls(one) == lacks
 
 
 # What the index says

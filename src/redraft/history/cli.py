@@ -1,44 +1,59 @@
-"""`redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
+"""The commands on runs that were kept: `redraft runs`, `show`, `why`, `diff`, `export` and `resume`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from redraft._texts import as_text
+from redraft._texts import as_text, counted, has_no_criteria, scored, shortened
+from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.loop.cli import Resumed, check_output, deliver, resumed, write_output
-from redraft.loop.record import RUN, Process
-from redraft.loop.run_text import (
-    Row,
-    check_filters,
-    cost,
-    diff_view,
+from redraft.loop.cli import (
+    Resumed,
+    check_output,
+    deliver_result,
     ending,
-    no_runs,
-    prompts_view,
-    run_row,
-    run_table,
-    run_view,
+    first_to_best,
+    issue_line,
+    issue_lines,
+    outcome,
+    resumed,
     state_text,
-    why_view,
+    write_output,
 )
-from redraft.loop.runs import LAST, KeptRun, Runs, after_best, row_document, run_document
-from redraft.loop.runs import why as why_of
-from redraft.loop.version_diff import diff_document
-from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.stores.location import open_project_store, project_place, project_store
+from redraft.loop.runs import STATES, Runs
+from redraft.loop.version_diff import diff_document, field_text
+from redraft.redact.redactor import redactor_of_environment
+from redraft.stores.location import open_project_store, project_place, required_project_store
 from redraft.terminal import options
-from redraft.terminal.console import CalmConsole, emit, emit_json, emit_untrusted
+from redraft.terminal.console import (
+    BAD,
+    GAP,
+    GOOD,
+    QUIET,
+    CalmConsole,
+    deliver,
+    emit,
+    emit_json,
+    emit_untrusted,
+    sparkline,
+    when,
+)
 from redraft.terminal.exits import ExitCode, code_of, surface
-from redraft.types import Task
+from redraft.terminal.word_diff import changes, marked
+from redraft.text.characters import visible
+from redraft.text.diff import ABSENT
+from redraft.types import ConvergenceReason, render_score, render_usage, render_usd
 from redraft.workflow.cli import (
     check_workflow_options,
     deliver_workflow,
@@ -50,19 +65,39 @@ from redraft.workflow.cli import (
     workflow_view,
 )
 from redraft.workflow.history import WorkflowRow, Workflows
-from redraft.workflow.run import WorkflowResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from rich.console import RenderableType
 
     from redraft.loop.record import RunRecord
-    from redraft.loop.runs import KeptStep
-    from redraft.workflow.history import KeptWorkflow, WorkflowRecord
+    from redraft.loop.runs import AfterBest, Exchange, KeptRun, TimelineStep
+    from redraft.loop.version_diff import VersionDiff
+    from redraft.stores.base import Store
+    from redraft.text.diff import FieldChange
+    from redraft.types import ReflectionVersion, TokenUsage
+    from redraft.workflow.history import KeptWorkflow
 
 
-SHORT = 200
-VERSION = "2 or v2, first, best, last."
 T = TypeVar("T")
+VERSION = "2 or v2, first, best, last."
+WIDE = 110
+"""The terminal width from which a table of runs has room for all its columns."""
+LONGEST_CURVE = 8
+LONGEST_WHO = 18
+LEAST_TASK = 10
+NUMBERS = ("n", "cost", "s")
+LONGEST_TASK = 400
+LONGEST_NAME = 30
+VERSION_WIDTH = 9
+INDENT = (0, 0, 0, 2)
+BELOW = "<"
+MARKS = {
+    True: ("addressed    ", GOOD),
+    False: ("not addressed", BAD),
+    None: ("not known    ", QUIET),
+}
 
 
 def runs(
@@ -84,28 +119,158 @@ def runs(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the stored runs and workflows, newest first."""
+    """List runs and workflows, newest first."""
     with surface(debug=debug):
-        check_filters(status, reason)
-        found = read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
+        _check_choice("--status", status, STATES)
+        _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
+        found = _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
         # Only loops have a reason for stopping.
         workflows = [] if reason else read_workflows(status=status, name=name, limit=limit)
         newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
+        place = str(project_place())
         if as_json:
-            rows = [
-                one.document() if isinstance(one, WorkflowRow) else {"kind": "run", **row_document(one)}
+            documents = [
+                one.document() if isinstance(one, WorkflowRow) else {"kind": "run", **one.summary()}
                 for one in newest
             ]
-            emit_json({"database": str(place()), "runs": rows})
+            emit_json({"database": place, "runs": documents})
             return
         console = CalmConsole()
-        if newest:
-            rows = [workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
-            console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
-            if len(newest) == limit:
-                CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
-        else:
-            console.show(no_runs(place(), filtered=any((status, name, reason))))
+        if not newest:
+            console.show(_no_runs(place, filtered=any((status, name, reason))))
+            return
+        rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
+        console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
+        if len(newest) == limit:
+            CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
+
+
+def _check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:
+    if value is not None and value not in choices:
+        raise ConfigError(f"Unknown {option} {value!r}; {nearest(value, choices)}")
+
+
+def _read_runs(
+    *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
+) -> list[RunRecord]:
+    """Read the newest runs that match, with secrets withheld in what a list shows."""
+
+    async def read(store: Store) -> list[RunRecord]:
+        return await Runs(store).find(status=status, name=name, reason=reason, inner=inner, limit=limit)
+
+    redactor = redactor_of_environment()
+    return [
+        replace(
+            record,
+            task=redactor.redact_object(record.task),
+            origin=redactor.redact_object(record.origin),
+            error=redactor.redact(record.error).text,
+        )
+        for record in _with_store(read)
+    ]
+
+
+def _no_runs(place: str, *, filtered: bool) -> str:
+    if filtered:
+        return f"No run in {place} matches."
+    return (
+        f"No runs are kept in {place} yet.\n"
+        "Every run of an Agent and of check, revise and demo is kept: try `redraft demo`."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of a row; `n` is the number of versions, or of nodes in a workflow."""
+
+    run_id: str
+    started_at: datetime
+    who: str
+    task: str
+    stopped: Text
+    n: int
+    score: str
+    curve: str
+    cost: str
+    seconds: float
+
+
+def run_row(record: RunRecord) -> Row:
+    """Return the row of a run."""
+    return Row(
+        record.run_id,
+        record.started_at,
+        record.origin.name,
+        record.task.description,
+        outcome(record),
+        record.revisions + 1 if record.versions else 0,
+        first_to_best(record),
+        _curve(record, LONGEST_CURVE),
+        _cost(record.usage),
+        record.execution_time,
+    )
+
+
+def _workflow_row(row: WorkflowRow) -> Row:
+    """Return the row of a workflow."""
+    return Row(
+        row.run_id,
+        row.started_at,
+        row.name,
+        f"{row.name}, a workflow of {row.nodes} node{'s' * (row.nodes != 1)}",
+        state_text(row.status),
+        row.nodes,
+        "",
+        "",
+        _cost(row.usage),
+        row.execution_time,
+    )
+
+
+def run_table(found: Sequence[Row], width: int, *, is_utf8: bool = True) -> Table:
+    """Render runs as a table; a narrow terminal gets fewer columns."""
+    columns = {"run": [row.run_id for row in found]}
+    if width >= WIDE:
+        columns["when"] = [when(row.started_at) for row in found]
+        columns["who"] = [shortened(visible(row.who), LONGEST_WHO) for row in found]
+    after: dict[str, Sequence[str | Text]] = {
+        "stopped": [row.stopped for row in found],
+        "n": [str(row.n) for row in found],
+        "score": [row.score for row in found],
+    }
+    if is_utf8:
+        after[""] = [row.curve for row in found]
+    if width >= WIDE:
+        after |= {"cost": [row.cost for row in found]}
+        after |= {"s": [f"{row.seconds:.1f}" for row in found]}
+    for least in ("", "n"):
+        if _room(width, columns, after) < LEAST_TASK:
+            after.pop(least, None)
+    room = max(LEAST_TASK, _room(width, columns, after))
+    columns["task"] = [shortened(visible(row.task), room) for row in found]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
+    for name in (*columns, *after):
+        table.add_column(name, no_wrap=True, justify="right" if name in NUMBERS else "left")
+    for cells in zip(*columns.values(), *after.values(), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _room(width: int, *columns: Mapping[str, Sequence[str | Text]]) -> int:
+    """Return the width that these columns leave for another one."""
+    widths = [max(map(len, (name, *cells))) + GAP for each in columns for name, cells in each.items()]
+    return width - sum(widths)
+
+
+def _curve(record: RunRecord, longest: int | None = None) -> str:
+    """Render the scores of a run's versions as a sparkline."""
+    return sparkline([version.evaluation.overall_score for version in record.versions], longest)
+
+
+def _cost(usage: TokenUsage) -> str:
+    """Render a cost; `?` if it is unknown."""
+    known = usage.cost_usd
+    return "?" if known is None else render_usd(known)
 
 
 def show(
@@ -120,7 +285,7 @@ def show(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show a stored run. Its versions, their scores, what failed, and what it used.
+    """Show a run. Its versions, their scores, what failed, and what it used.
 
     For a workflow: its nodes, their results, and the runs of its loops.
     """
@@ -133,7 +298,7 @@ def show(
             else:
                 console.show(workflow_view(workflow))
             return
-        kept = read_run(run)
+        kept = _read_run(run)
         if version is not None:
             chosen = kept.version(version)
             if as_json:
@@ -141,22 +306,253 @@ def show(
             else:
                 emit_untrusted(as_text(chosen.output))
         elif as_json:
-            emit_json(shown_document(kept, steps=prompts))
+            emit_json(_document(kept, steps=prompts))
         else:
             console.show(run_view(kept, console.width, is_utf8=console.is_utf8))
             if prompts:
-                console.show(prompts_view(kept), soft_wrap=True)
+                console.show(_prompts_view(kept), soft_wrap=True)
+
+
+def _document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
+    """Return a redacted run as plain data, its process redacted too: the state is derived by now."""
+    document = run.document(steps=steps)
+    return document | {"process": redactor_of_environment().redact_json(document["process"])}
+
+
+def run_view(run: KeptRun, width: int, *, is_utf8: bool = True) -> RenderableType:
+    """Render a run."""
+    parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
+    if run.record.versions:
+        parts += ["", *score_tables(run, width)]
+    parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
+    return Group(*parts)
+
+
+def _title(run: KeptRun) -> Text:
+    """Render the id, the agent and the start of a run in one line."""
+    record = run.record
+    who = visible(record.origin.name) or record.origin.surface
+    model = f" with {visible(record.origin.model)}" if record.origin.model else ""
+    line = Text.assemble((record.run_id, "bold"), f"  {who}{model}, {when(record.started_at)}")
+    if record.parent:
+        line.append(f", inside {record.parent}", QUIET)
+    return line
+
+
+def _task_text(run: KeptRun) -> Text:
+    """Render the task, shortened."""
+    text = visible(run.record.task.description.strip())
+    short = text if len(text) <= LONGEST_TASK else f"{text[:LONGEST_TASK].rstrip()} ..."
+    return Text(short, QUIET)
+
+
+def _head(run: KeptRun, *, is_utf8: bool) -> list[RenderableType]:
+    record, reason = run.record, run.why
+    best = record.version(record.best)
+    lines: list[RenderableType] = [_title(run), Padding(_task_text(run), INDENT), ""]
+    if best is not None and has_no_criteria(best):
+        lines.append(Text.assemble("Best: ", (f"version {best.iteration}", "bold"), ", which nothing judged"))
+    elif best is not None:
+        met = "meets the criteria" if best.evaluation.satisfactory else "does not meet the criteria"
+        line = Text.assemble(
+            "Best: ",
+            (
+                f"version {best.iteration}, {render_score(best.evaluation.overall_score).strip()}",
+                f"bold {GOOD}" if best.evaluation.satisfactory else "bold",
+            ),
+            f", which {met}",
+        )
+        lines.append(line.append(f"   {_curve(record)}") if is_utf8 else line)
+    lines.append(
+        Text.assemble(
+            "Stopped: " if record.reason else "State: ", f"{reason.headline}. ", visible(reason.detail)
+        )
+    )
+    return lines
+
+
+def score_tables(run: KeptRun, width: int) -> list[RenderableType]:
+    """Render a table of criteria by versions, split into several if there are too many versions."""
+    versions = run.record.versions
+    names = max((len(name) for name in (*run.criteria, "how it was made")), default=0)
+    fits = max(1, (width - min(names, LONGEST_NAME) - 8) // VERSION_WIDTH)
+    parts: list[RenderableType] = []
+    for at in range(0, len(versions), fits):
+        parts += [_score_table(run, versions[at : at + fits])]
+    legend = "* the best version"
+    if not all(map(has_no_criteria, versions)):
+        legend += f"   {BELOW} below its threshold   - could not be judged"
+    return [*parts, Text(legend, QUIET)]
+
+
+def _score_table(run: KeptRun, versions: Sequence[ReflectionVersion]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=QUIET)
+    table.add_column("", max_width=LONGEST_NAME, overflow="fold")
+    table.add_column("needs", justify="right", no_wrap=True, style=QUIET)
+    for version in versions:
+        mark = "*" if version.iteration == run.record.best else " "
+        header = Text(f"{mark}{version.iteration}", "bold" if mark == "*" else QUIET)
+        table.add_column(header, justify="left", no_wrap=True, min_width=6)
+    overall = run.record.options.get("quality_threshold")
+    table.add_row(
+        Text("score", "bold"),
+        render_score(overall),
+        *(_score(version.evaluation.overall_score, overall, bold=True) for version in versions),
+    )
+    for name in run.criteria:
+        least = run.thresholds.get(name)
+        table.add_row(
+            visible(name),
+            render_score(least),
+            *(
+                _score(version.evaluation.criteria_scores[name], least)
+                if name in version.evaluation.criteria_scores
+                else Text("", QUIET)
+                for version in versions
+            ),
+        )
+    table.add_row(
+        Text("how it was made", QUIET),
+        "",
+        *(Text(_how(version), QUIET, overflow="fold") for version in versions),
+    )
+    return table
+
+
+def _score(score: float | None, least: float | None, *, bold: bool = False) -> Text:
+    if score is None:
+        return Text("-", BAD)
+    below = least is not None and score < least
+    style = (BAD if below else GOOD) + (" bold" if bold else "")
+    return Text(f"{score:.2f} {BELOW}" if below else f"{score:.2f}", style)
+
+
+def _how(version: ReflectionVersion) -> str:
+    if version.repeats is not None:
+        return f"as {version.repeats}"
+    return version.strategy.replace("_", "\n", 1)
+
+
+def _failed(run: KeptRun) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for version in run.record.versions:
+        if version.evaluation.issues and version.repeats is None:
+            lines = issue_lines(version.evaluation.issues)
+            parts += [Text(f"version {version.iteration}"), Padding(lines, INDENT)]
+    return ["", Text("What failed", "bold"), *parts] if parts else []
+
+
+def _advice(run: KeptRun) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for advice in run.record.advice:
+        why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
+        source = Text(f"{visible(advice.source)}{why_chosen}, {advice.tokens} tokens", QUIET)
+        parts += [source, Padding(Text(visible(advice.text)), INDENT)]
+    return ["", Text("Advice it was given", "bold"), *parts] if parts else []
+
+
+def _reflections(run: KeptRun) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for one in run.record.reflections:
+        at = f"version {one.iteration}, step {one.step}" if one.step else f"version {one.iteration}"
+        parts.append(Text(f"{one.trigger}, {at}", QUIET))
+        parts.append(Padding(Text(visible(one.text or one.problem), "" if one.text else BAD), INDENT))
+    return ["", Text("Looks back", "bold"), *parts] if parts else []
+
+
+def _usage(run: KeptRun) -> list[RenderableType]:
+    record = run.record
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for role, usage in record.usage_by_role.items():
+        table.add_row(role, render_usage(usage))
+    table.add_row("together", f"{render_usage(record.usage)}, {record.execution_time:.1f} s")
+    if spent := run.after_best:
+        table.add_row("after the best", _after_text(spent))
+    return ["", Text("Used", "bold"), table]
+
+
+def _after_text(spent: AfterBest) -> str:
+    """Render what was spent after the best version."""
+    if not spent.versions and not (spent.usage and spent.usage.requests):
+        return "nothing"
+    used = "usage not known" if spent.usage is None else render_usage(spent.usage)
+    return f"{used}, {spent.seconds:.1f} s"
+
+
+def _notes(run: KeptRun) -> list[RenderableType]:
+    notes = [Text(f"Note: {visible(text)}") for text in run.record.diagnostics.values()]
+    return ["", *notes] if notes else []
+
+
+def _prompts_view(run: KeptRun) -> RenderableType:
+    """Render the prompts and replies of all calls, in order."""
+    parts: list[RenderableType] = []
+    for entry in run.timeline:
+        for step in entry.inner:
+            parts += _exchange(entry, step.exchange)
+    if not parts:
+        parts = [
+            "",
+            Text("No model was called in this run, or its prompts and replies were not kept.", QUIET),
+        ]
+    return Group(*parts)
+
+
+def _exchange(entry: TimelineStep, said: Exchange) -> list[RenderableType]:
+    version = "" if entry.version is None else f"version {entry.version}, "
+    used = "" if said.usage is None else f", {render_usage(said.usage)}"
+    head = Text(f"{version}{entry.step.name}: {said.name}, {said.seconds:.1f} s{used}", "bold")
+    parts: list[RenderableType] = ["", head]
+    for turn in said.asked:
+        parts += [Text(f"--- {turn.role}", QUIET), Text(visible(turn.text))]
+    for turn in said.answered:
+        role = "reply" if turn.role == "assistant" else turn.role
+        parts += [Text(f"=== {role}", BAD if turn.role == "error" else GOOD), Text(visible(turn.text))]
+    return parts
 
 
 def why(run: options.Run, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version."""
     with surface(debug=debug):
-        kept = read_run(run)
-        if as_json:
-            found = {"run_id": kept.record.run_id, "why": why_of(kept), "after_best": after_best(kept)}
-            emit_json(found)
-        else:
-            CalmConsole().show(why_view(kept))
+        kept = _read_run(run)
+        document = {"run_id": kept.record.run_id, "why": kept.why, "after_best": kept.after_best}
+        deliver(_why_view(kept), document, as_json=as_json)
+
+
+def _why_view(run: KeptRun) -> RenderableType:
+    """Render the rule, its numbers, what the best version misses, and what was spent after it."""
+    record, reason = run.record, run.why
+    best = record.version(record.best)
+    parts: list[RenderableType] = [
+        _title(run),
+        "",
+        Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
+        Padding(Text(visible(reason.detail)), INDENT),
+    ]
+    if best is not None:
+        parts += ["", _returned(run)]
+        parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in reason.short_of]
+    if spent := run.after_best:
+        later = f" ({counted(spent.versions, 'version')})" if spent.versions else ""
+        parts.append(Text(f"Spent after it{later}: {_after_text(spent)}."))
+    if record.state in ("killed", "failed", "cancelled"):
+        parts += ["", Text(f"redraft resume {record.run_id} goes on with it.", QUIET)]
+    if record.state == "unknown":
+        parts += ["", Text(f"redraft resume {record.run_id} --force goes on with it.", QUIET)]
+    return Group(*parts)
+
+
+def _returned(run: KeptRun) -> Text:
+    best = run.record.version(run.record.best)
+    if best is None:
+        return Text()
+    verb = "Returned" if run.record.reason else "Best so far"
+    if has_no_criteria(best):
+        return Text(f"{verb}: version {best.iteration}, which nothing judged.")
+    line = Text(f"{verb}: version {best.iteration} ({scored(best)}), which ")
+    if best.evaluation.satisfactory:
+        return line.append("meets the criteria.", GOOD)
+    return line.append("falls short:" if run.why.short_of else "does not meet the criteria.")
 
 
 def diff(
@@ -168,13 +564,67 @@ def diff(
 ) -> None:
     """Compare two versions of a run. Word by word, or field by field if they are JSON."""
     with surface(debug=debug):
-        kept = read_run(run)
+        kept = _read_run(run)
         found = kept.diff(older, newer)
         if as_json:
             emit_json({"run_id": kept.record.run_id, **diff_document(found)})
         else:
             console = CalmConsole()
             console.show(diff_view(found, coloured=console.is_coloured))
+
+
+def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
+    """Render two versions' scores, what changed, and which issues were addressed."""
+    older, newer = diff.older, diff.newer
+    parts: list[RenderableType] = [
+        Text(
+            f"version {older.iteration} ({scored(older)}) > version {newer.iteration} ({scored(newer)})",
+            "bold",
+        ),
+        Text(_made(newer), QUIET),
+        "",
+    ]
+    if older is newer:
+        return Group(
+            *parts, Text("Both are the same version; `redraft diff RUN first last` compares others.")
+        )
+    if diff.is_same:
+        parts.append(Text("The outputs are the same."))
+    elif diff.fields is not None:
+        parts += [_field(change, coloured=coloured) for change in diff.fields]
+    else:
+        parts.append(changes(as_text(older.output), as_text(newer.output), coloured=coloured, longest=None))
+    return Group(*parts, *_points(diff))
+
+
+def _made(newer: ReflectionVersion) -> str:
+    base = "" if newer.base is None else f", from version {newer.base}"
+    return f"how version {newer.iteration} was made: {newer.strategy.replace('_', ' ')}{base}"
+
+
+def _field(change: FieldChange, *, coloured: bool) -> Text:
+    line = Text.assemble((visible(change.path) or "(the whole)", "bold"), ": ")
+    if change.old is not ABSENT:
+        line.append_text(marked("-", visible(field_text(change.old)), coloured=coloured))
+    if change.old is not ABSENT and change.new is not ABSENT:
+        line.append(" ")
+    if change.new is not ABSENT:
+        line.append_text(marked("+", visible(field_text(change.new)), coloured=coloured))
+    return line
+
+
+def _points(diff: VersionDiff) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if diff.critique.points:
+        parts += ["", Text(f"What was said about version {diff.older.iteration}")]
+        for point in diff.critique.points:
+            mark, style = MARKS[point.addressed]
+            line = Text.assemble((mark, style), "  ", issue_line(point.issue))
+            parts.append(Padding(line, INDENT))
+    if diff.critique.new:
+        parts += ["", Text(f"What only version {diff.newer.iteration} has")]
+        parts += [Padding(issue_line(issue), INDENT) for issue in diff.critique.new]
+    return parts
 
 
 def export(
@@ -187,7 +637,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Export a stored run. --html FILE is for people, --json for programs; read it before you share it."""
+    """Export a run. --html FILE is for people, --json for programs; read it before you share it."""
     with surface(debug=debug):
         from redraft.history.run_page import run_page
 
@@ -196,9 +646,9 @@ def export(
         to_file = html is not None and str(html) != "-"
         if html is not None and to_file:
             check_output(html, force=force, option="--html")
-        kept = read_run(run, to_export=True)
+        kept = _read_run(run, to_export=True)
         if html is None:
-            emit_json(shown_document(kept))
+            emit_json(_document(kept))
         elif to_file:
             write_output(html, run_page(kept), force=force)
             message = (
@@ -227,59 +677,53 @@ def resume(
     """
     with surface(debug=debug):
         if (workflow := kept_workflow(run)) is not None:
-            raise typer.Exit(resume_kept_workflow(workflow, context, as_json=as_json, force=force))
-        record = read_record(run)
-        if record.status == "finished":
-            result = record.result()
-            CalmConsole(stderr=True).show(ending(result))
-            deliver(result, None, force=False, as_json=as_json)
-            raise typer.Exit(code_of(result))
-        check_idle(record, force=force)
-        if record.origin.surface == "command":
-            raise typer.Exit(resume_command(record, context, as_json=as_json))
-        raise typer.Exit(print_call("run", record.run_id, resuming_call(record), as_json=as_json))
+            raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
+        raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))
 
 
-def check_idle(record: RunRecord, *, force: bool = False) -> None:
-    """Raise `ConfigError` for a run inside another one, and one that a process on this machine is running.
+def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
+    async def read(store: Store) -> Resumed:
+        return Resumed(await Runs(store).get(run_id), store)
 
-    `force` allows a run if this machine can't tell whether its process still exists. Processes on other
-    machines can't be checked; two that work on one run end with the same results.
-    """
-    if record.parent:
-        raise ConfigError(f"The run {record.run_id!r} ran inside {record.parent!r}: resume that one.")
-    if record.status == "running":
-        check_gone(record.process, record.run_id, force=force)
-
-
-def check_gone(process: Process, run_id: str, *, force: bool = False) -> None:
-    """Raise `ConfigError` if a process on this machine is, or may be, still working on a run."""
-    if process.host != gethostname():
-        return
-    gone = process.is_gone()
-    if gone is False:
-        raise ConfigError(f"The process {process.pid} is at work on the run {run_id!r}.")
-    if gone is None and not force:
-        raise ConfigError(
-            f"This machine can't tell whether the process {process.pid} is still at work on the run "
-            f"{run_id!r}. If it is not: redraft resume {run_id} --force"
-        )
-
-
-def resume_command(record: RunRecord, context: typer.Context, *, as_json: bool) -> int:
-    """Repeat the command that started a run, in its folder; return the exit code."""
-    origin, store = record.origin, project_store()
-    if store is None:
-        raise AssertionError("the record was read from a store")
-    token = resumed.set(Resumed(record, store))
+    again = _with_store(read)
+    record = again.record
+    if record.status == "finished":
+        result = record.result()
+        CalmConsole(stderr=True).show(ending(result))
+        deliver_result(result, None, force=False, as_json=as_json)
+        return code_of(result)
+    record.check_resumable(force=force)
+    if record.origin.surface != "command":
+        return _print_call("run", record.run_id, record.resuming_call(), as_json=as_json)
+    token = resumed.set(again)
     try:
-        return repeat_command(context, origin.arguments, origin.folder, as_json=as_json)
+        return _repeat_command(context, record.origin.arguments, record.origin.folder, as_json=as_json)
     finally:
         resumed.reset(token)
 
 
-def repeat_command(context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool) -> int:
-    """Repeat a command in its original folder; return the exit code."""
+def _resume_workflow(kept: KeptWorkflow, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
+    record = kept.record
+    if record.status == "finished" and record.state is not None:
+        result = record.result()
+        CalmConsole(stderr=True).say(workflow_ending(result))
+        last = _with_store(lambda store: Workflows(store).last_value(record.run_id))
+        deliver_workflow(result, last, as_json=as_json)
+        return ExitCode.MET
+    if kept.began is None:
+        return _print_call("workflow", record.run_id, record.resuming_call(), as_json=as_json)
+    kept.check_resumable(force=force)
+    token = taken_up.set(kept)
+    try:
+        return _repeat_command(context, kept.began.arguments, kept.began.folder, as_json=as_json)
+    finally:
+        taken_up.reset(token)
+
+
+def _repeat_command(
+    context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool
+) -> ExitCode:
+    """Repeat a command in its original folder."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -288,11 +732,11 @@ def repeat_command(context: typer.Context, arguments: Sequence[str], folder: str
         ) from error
     json = ["--json"] if as_json and "--json" not in arguments else []
     redraft = context.find_root().command
-    return int(redraft.main([*arguments, *json], standalone_mode=False) or 0)
+    return ExitCode(redraft.main([*arguments, *json], standalone_mode=False) or 0)
 
 
-def print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode:
-    """Print the Python call that resumes a run or workflow of a program; return the exit code."""
+def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode:
+    """Print the Python call that resumes a run or workflow of a program."""
     if as_json:
         emit_json({"run_id": run_id, "call": call})
     else:
@@ -303,155 +747,23 @@ def print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode:
     return ExitCode.USAGE
 
 
-def resuming_call(record: RunRecord) -> str:
-    """Return the Python call that resumes a run of an agent or a function."""
-    task, run_id = record.task, record.run_id
-    short = task == Task(task.description) and len(task.description) <= SHORT
-    query = repr(task.description) if short else f"(await Runs().get({run_id!r})).task"
-    if record.origin.surface == "agent":
-        call = f"await agent.run({query}, run_id={run_id!r})"
-    elif record.origin.surface == "task":
-        ensemble = re.sub(r"\.\d+(-\d+)?$", "", run_id)  # as `notes.keeping` makes the ids of its tasks
-        call = f"await ensemble.run(..., run_id={ensemble!r})"
-    elif record.origin.surface == "reflected":
-        name = record.origin.name.rpartition(".")[2] or "function"
-        call = f"await {name}.run_as({run_id!r}, ...)"
-    else:
-        call = f"await reflect({query}, ..., step=Journalled(store, {run_id!r}))"
-    return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
+def _read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
+    """Read a run by its id, a prefix of it, or `last`, and redact it; of a workflow, the run of its loop.
 
-
-def read_run(run_id: str, *, to_export: bool = False) -> KeptRun:
-    """Read a run by its id, a prefix of it, or `last`, with secrets and personal data withheld.
-
-    With `to_export`, names of hosts are withheld, too, since the run may leave this machine. For a workflow,
-    the run of its loop is read. Raises `ConfigError` if there is none, or several.
+    Raises `ConfigError` if there is none, or several.
     """
 
-    async def read(runs: Runs) -> KeptRun:
-        record = await runs.get(await _loop_of_workflow(run_id) or run_id)
-        return KeptRun(record, tuple(await runs.steps(record.run_id)))
+    async def read(store: Store) -> KeptRun:
+        return await Runs(store).kept(await Workflows(store).loop(run_id) or run_id)
 
-    # The process tells whether a run was killed; no view shows it.
-    redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
-    return redactor.redact_object(_with_runs(read), spared=(Process,))
+    return _with_store(read).redacted(to_export=to_export)
 
 
-async def _loop_of_workflow(run_id: str) -> str | None:
-    """Return the id of the run of a workflow's loop, for `last` its last loop; None if it is no workflow."""
-    store = project_store()
-    workflow = None if store is None else await Workflows(store).get(run_id)
-    if store is None or workflow is None:
-        return None
-    found = workflow.record.run_id
-    loops = [loop.key for loop in await store.find(RUN, where={"parent": found})]
-    if not loops:
-        raise ConfigError(f"No loop of the workflow {found!r} ran; `redraft show {found}` says what did.")
-    if len(loops) > 1 and run_id != LAST:
-        raise ConfigError(f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which.")
-    return loops[-1]
+def _with_store(read: Callable[[Store], Awaitable[T]]) -> T:
+    """Read from the project's store; raises `ConfigError` if the settings keep nothing."""
 
-
-def shown_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
-    """Return a run as plain data that may leave this machine."""
-    document = run_document(run, steps=steps)
-    return document | {"process": redactor_of_environment().redact_json(document["process"])}
-
-
-def read_record(run_id: str) -> RunRecord:
-    """Read the record of a run as stored, to resume it; not for display."""
-    return _with_runs(lambda runs: runs.get(run_id))
-
-
-def read_steps(run_id: str) -> list[KeptStep]:
-    """Read the steps of a run or workflow in the order they ended."""
-    return _with_runs(lambda runs: runs.steps(run_id))
-
-
-def read_runs(
-    *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
-) -> list[RunRecord]:
-    """Read the newest runs that match, with secrets withheld in what a list shows."""
-    found = _with_runs(
-        lambda runs: runs.find(status=status, name=name, reason=reason, inner=inner, limit=limit)
-    )
-    redactor = redactor_of_environment()
-    return [
-        replace(
-            record,
-            task=redactor.redact_object(record.task),
-            origin=redactor.redact_object(record.origin),
-            error=redactor.redact(record.error).text,
-        )
-        for record in found
-    ]
-
-
-def place() -> str:
-    """Return where the runs of this project are kept."""
-    return str(project_place())
-
-
-def _with_runs(read: Callable[[Runs], Awaitable[T]]) -> T:
     async def reading() -> T:
-        async with open_project_store() as store:
-            return await read(Runs(store))
+        async with open_project_store():
+            return await read(required_project_store("runs"))
 
     return asyncio.run(reading())
-
-
-def resume_kept_workflow(
-    kept: KeptWorkflow, context: typer.Context, *, as_json: bool, force: bool = False
-) -> int:
-    """Resume a kept workflow, or print its result again; return the exit code.
-
-    Raises `ConfigError` if another process is working on it, or its folder can't be entered.
-    """
-    record = kept.record
-    if record.status == "finished" and record.state is not None:
-        result = WorkflowResult(
-            record.state, record.run_id, record.nodes, record.usage, record.execution_time
-        )
-        CalmConsole(stderr=True).say(workflow_ending(result))
-        deliver_workflow(result, _last_value(record), as_json=as_json)
-        return ExitCode.MET
-    if (began := kept.began) is not None:
-        if record.status == "running":
-            check_gone(began.process, record.run_id, force=force)
-        token = taken_up.set(kept)
-        try:
-            return repeat_command(context, began.arguments, began.folder, as_json=as_json)
-        finally:
-            taken_up.reset(token)
-    return print_call("workflow", record.run_id, _workflow_call(record), as_json=as_json)
-
-
-def _last_value(record: WorkflowRecord) -> Any:
-    """Return the value of the last node that did not fail, from the journal."""
-    nodes = [step for step in read_steps(record.run_id) if not step.is_inner and not step.void]
-    given = [step.result for step in nodes if step.error is None]
-    return given[-1].get("value") if given else None
-
-
-def _workflow_call(record: WorkflowRecord) -> str:
-    given = f"{dict(record.given)!r}, " if record.given else ""
-    return (
-        "from redraft.workflow import Workflow\n\n"
-        f"await Workflow.from_file({record.file!r}).run({given}run_id={record.run_id!r})"
-    )
-
-
-def workflow_row(row: WorkflowRow) -> Row:
-    """Return the row of a workflow."""
-    return Row(
-        row.run_id,
-        row.started_at,
-        row.name,
-        f"{row.name}, a workflow of {row.nodes} node{'s' * (row.nodes != 1)}",
-        state_text(row.status),
-        row.nodes,
-        "",
-        "",
-        cost(row.usage),
-        row.execution_time,
-    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.loop.progress import Progress
 from redraft.loop.record import RUN, RunRecord
-from redraft.loop.runs import AT_WORK, STATES, Runs, row_document, state_of
+from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow as IndexRow
 from redraft.types import ConvergenceReason
@@ -81,7 +81,7 @@ class RunRow:
 
     def document(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        return {"kind": self.kind, **row_document(self.record), "budget_usd": self.budget_usd}
+        return {"kind": self.kind, **self.record.summary(), "budget_usd": self.budget_usd}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,7 @@ from redraft.loop.runs import (
     Runs,
     TimelineStep,
     Why,
-    after_best,
-    exchange,
-    run_document,
     state_of,
-    timeline,
-    why,
 )
 from redraft.notes.learning import Learned
 from redraft.redact.data import redact_object
@@ -74,7 +69,7 @@ async def _kept(request: PageRequest) -> KeptRun:
 
 async def _with_reflections(request: PageRequest, kept: KeptRun) -> KeptRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
-    said = (exchange(one) for step in timeline(kept) if step.step.name == "observe" for one in step.inner)
+    said = (one.exchange for step in kept.timeline if step.step.name == "observe" for one in step.inner)
     roles = {"lesson": sum((one.usage for one in said if one.usage is not None), NOTHING_USED)}
     noted = await request.project.store.get(NOTED, f"{kept.record.run_id}{OF_A_NOTE}")
     if noted is not None:
@@ -105,7 +100,7 @@ async def _fingerprint(request: PageRequest) -> str:
 
 def _document(run: KeptRun) -> dict[str, Any]:
     process = run.record.process
-    return run_document(run) | {"process": {"pid": process.pid, "started": process.started}}
+    return run.document() | {"process": {"pid": process.pid, "started": process.started}}
 
 
 def run_page(run: KeptRun) -> str:
@@ -130,19 +125,23 @@ def run_view(run: KeptRun) -> RunView:
     best = record.version(record.best)
     first = record.versions[0] if record.versions else None
     improved = best is not None and first is not None and best.iteration > first.iteration
-    steps, whole = timeline(run), whole_versions(record)
+    steps, whole = run.timeline, whole_versions(record)
     return RunView(
         run,
         record,
-        why(run),
+        run.why,
         [line for note in record.diagnostics.values() for line in folded(note)],
-        after_best(run),
+        run.after_best,
         _chart(run),
         _heat(run),
         comparison(first, best) if improved and first and best else None,
         [_version(version, run, whole) for version in record.versions],
         _bars(steps),
-        [Talk(one.step.name, one.version, tuple(map(exchange, one.inner))) for one in steps if one.inner],
+        [
+            Talk(one.step.name, one.version, tuple(step.exchange for step in one.inner))
+            for one in steps
+            if one.inner
+        ],
     )
 
 
@@ -326,7 +325,7 @@ def excerpt(run: KeptRun) -> KeptRun:
     if len(whole) == len(record.versions):
         return run
     steps: list[KeptStep] = []
-    for entry in timeline(run):
+    for entry in run.timeline:
         if entry.version is None or entry.version in whole or entry.version > len(record.versions):
             steps += [*entry.inner, entry.step]
         else:

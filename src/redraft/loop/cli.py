@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from redraft._codec import from_json, to_json
+from redraft._codec import describe_error, from_json, to_json
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
@@ -36,15 +37,6 @@ from redraft.loop.pattern import (
     starting_draft,
 )
 from redraft.loop.record import Origin, RunRecord
-from redraft.loop.run_text import (
-    SHOWN_ISSUES,
-    check_document,
-    ending,
-    error_line,
-    issue_lines,
-    run_document,
-    version_row,
-)
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
@@ -54,22 +46,23 @@ from redraft.terminal import options
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
 from redraft.terminal.exits import code_of, surface
 from redraft.text.characters import visible
-from redraft.types import QualityCriterion, Task, render_score, render_usage
+from redraft.types import REASONS, QualityCriterion, Task, render_score, render_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Sequence
+    from collections.abc import Generator, Sequence
     from types import TracebackType
 
     from rich.console import RenderableType
 
     from redraft.events import Event, Listener
     from redraft.loop.revise import RevisionStrategy
-    from redraft.loop.run import RunOptions, Verbs
+    from redraft.loop.run import Verbs
     from redraft.protocols import ChatModel
-    from redraft.types import Issue, ReflectionEvaluation, ReflectionResult
+    from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 
 LONGEST_NAME = 30
+SHOWN_ISSUES = 4
 DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
 IMPROVE = "Write the best version of the text that is wanted."
 STDOUT = "-"
@@ -101,25 +94,25 @@ def check(
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     with surface(debug=debug):
         draft, wanted = read_material(file, criteria)
-        judges = judging_model(model, wanted)
+        judge = judging_model(model, wanted)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr, rows=False)
-        keeping = Keeping("check", not no_keep, judges or "")
+        runner = Runner("check", judge or "", keep=not no_keep)
         with listening(progress, events) as listener:
             pattern = ReflectionPattern(
                 max_iterations=0,
                 quality_criteria=wanted.criteria,
                 quality_threshold=wanted.threshold,
                 task_type=wanted.task_type,
-                reflection_model=judges,
+                reflection_model=judge,
                 on_event=listener,
             )
-            result = judge(draft, wanted, progress, pattern, keeping)
+            result = runner.judge(task_of(draft, wanted), pattern, draft, progress)
         if as_json:
-            emit_json(withheld(to_json(check_document(file, wanted, result))))
+            emit_json(withheld(to_json(_verdict_document(file, wanted, result))))
         else:
-            CalmConsole().show(verdict(wanted, result))
-        stderr.say(keeping.hint(result))
+            CalmConsole().show(_verdict(wanted, result))
+        stderr.say(runner.hint(result))
         raise typer.Exit(code_of(result))
 
 
@@ -154,7 +147,7 @@ def revise(
         draft, wanted = read_material(file, criteria)
         stderr = CalmConsole(stderr=True)
         progress = Progress(stderr)
-        keeping = Keeping("revise", not no_keep, chosen_model(model))
+        runner = Runner("revise", chosen_model(model), keep=not no_keep)
         with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
             pattern = ReflectionPattern(
                 max_iterations=max_iterations,
@@ -167,14 +160,15 @@ def revise(
                 budget_seconds=budget_seconds,
                 on_event=listener,
             )
-            result = revise_draft(draft, wanted, progress, pattern, keeping)
+            writer = model_of(runner.model, load_settings())
+            result = runner.revise(task_of(draft, wanted), writer, pattern, progress, draft)
         stderr.show(ending(result))
-        stderr.say(keeping.hint(result))
-        deliver(result, output, force=force, as_json=as_json)
+        stderr.say(runner.hint(result))
+        deliver_result(result, output, force=force, as_json=as_json)
         raise typer.Exit(code_of(result))
 
 
-def verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
+def _verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
     """Render the evaluation of a draft."""
     evaluation = withheld(result.final_evaluation)
     parts: list[RenderableType] = [
@@ -230,6 +224,105 @@ def _row(
         return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")
     met = score >= criterion.threshold
     return Text(render_score(score), GOOD if met else BAD), name, issue_lines(issues)
+
+
+def _verdict_document(file: str, wanted: CriteriaFile, result: ReflectionResult) -> dict[str, Any]:
+    """Return the evaluation of a draft as plain data."""
+    return {
+        "file": file,
+        "satisfactory": result.final_evaluation.satisfactory,
+        "quality_threshold": wanted.threshold,
+        "evaluation": result.final_evaluation,
+        "token_usage": result.token_usage,
+        "execution_time": result.execution_time,
+        "diagnostics": result.diagnostics,
+        "error": result.error,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Carry out the runs of a command, with progress; keep them under its name unless `keep` is off.
+
+    `model` is the name of the model, for the record. A command that is resumed goes on with its own run.
+    """
+
+    command: str
+    model: str
+    keep: bool
+
+    def revise(
+        self,
+        task: Task,
+        model: ChatModel,
+        pattern: ReflectionPattern,
+        progress: Progress,
+        draft: str | None = None,
+    ) -> ReflectionResult:
+        """Let a model answer the task, or revise a draft."""
+        judges = judges_of(pattern, model, task.task_type)
+        verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
+        return self._run(task, verbs, pattern, draft, progress)
+
+    def judge(
+        self, task: Task, pattern: ReflectionPattern, draft: str, progress: Progress
+    ) -> ReflectionResult:
+        """Judge a draft: a run of one version, which is the draft."""
+
+        def unchanged(output: str, _evaluation: ReflectionEvaluation) -> str:
+            return output  # never called: the pattern allows no revision
+
+        verbs = function_verbs(pattern, task.task_type, None, None, unchanged, has_draft=True)
+        return self._run(task, verbs, pattern, draft, progress)
+
+    def _run(
+        self, task: Task, verbs: Verbs, pattern: ReflectionPattern, draft: str | None, progress: Progress
+    ) -> ReflectionResult:
+        """Run to the end; if interrupted, return the result so far.
+
+        Raises `KeyboardInterrupt` if there is none yet.
+        """
+        options, again = pattern.options_for(verbs.judges), resumed.get()
+        if again is None:
+            arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
+            origin = Origin("command", f"redraft {self.command}", self.model, arguments, folder)
+        else:
+            origin = again.record.origin
+
+        async def run() -> ReflectionResult:
+            if again is None:
+                step = kept_step(self.keep, None, task)
+            else:
+                step = kept_step(again.store, again.record.run_id, task)
+            async with open_project_store():
+                return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
+
+        with progress:
+            try:
+                return asyncio.run(run())
+            except KeyboardInterrupt:
+                if progress.result is None:
+                    raise
+                return progress.result
+
+    def hint(self, result: ReflectionResult) -> str:
+        """Return the id of the kept run and the next command for it; empty if it is not kept."""
+        if not self.keep or not load_settings().home or "not_kept" in result.diagnostics:
+            return ""
+        further = "show" if result.error is None else "resume"
+        return f"Kept as {result.run_id}; redraft {further} last"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run that this process resumes, and its store."""
+
+    record: RunRecord
+    store: Store
+
+
+resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
+"""The run that a command resumes; its inputs then come from the record, not from the files."""
 
 
 class Progress:
@@ -305,116 +398,101 @@ class Progress:
         return self._spinner
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """The run that this process resumes, and its store."""
-
-    record: RunRecord
-    store: Store
-
-
-resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
-"""The run that a command resumes; its inputs then come from the record, not from the files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """How a command runs and keeps its runs: its name, the model's name, and whether to keep them."""
-
-    command: str
-    wanted: bool = True
-    model: str = ""
-
-    async def revised(
-        self, task: Task, model: ChatModel, pattern: ReflectionPattern, draft: str | None = None
-    ) -> ReflectionResult:
-        """Let a model answer the task, or revise a draft."""
-        judges = judges_of(pattern, model, task.task_type)
-        verbs = model_verbs(pattern, model, "", judges, live_run(pattern, model, "a text agent"))
-        return await self._run(task, verbs, pattern.options_for(verbs.judges), draft)
-
-    async def judged(self, task: Task, pattern: ReflectionPattern, draft: str) -> ReflectionResult:
-        """Judge a draft: a run of one version, which is the draft."""
-        verbs = function_verbs(pattern, task.task_type, None, None, _nothing, has_draft=True)
-        return await self._run(task, verbs, pattern.options_for(verbs.judges), draft)
-
-    async def _run(
-        self, task: Task, verbs: Verbs, options: RunOptions, draft: str | None
-    ) -> ReflectionResult:
-        again = resumed.get()
-        origin = again.record.origin if again else self._origin()
-        step = (
-            kept_step(again.store, again.record.run_id, task) if again else kept_step(self.wanted, None, task)
-        )
-        async with open_project_store():
-            return await run_kept(task, verbs, options, step, starting_draft(draft), origin)
-
-    def _origin(self) -> Origin:
-        return Origin("command", f"redraft {self.command}", self.model, tuple(sys.argv[1:]), os.getcwd())  # noqa: PTH109 (as a text)
-
-    def hint(self, result: ReflectionResult) -> str:
-        """Return the id of the kept run and the next command for it; empty if it is not kept."""
-        if not self.wanted or not load_settings().home or "not_kept" in result.diagnostics:
-            return ""
-        further = "show" if result.error is None else "resume"
-        return f"Kept as {result.run_id}; redraft {further} last"
+def version_row(
+    version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
+) -> RenderableType:
+    """Render a version as a row: number, score, strategy, what failed. `best` is the iteration to mark."""
+    evaluation = withheld(version.evaluation)
+    row = Table.grid(padding=(0, 2, 0, 0))
+    cells: list[str | Text] = []
+    if label:
+        row.add_column(no_wrap=True)
+        cells.append(label)
+    row.add_column(width=9 if best is None else 3, no_wrap=True)
+    row.add_column(width=4)
+    row.add_column(width=13, no_wrap=True)
+    row.add_column()
+    mark = "*" if version.iteration == best else " "
+    number = f"version {version.iteration}" if best is None else f"{mark} {version.iteration}"
+    style = GOOD if evaluation.satisfactory else "" if evaluation.overall_score is None else BAD
+    cells += [
+        number,
+        Text(render_score(evaluation.overall_score), style),
+        version.strategy.replace("_", " "),
+        _judgement(version, evaluation),
+    ]
+    row.add_row(*cells)
+    return Padding(row, (0, 0, 0, indent))
 
 
-def _nothing(output: str, _evaluation: ReflectionEvaluation) -> str:
-    """Stand in for a revision, which a run that only judges never makes."""
-    return output
+def _judgement(version: ReflectionVersion, evaluation: ReflectionEvaluation) -> Text:
+    if version.repeats is not None:
+        return Text(f"the same as version {version.repeats}", QUIET)
+    if evaluation.satisfactory:
+        return Text("all criteria met", GOOD)
+    return issue_lines(evaluation.issues) if evaluation.issues else Text("not good enough")
 
 
-def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
-    """Raise `ConfigError` for a path that can't be written to, before anything is spent."""
-    if path.is_dir():
-        raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
-    if path.exists() and not force:
-        advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
-        raise ConfigError(f"{str(path)!r} exists; {advice}.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"{str(path)!r} cannot be written to.")
+def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
+    """Render up to `limit` issues, one a line, each with its location."""
+    lines = [issue_line(issue) for issue in issues[:limit]]
+    if len(issues) > limit:
+        lines.append(Text(f"and {len(issues) - limit} more", QUIET))
+    return Text("\n").join(lines)
 
 
-def is_own_output(path: Path) -> bool:
-    """Whether a file holds what the resumed run wrote there when it failed."""
-    again = resumed.get()
-    best = None if again is None else again.record.version(again.record.best)
-    if best is None or not path.is_file():
-        return False
-    return path.read_bytes() == as_text(best.output).encode(errors="replace")
+def issue_line(issue: Issue) -> Text:
+    """Render an issue in one line, with its location."""
+    message = " ".join(issue.message.split())
+    place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
+    if place and not message.startswith(f"{place}: "):
+        return Text.assemble((f"{visible(place)}: ", QUIET), visible(message))
+    return Text(visible(message))
 
 
-def deliver(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
-    """Write the best version to `path` or stdout; with `as_json`, stdout gets the JSON document.
-
-    The best version is what the user asked for, so it is written unchanged; in the rest of the document
-    secrets are withheld. If `path` can no longer be written to, the best version goes to stdout, and
-    `ConfigError` is raised.
-    """
-    best = as_text(result.best_output)
-    if as_json:
-        document = withheld(to_json(run_document(result)))
-        emit_json(document | {"best_output": result.best_output})
-    elif path is None:
-        emit_untrusted(best)
-    if path is None:
-        return
-    try:
-        write_output(path, best, force=force)
-    except ConfigError as error:
-        if not as_json:
-            emit_untrusted(best)
-        raise ConfigError(f"{error} See stdout.") from error
+def ending(result: ReflectionResult) -> Text:
+    """Render why a run stopped, what it returned, what it used, and its notes."""
+    best = result.history.best_version
+    reason = result.convergence_reason.value
+    met = "meets the criteria" if result.success else "does not meet the criteria"
+    lines = [
+        f"Stopped: {REASONS[reason]}.",
+        f"Returned: version {best.iteration}, which {met}.",
+        f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
+        *(f"Note: {visible(withheld(text))}" for text in result.diagnostics.values()),
+    ]
+    return Text("\n".join(lines)).append_text(error_line(result))
 
 
-def write_output(path: Path, text: str, *, force: bool) -> None:
-    """Write a file, which must not exist unless `force`; raises `ConfigError` if that fails."""
-    try:
-        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
-    except OSError as error:
-        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}.") from error
+def error_line(result: ReflectionResult) -> Text:
+    """Render the error that ended a run on its own line; empty for a cancelled run."""
+    if not isinstance(result.error, Exception):
+        return Text()
+    return Text(f"\nError: {visible(withheld(describe_error(result.error)))}", BAD)
+
+
+def outcome(record: RunRecord) -> Text:
+    """Render the reason a run stopped, or its state if no rule stopped it."""
+    best = record.version(record.best)
+    if record.state != "finished" or record.reason is None:
+        return state_text(record.state)
+    return Text(record.reason.value, GOOD if best is not None and best.evaluation.satisfactory else "")
+
+
+def state_text(state: str) -> Text:
+    """Render the state of a run or workflow."""
+    return Text(state, BAD if state in ("failed", "killed", "damaged") else "")
+
+
+def first_to_best(record: RunRecord) -> str:
+    """Render the scores of the first and the best version; a single score if they are the same version."""
+    best = record.version(record.best)
+    if best is None:
+        return ""
+    first = render_score(record.versions[0].evaluation.overall_score)
+    if best.iteration == record.versions[0].iteration:
+        return first
+    return f"{first} > {render_score(best.evaluation.overall_score)}"
 
 
 def read_draft(file: str) -> str:
@@ -454,35 +532,6 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     )
 
 
-def run_with_progress(run: Coroutine[Any, Any, ReflectionResult], progress: Progress) -> ReflectionResult:
-    """Run to the end and show the progress; if interrupted, return the result so far.
-
-    Raises `KeyboardInterrupt` if there is none yet.
-    """
-    with progress:
-        try:
-            return asyncio.run(run)
-        except KeyboardInterrupt:
-            if progress.result is None:
-                raise
-            return progress.result
-
-
-def judge(
-    draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
-) -> ReflectionResult:
-    """Judge a draft: a run of one version, which is the draft."""
-    return run_with_progress(keeping.judged(task_of(draft, wanted), pattern, draft), progress)
-
-
-def revise_draft(
-    draft: str, wanted: CriteriaFile, progress: Progress, pattern: ReflectionPattern, keeping: Keeping
-) -> ReflectionResult:
-    """Revise a draft with a model, as the pattern says."""
-    model = model_of(keeping.model, load_settings())
-    return run_with_progress(keeping.revised(task_of(draft, wanted), model, pattern, draft), progress)
-
-
 def task_of(draft: str, wanted: CriteriaFile) -> Task:
     """Return the task in the criteria file, else that of improving the draft.
 
@@ -512,6 +561,76 @@ def chosen_model(model: str | None) -> str:
     if name := model or load_settings().model:
         return name
     raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
+
+
+def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
+    """Raise `ConfigError` for a path that can't be written to, before anything is spent."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder; {option} takes a file.")
+    if path.exists() and not force:
+        advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
+        raise ConfigError(f"{str(path)!r} exists; {advice}.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{str(path)!r} cannot be written to.")
+
+
+def is_own_output(path: Path) -> bool:
+    """Whether a file holds what the resumed run wrote there when it failed."""
+    again = resumed.get()
+    best = None if again is None else again.record.version(again.record.best)
+    if best is None or not path.is_file():
+        return False
+    return path.read_bytes() == as_text(best.output).encode(errors="replace")
+
+
+def deliver_result(result: ReflectionResult, path: Path | None, *, force: bool, as_json: bool) -> None:
+    """Write the best version to `path` or stdout; with `as_json`, stdout gets the JSON document.
+
+    The best version is what the user asked for, so it is written unchanged; in the rest of the document
+    secrets are withheld. If `path` can no longer be written to, the best version goes to stdout, and
+    `ConfigError` is raised.
+    """
+    best = as_text(result.best_output)
+    if as_json:
+        document = withheld(to_json(result_document(result)))
+        emit_json(document | {"best_output": result.best_output})
+    elif path is None:
+        emit_untrusted(best)
+    if path is None:
+        return
+    try:
+        write_output(path, best, force=force)
+    except ConfigError as error:
+        if not as_json:
+            emit_untrusted(best)
+        raise ConfigError(f"{error} See stdout.") from error
+
+
+def write_output(path: Path, text: str, *, force: bool) -> None:
+    """Write a file, which must not exist unless `force`; raises `ConfigError` if that fails."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be written to: {error.strerror}.") from error
+
+
+def result_document(result: ReflectionResult) -> dict[str, Any]:
+    """Return a result as plain data; `best_version` is the iteration that was returned."""
+    return {
+        "success": result.success,
+        "best_output": result.best_output,
+        "best_version": result.history.best_version.iteration,
+        "convergence_reason": result.convergence_reason,
+        "iterations_used": result.iterations_used,
+        "versions": result.history.versions,
+        "token_usage": result.token_usage,
+        "usage_by_role": result.usage_by_role,
+        "execution_time": result.execution_time,
+        "run_id": result.run_id,
+        "diagnostics": result.diagnostics,
+        "error": result.error,
+    }
 
 
 @contextmanager

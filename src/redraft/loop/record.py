@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from redraft._codec import to_record
 from redraft._texts import short_repr
-from redraft.errors import ChangedRunError
+from redraft.errors import ChangedRunError, ConfigError
 from redraft.stores.base import Record
 from redraft.stores.run_index import RUN, RunEntry, RunRow, Share, spent
 from redraft.types import (
@@ -77,9 +78,26 @@ class Process:
 
     @property
     def state_of_run(self) -> Literal["running", "killed", "unknown"]:
-        """How a run stands that has not ended, and that this process began."""
+        """The state of an unfinished run of this process."""
         gone = self.is_gone()
         return "unknown" if gone is None else "killed" if gone else "running"
+
+    def check_gone(self, run_id: str, *, force: bool = False) -> None:
+        """Raise `ConfigError` if this process, on this machine, is or may be at work on a run.
+
+        `force` allows a run if this machine can't tell. Processes on other machines can't be checked; two
+        that work on one run end with the same results.
+        """
+        if self.host != socket.gethostname():
+            return
+        gone = self.is_gone()
+        if gone is False:
+            raise ConfigError(f"The process {self.pid} is at work on the run {run_id!r}.")
+        if gone is None and not force:
+            raise ConfigError(
+                f"This machine can't tell whether the process {self.pid} is still at work on the run "
+                f"{run_id!r}. If it is not: redraft resume {run_id} --force"
+            )
 
 
 PROC = Path("/proc")
@@ -120,6 +138,8 @@ def own_start() -> str:
 
 os.register_at_fork(after_in_child=own_start.cache_clear)
 
+LONGEST_QUOTED = 200
+"""Characters of a task that a call quotes; a longer one is read from the record."""
 Status = Literal["running", "finished", "failed", "cancelled", "damaged"]
 ENDED: Mapping[ConvergenceReason, Status] = {
     ConvergenceReason.ERROR: "failed",
@@ -213,6 +233,57 @@ class RunRecord:
             task=self.task,
             stop=self.stop,
         )
+
+    def check_resumable(self, *, force: bool = False) -> None:
+        """Raise `ConfigError` for a run inside another one, and for one that a process is working on.
+
+        `force` is that of `Process.check_gone`.
+        """
+        if self.parent:
+            raise ConfigError(f"The run {self.run_id!r} ran inside {self.parent!r}: resume that one.")
+        if self.status == "running":
+            self.process.check_gone(self.run_id, force=force)
+
+    def resuming_call(self) -> str:
+        """Return the Python call that resumes a run which a program began."""
+        surface, run_id = self.origin.surface, self.run_id
+        is_short = self.task == Task(self.task.description) and len(self.task.description) <= LONGEST_QUOTED
+        task = repr(self.task.description) if is_short else f"(await Runs().get({run_id!r})).task"
+        if surface == "agent":
+            call = f"await agent.run({task}, run_id={run_id!r})"
+        elif surface == "task":
+            ensemble = re.sub(r"\.\d+(-\d+)?$", "", run_id)  # as `notes.ensemble` makes the ids of its tasks
+            call = f"await ensemble.run(..., run_id={ensemble!r})"
+        elif surface == "reflected":
+            name = self.origin.name.rpartition(".")[2] or "function"
+            call = f"await {name}.run_as({run_id!r}, ...)"
+        else:
+            call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
+        return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that a list shows, as plain data."""
+        best = self.version(self.best)
+        scores = [version.evaluation.overall_score for version in self.versions]
+        return {
+            "run_id": self.run_id,
+            "name": self.origin.name,
+            "task": self.task.description,
+            "status": self.state,
+            "reason": self.reason,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "versions": self.revisions + 1 if self.versions else 0,
+            "scores": scores,
+            "first_score": scores[0] if scores else None,
+            "best_score": None if best is None else best.evaluation.overall_score,
+            "best_version": self.best,
+            "satisfactory": best is not None and best.evaluation.satisfactory,
+            "usage": self.usage,
+            "execution_time": self.execution_time,
+            "parent": self.parent,
+            "error": self.error,
+        }
 
     def stored(self) -> Record:
         """Return the record as a store has it, with what the index of runs holds of it."""

@@ -1,4 +1,4 @@
-"""Runs: list, find, read and explain the stored runs of a project."""
+"""Runs: list, read and explain the runs that a project has kept."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from redraft.loop.record import RUN, Process, RunRecord, damaged_run
 from redraft.loop.select import select
 from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply
+from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.base import intact, listed
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import ENDED, Column, Count, RunQuery, RunRow, Totals, run_index
@@ -84,7 +85,7 @@ MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revisio
 
 
 class Runs:
-    """The stored runs of a project: find them, read them, add up what they used.
+    """The runs that a project has kept: find them, read them, add up what they used.
 
     Without `store`, it is the one of the project. Raises `ConfigError` if the settings turn storage off, and
     `StoreError` if the store can't be read.
@@ -247,8 +248,14 @@ class Runs:
             rows = await self._index.find(RunQuery(where, prefixes=of), limit=NEWEST_RUNS)
             return [RunGroup(row.run_id, 1, row.run_id, {}, [row]) for row in rows]
         column = GROUPED_BY[by]
+
+        def key_of(value: Any) -> str:
+            if by == "advice":
+                return WITH if value else WITHOUT
+            return "" if value is None else str(value)
+
         found = [
-            RunGroup(_key(by, value), count.runs, count.latest, where | {column: value})
+            RunGroup(key_of(value), count.runs, count.latest, where | {column: value})
             for value, count in (await self._index.count(column, RunQuery(where))).items()
         ]
         if by == "day":
@@ -297,22 +304,19 @@ class KeptRun:
     def criteria(self) -> tuple[str, ...]:
         """The names of all criteria, those of the pattern first, then any others that judged a version."""
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
-        names = dict.fromkeys((*self.thresholds, *judged))
-        return tuple(names)
+        return tuple(dict.fromkeys((*self.thresholds, *judged)))
 
     def version(self, name: str) -> ReflectionVersion:
         """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
         Raises `ConfigError` if there is no such version.
         """
-        versions = self.record.versions
+        record, versions = self.record, self.record.versions
         if not versions:
-            raise ConfigError(
-                f"The run {self.record.run_id!r} has no version yet: it is {self.record.state}."
-            )
+            raise ConfigError(f"The run {record.run_id!r} has no version yet: it is {record.state}.")
         numbers = {
             "first": versions[0].iteration,
-            "best": self.record.best,
+            "best": record.best,
             "last": versions[-1].iteration,
             "final": versions[-1].iteration,
         }
@@ -320,19 +324,138 @@ class KeptRun:
         number = int(digits) if digits.isascii() and digits.isdigit() else numbers.get(name)
         if number is None:
             raise ConfigError(f"A version is {NAMES}; got {name!r}.")
-        if (found := self.record.version(number)) is None:
+        if (found := record.version(number)) is None:
             kept = ", ".join(str(version.iteration) for version in versions)
-            raise ConfigError(f"The run {self.record.run_id!r} has no version {name!r}; it has {kept}.")
+            raise ConfigError(f"The run {record.run_id!r} has no version {name!r}; it has {kept}.")
         return found
 
     def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
         """Compare two versions by their names; raises `ConfigError` as `version` does."""
         return version_diff(self.version(older), self.version(newer))
 
+    @property
+    def why(self) -> Why:
+        """Which rule stopped the run, with its numbers, or what state it is in."""
+        record = self.record
+        best = record.version(record.best)
+        short_of = () if best is None else self.shortfalls(best)
+        if (stop := record.stop) is not None:
+            return Why(stop.reason.value, REASONS[stop.reason], stop.detail, stop.numbers, short_of)
+        detail, numbers = self._state_detail()
+        return Why(record.state, STATE_HEADLINES.get(record.state, record.state), detail, numbers, short_of)
+
+    def shortfalls(self, version: ReflectionVersion) -> tuple[str, ...]:
+        """Return a clause for each threshold that a version misses; none if it is satisfactory."""
+        evaluation, threshold = version.evaluation, self.record.options.get("quality_threshold")
+        if evaluation.satisfactory:
+            return ()
+        clauses: list[str] = []
+        if evaluation.overall_score is None:
+            clauses.append("the score is not known")
+        elif threshold is not None and evaluation.overall_score < threshold:
+            clauses.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
+        for name, least in self.thresholds.items():
+            score = evaluation.criteria_scores.get(name, least)
+            if score is None:
+                clauses.append(f"{name} could not be judged")
+            elif score < least:
+                clauses.append(f"{name} {compared(score, '<', least)}")
+        return tuple(clauses)
+
+    def _state_detail(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the detail and the numbers of a run that no rule has stopped."""
+        record, versions = self.record, self.record.versions
+        if record.status == "failed":
+            failed = [step for step in self.outer_steps if step.error is not None and not step.void]
+            at = f"The step {failed[-1].name!r} failed" if failed else "A step failed"
+            after = f" after version {versions[-1].iteration}" if versions else ""
+            numbers = {"step": failed[-1].name if failed else None, "error": record.error}
+            return f"{at}{after}: {record.error}", numbers
+        if record.status == "cancelled":
+            after = f"after version {versions[-1].iteration}" if versions else "before its first version"
+            return f"It was cancelled {after}.", {"versions": len(versions)}
+        process, steps = record.process, len(self.outer_steps)
+        numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
+        kept = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
+        if record.state == "killed":
+            detail = (
+                f"The process {process.pid} is gone; {kept} are kept, which a resumed run does not repeat."
+            )
+        elif record.state == "unknown":
+            detail = (
+                f"This machine can't tell whether the process {process.pid} is still working on it: "
+                f"{kept} so far."
+            )
+        else:
+            detail = f"The process {process.pid} on {process.host} is working on it: {kept} so far."
+        return detail, numbers
+
+    @property
+    def after_best(self) -> AfterBest | None:
+        """What the run spent after its best version; None if it has none."""
+        record = self.record
+        best = record.version(record.best)
+        if best is None:
+            return None
+        later = [step for step in self.outer_steps if step.at > best.timestamp]
+        until = max((step.elapsed for step in self.outer_steps if step.at <= best.timestamp), default=0.0)
+        made = record.revisions + 1 - best.iteration
+        kept = sum(version.iteration > best.iteration for version in record.versions)
+        usage = None
+        if kept == made:
+            reflections = (one.usage for one in record.reflections if one.iteration > best.iteration)
+            usage = sum((*map(_usage_of, later), *reflections), NOTHING_USED)
+        return AfterBest(made, usage, max(0.0, record.execution_time - until))
+
+    @property
+    def timeline(self) -> list[TimelineStep]:
+        """The steps of the loop in the order they ended, each with its inner steps and its version."""
+        within: defaultdict[str, list[KeptStep]] = defaultdict(list)
+        for step in self.steps:
+            if step.is_inner:
+                within[step.place.partition("/")[0]].append(step)
+        ends = sorted((one.timestamp, one.iteration) for one in self.record.versions)
+        times = [at for at, _ in ends]
+        first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
+
+        def version_of(step: KeptStep) -> int | None:
+            if step.name == "on_reflection":
+                return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
+            if step.name not in MAKING:
+                return None
+            # A version has the time of the last step that contributed to it.
+            at = bisect_left(times, step.at)
+            if at < len(first_from):
+                return first_from[at]
+            return self.record.revisions + 2 if ends else 1
+
+        return [TimelineStep(step, version_of(step), tuple(within[step.place])) for step in self.outer_steps]
+
+    def redacted(self, *, to_export: bool = False) -> KeptRun:
+        """Withhold secrets and personal data; with `to_export` names of hosts, too.
+
+        The process stays as it is: it tells whether the run was killed.
+        """
+        redactor = redactor_of_environment(also=EVERY_CATEGORY) if to_export else redactor_of_environment()
+        return redactor.redact_object(self, spared=(Process,))
+
+    def document(self, *, steps: bool = True) -> dict[str, Any]:
+        """Return the run as plain data: record, why it stopped, what came after the best, and its steps."""
+        document = to_json(self.record) | {
+            "status": self.record.state,
+            "reason": self.record.reason,
+            "why": self.why,
+            "after_best": self.after_best,
+            "usage": self.record.usage,
+        }
+        if steps:
+            document["steps"] = [{**to_json(step), "seconds": step.seconds} for step in self.steps]
+        return document
+
 
 @dataclass(frozen=True, slots=True)
 class KeptStep:
-    """One step of a stored run, as its journal has it.
+    """One step of a kept run, as its journal has it.
 
     `place` is its position (`00003`); that of an inner step is the outer place, a slash, and its name with a
     number. `began` and `elapsed` are its start and end in seconds of the run's clock, `at` is the wall-clock
@@ -361,12 +484,86 @@ class KeptStep:
         """Whether it ran inside another step."""
         return "/" in self.place
 
+    @property
+    def exchange(self) -> Exchange:
+        """The request and reply of an inner step, in whatever form they were recorded."""
+        name = self.name.partition(" ")[0] if self.name.startswith("model ") else self.name
+        request, result = tuple(_turns(self.given, "user")), cast("object", self.result)
+        if self.error is not None:
+            failure = Turn("error", f"{self.error.get('type')}: {self.error.get('message')}")
+            return Exchange(name, self.seconds, request, (failure,))
+        usage = None
+        if isinstance(result, dict) and "text" in result:  # replies of other agent frameworks have no text
+            usage = from_json(ChatReply, cast("dict[str, Any]", result)).usage
+        return Exchange(name, self.seconds, request, tuple(_turns(result, "assistant")), usage)
 
-def state_of(row: RunRow) -> str:
-    """Return the state of a run: its status, or for a `running` one what is known of its process."""
-    if row.status != "running":
-        return row.status
-    return Process(row.host, row.pid, row.process_started).state_of_run
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a run stopped, or its state.
+
+    `rule` is the reason it stopped, else its state (`running`, `killed`, `failed`); `headline` puts that into
+    words, `detail` adds the `numbers`. `short_of` lists the thresholds that the best version misses.
+    """
+
+    rule: str
+    headline: str
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    short_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AfterBest:
+    """What came after the best version: the number of versions, their usage, and seconds.
+
+    `usage` is None, for unknown, if not all of these versions are stored.
+    """
+
+    versions: int
+    usage: TokenUsage | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """One step of the loop, with its inner steps and the version it worked on, if any.
+
+    `began` and `seconds` are of the run's own clock.
+    """
+
+    step: KeptStep
+    version: int | None
+    inner: tuple[KeptStep, ...] = ()
+
+    @property
+    def began(self) -> float:
+        """Its start, in seconds of the run's clock."""
+        return self.step.began
+
+    @property
+    def seconds(self) -> float:
+        """Its duration."""
+        return self.step.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message and its role: `system`, `user`, `assistant`, `error`, or a tool's name."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The request and reply of one call; `usage` if the reply reports it."""
+
+    name: str
+    seconds: float
+    asked: tuple[Turn, ...]
+    answered: tuple[Turn, ...]
+    usage: TokenUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,10 +602,11 @@ class RunGroup:
         return {row.task for row in self.newest}
 
 
-def _key(by: str, value: Any) -> str:
-    if by == "advice":
-        return WITH if value else WITHOUT
-    return "" if value is None else str(value)
+def state_of(row: RunRow) -> str:
+    """Return the state of a run: its status, or for a `running` one what is known of its process."""
+    if row.status != "running":
+        return row.status
+    return Process(row.host, row.pid, row.process_started).state_of_run
 
 
 def add_versions_so_far(run: RunRecord, steps: Sequence[KeptStep]) -> None:
@@ -471,77 +669,16 @@ def _step(record: Record) -> KeptStep:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Why a run stopped, or its state.
-
-    `rule` is the reason it stopped, else its state (`running`, `killed`, `failed`); `headline` puts that into
-    words, `detail` adds the `numbers`. `short_of` lists the thresholds that the best version misses.
-    """
-
-    rule: str
-    headline: str
-    detail: str
-    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    short_of: tuple[str, ...] = ()
-
-
-def why(run: KeptRun) -> Why:
-    """Explain which rule stopped a run, with its numbers, or what state it is in."""
-    record = run.record
-    best = record.version(record.best)
-    short_of = () if best is None else falls_short(run, best)
-    if record.stop is None:
-        detail, numbers = _state_detail(run)
-        state = record.state
-        return Why(state, STATE_HEADLINES.get(state, state), detail, numbers, short_of)
-    stop = record.stop
-    return Why(stop.reason.value, REASONS[stop.reason], stop.detail, stop.numbers, short_of)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A message and its role: `system`, `user`, `assistant`, `error`, or a tool's name."""
-
-    role: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The request and reply of one call; `usage` if the reply reports it."""
-
-    name: str
-    seconds: float
-    asked: tuple[Turn, ...]
-    answered: tuple[Turn, ...]
-    usage: TokenUsage | None = None
-
-
-def exchange(step: KeptStep) -> Exchange:
-    """Return the request and reply of an inner step, in whatever form they were recorded."""
-    name = step.name.partition(" ")[0] if _is_model(step) else step.name
+def _usage_of(step: KeptStep) -> TokenUsage:
+    if step.name not in ROLES:
+        return NOTHING_USED
     if step.error is not None:
-        answered = (Turn("error", f"{step.error.get('type')}: {step.error.get('message')}"),)
-        return Exchange(name, step.seconds, tuple(_turns(step.given, "user")), answered)
-    return Exchange(
-        name,
-        step.seconds,
-        tuple(_turns(step.given, "user")),
-        tuple(_turns(step.result, "assistant")),
-        _usage(step.result),
-    )
-
-
-def _is_model(step: KeptStep) -> bool:
-    return step.name.startswith("model ")
-
-
-def _usage(result: Any) -> TokenUsage | None:
-    """Return the usage of a reply; None for replies of other agent frameworks."""
-    if not isinstance(result, dict) or "text" not in result:
-        return None
-    return from_json(ChatReply, cast("dict[str, Any]", result)).usage
+        used: Any = step.error.get("usage")
+        failed = TokenUsage(failed_requests=1) if step.error.get("type") == "ModelError" else NOTHING_USED
+        return failed if used is None else failed + from_json(TokenUsage, used)
+    if step.name == "evaluate":
+        return from_json(ReflectionEvaluation, step.result).usage
+    return from_json(Draft, step.result).usage
 
 
 def _turns(value: Any, role: str) -> list[Turn]:
@@ -564,176 +701,3 @@ def _part(part: dict[str, Any], role: str) -> Turn:
     who = f"{kind} {part['tool_name']}" if part.get("tool_name") else {"text": role}.get(kind, kind)
     content = part.get("content", part.get("args"))
     return Turn(who, content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
-
-
-@dataclass(frozen=True, slots=True)
-class AfterBest:
-    """What came after the best version: the number of versions, their usage, and seconds.
-
-    `usage` is None, for unknown, if not all of these versions are stored.
-    """
-
-    versions: int
-    usage: TokenUsage | None
-    seconds: float
-
-
-def after_best(run: KeptRun) -> AfterBest | None:
-    """Add up what a run spent after its best version; None if it has none."""
-    record = run.record
-    best = record.version(record.best)
-    if best is None:
-        return None
-    later = [step for step in run.outer_steps if step.at > best.timestamp]
-    until = max((step.elapsed for step in run.outer_steps if step.at <= best.timestamp), default=0.0)
-    made = record.revisions + 1 - best.iteration
-    kept = sum(version.iteration > best.iteration for version in record.versions)
-    usage = sum(map(_usage_of, later), NOTHING_USED) if kept == made else None
-    if usage is not None:
-        looks_back = (one.usage for one in record.reflections if one.iteration > best.iteration)
-        usage = sum(looks_back, usage)
-    return AfterBest(made, usage, max(0.0, record.execution_time - until))
-
-
-def _usage_of(step: KeptStep) -> TokenUsage:
-    if step.name not in ROLES:
-        return NOTHING_USED
-    if step.error is not None:
-        used: Any = step.error.get("usage")
-        failed = TokenUsage(failed_requests=1) if step.error.get("type") == "ModelError" else NOTHING_USED
-        return failed if used is None else failed + from_json(TokenUsage, used)
-    if step.name == "evaluate":
-        return from_json(ReflectionEvaluation, step.result).usage
-    return from_json(Draft, step.result).usage
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineStep:
-    """One step of the loop, with its inner steps and the version it worked on, if any.
-
-    `began` and `seconds` are of the run's own clock.
-    """
-
-    step: KeptStep
-    version: int | None
-    inner: tuple[KeptStep, ...] = ()
-
-    @property
-    def began(self) -> float:
-        """Its start, in seconds of the run's clock."""
-        return self.step.began
-
-    @property
-    def seconds(self) -> float:
-        """Its duration."""
-        return self.step.seconds
-
-
-def timeline(run: KeptRun) -> list[TimelineStep]:
-    """Return the steps of the loop in the order they ended."""
-    within: defaultdict[str, list[KeptStep]] = defaultdict(list)
-    for step in run.steps:
-        if step.is_inner:
-            within[step.place.partition("/")[0]].append(step)
-    ends = sorted((one.timestamp, one.iteration) for one in run.record.versions)
-    times = [at for at, _ in ends]
-    first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
-
-    def version_of(step: KeptStep) -> int | None:
-        if step.name == "on_reflection":
-            return max((number for _, number in ends[: bisect_right(times, step.at)]), default=None)
-        if step.name not in MAKING:
-            return None
-        # A version has the time of the last step that contributed to it.
-        at = bisect_left(times, step.at)
-        if at < len(first_from):
-            return first_from[at]
-        return run.record.revisions + 2 if ends else 1
-
-    return [TimelineStep(step, version_of(step), tuple(within[step.place])) for step in run.outer_steps]
-
-
-def falls_short(run: KeptRun, version: ReflectionVersion) -> tuple[str, ...]:
-    """Return a clause for each threshold that a version misses; none if it is satisfactory."""
-    evaluation, threshold = version.evaluation, run.record.options.get("quality_threshold")
-    if evaluation.satisfactory:
-        return ()
-    lacks: list[str] = []
-    if evaluation.overall_score is None:
-        lacks.append("the score is not known")
-    elif threshold is not None and evaluation.overall_score < threshold:
-        lacks.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
-    for name, least in run.thresholds.items():
-        score = evaluation.criteria_scores.get(name, least)
-        if score is None:
-            lacks.append(f"{name} could not be judged")
-        elif score < least:
-            lacks.append(f"{name} {compared(score, '<', least)}")
-    return tuple(lacks)
-
-
-def _state_detail(run: KeptRun) -> tuple[str, Mapping[str, Any]]:
-    """Return the detail and the numbers of a run that no rule has stopped."""
-    record, versions = run.record, run.record.versions
-    if record.status == "failed":
-        failed = [step for step in run.outer_steps if step.error is not None and not step.void]
-        at = f"The step {failed[-1].name!r} failed" if failed else "A step failed"
-        after = f" after version {versions[-1].iteration}" if versions else ""
-        numbers = {"step": failed[-1].name if failed else None, "error": record.error}
-        return f"{at}{after}: {record.error}", numbers
-    if record.status == "cancelled":
-        after = f"after version {versions[-1].iteration}" if versions else "before its first version"
-        return f"It was cancelled {after}.", {"versions": len(versions)}
-    process, steps = record.process, len(run.outer_steps)
-    numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
-    kept = f"{counted(len(versions), 'version')} and {counted(steps, 'finished step')}"
-    if record.state == "killed":
-        return (
-            f"The process {process.pid} is gone; {kept} are stored, which a resumed run does not repeat.",
-            numbers,
-        )
-    if record.state == "unknown":
-        unknown = f"This machine can't tell whether the process {process.pid} is still working on it"
-        return f"{unknown}: {kept} so far.", numbers
-    return f"The process {process.pid} on {process.host} is working on it: {kept} so far.", numbers
-
-
-def row_document(record: RunRecord) -> dict[str, Any]:
-    """Return the fields of a run that a list shows, as plain data."""
-    best = record.version(record.best)
-    scores = [version.evaluation.overall_score for version in record.versions]
-    return {
-        "run_id": record.run_id,
-        "name": record.origin.name,
-        "task": record.task.description,
-        "status": record.state,
-        "reason": record.reason,
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "versions": record.revisions + 1 if record.versions else 0,
-        "scores": scores,
-        "first_score": scores[0] if scores else None,
-        "best_score": None if best is None else best.evaluation.overall_score,
-        "best_version": record.best,
-        "satisfactory": best is not None and best.evaluation.satisfactory,
-        "usage": record.usage,
-        "execution_time": record.execution_time,
-        "parent": record.parent,
-        "error": record.error,
-    }
-
-
-def run_document(run: KeptRun, *, steps: bool = True) -> dict[str, Any]:
-    """Return a run as plain data: its record, why it stopped, what came after the best, maybe its steps."""
-    record: dict[str, Any] = to_json(run.record)
-    document = {
-        **record,
-        "status": run.record.state,
-        "reason": run.record.reason,
-        "why": why(run),
-        "after_best": after_best(run),
-        "usage": run.record.usage,
-    }
-    if steps:
-        document["steps"] = [{**to_json(step), "seconds": step.seconds} for step in run.steps]
-    return document

@@ -12,11 +12,20 @@ from rich.text import Text
 
 from redraft._texts import counted, shortened
 from redraft.errors import ConfigError
-from redraft.loop.run_text import when
 from redraft.notes.notes import Notes, TaskNotes
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GAP, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, sparkline
+from redraft.terminal.console import (
+    BAD,
+    GAP,
+    GOOD,
+    QUIET,
+    CalmConsole,
+    emit_json,
+    emit_untrusted,
+    sparkline,
+    when,
+)
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 from redraft.types import render_score

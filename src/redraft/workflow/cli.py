@@ -29,16 +29,24 @@ from redraft.errors import (
     StoreError,
     WorkflowError,
 )
-from redraft.loop.cli import Progress, listening
+from redraft.loop.cli import Progress, first_to_best, listening, outcome, state_text
 from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
-from redraft.loop.run_text import first_to_best, outcome, state_text, when
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
 from redraft.stores.location import open_project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit_json, emit_untrusted
+from redraft.terminal.console import (
+    BAD,
+    GOOD,
+    QUIET,
+    CalmConsole,
+    Warnings,
+    emit_json,
+    emit_untrusted,
+    when,
+)
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage

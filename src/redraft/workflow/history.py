@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._validation import only
-from redraft.errors import ChangedRunError
+from redraft.errors import ChangedRunError, ConfigError
 from redraft.loop.record import RUN, Process, RunRecord, Status
-from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs, row_document
+from redraft.loop.runs import LAST, PAGE, UNENDED, KeptStep, Runs
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -69,6 +69,14 @@ class WorkflowRecord:
         """Return the result of a workflow that has finished."""
         return WorkflowResult(self.state or {}, self.run_id, self.nodes, self.usage, self.execution_time)
 
+    def resuming_call(self) -> str:
+        """Return the Python call that resumes a workflow which a program began."""
+        given = f"{dict(self.given)!r}, " if self.given else ""
+        return (
+            "from redraft.workflow import Workflow\n\n"
+            f"await Workflow.from_file({self.file!r}).run({given}run_id={self.run_id!r})"
+        )
+
 
 BEGAN = "workflow command"
 """The kind of the records that say which command began a workflow."""
@@ -97,6 +105,11 @@ class KeptWorkflow:
         if self.record.status != "running" or self.began is None:
             return self.record.status
         return self.began.process.state_of_run
+
+    def check_resumable(self, *, force: bool = False) -> None:
+        """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
+        if self.began is not None and self.record.status == "running":
+            self.began.process.check_gone(self.record.run_id, force=force)
 
 
 class Workflows:
@@ -154,6 +167,30 @@ class Workflows:
         if left:  # of the node under way, now or when the workflow ended
             nodes.append(NodeRun("", runs=tuple(left)))
         return WorkflowHistory(kept, tuple(nodes))
+
+    async def last_value(self, run_id: str) -> Any:
+        """Return the value of the last node that did not fail; None if there is none."""
+        nodes = [step for step in await self._runs.steps(run_id) if not step.is_inner and not step.void]
+        results = [step.result for step in nodes if step.error is None]
+        return results[-1].get("value") if results else None
+
+    async def loop(self, run_id: str) -> str | None:
+        """Return the id of the run of a workflow's loop, for `last` its last loop; None if it is no workflow.
+
+        Raises `ConfigError` if no loop ran, or if there are several to choose from.
+        """
+        workflow = await self.get(run_id)
+        if workflow is None:
+            return None
+        found = workflow.record.run_id
+        loops = [loop.key for loop in await self._store.find(RUN, where={"parent": found})]
+        if not loops:
+            raise ConfigError(f"No loop of the workflow {found!r} ran; `redraft show {found}` says what did.")
+        if len(loops) > 1 and run_id != LAST:
+            raise ConfigError(
+                f"The workflow {found!r} has {len(loops)} loops: {', '.join(loops)}; say which."
+            )
+        return loops[-1]
 
     async def row(self, kept: KeptWorkflow) -> WorkflowRow:
         """Sum up a workflow; the nodes are read only if it has not finished."""
@@ -323,7 +360,7 @@ class WorkflowHistory:
                 "error": node.error,
                 "usage": node.usage,
                 "seconds": node.seconds,
-                "runs": [row_document(run) for run in node.runs],
+                "runs": [run.summary() for run in node.runs],
             }
             for node in self.nodes
         ]
