@@ -18,7 +18,7 @@ from redraft.cycles.spec import AgentSpec
 from redraft.errors import OutputError
 from redraft.protocols import ChatModel, Step
 from redraft.text.characters import visible
-from redraft.text.schema_source import size_of
+from redraft.text.schema_tree import size_of
 from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
 

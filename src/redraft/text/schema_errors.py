@@ -1,0 +1,270 @@
+"""What a JSON Schema validator found wrong, in words: what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MAX_SHOWN = 80
+MAX_DETAIL = 300
+MAX_OPTIONS = 12
+MAX_BRANCHES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaProblem:
+    """One place where a value does not fit its schema: what was expected, what was found, and what to do.
+
+    `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
+    pointer; `schema_path` points to the rule in the schema; `detail` is the validator's own message.
+    """
+
+    path: str
+    message: str
+    schema_path: str
+    expected: str
+    got: str
+    suggestion: str
+    detail: str
+    pointer: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as documented: path, message, schema_path, expected, got."""
+        return {
+            "path": self.path,
+            "message": self.message,
+            "schema_path": self.schema_path,
+            "expected": self.expected,
+            "got": self.got,
+        }
+
+
+def problem_of(error: Any, value: Any) -> SchemaProblem:
+    """Describe an error of the validator; `value` is the whole value that was checked."""
+    place: tuple[str | int, ...] = tuple(error.instance_path)
+    at = ".".join(map(str, place))
+    got = shown(value_at(value, place))
+    kind = error.kind.name
+    expected, suggestion = _WORDS.get(kind, _other)(error, f"{at!r}" if at else "the value")
+    where = at or "The value"
+    message = f"{where}: expected {expected}, got {got}" if kind not in _BARE else f"{where}: {expected}"
+    rule = pointer(error.schema_path)
+    return SchemaProblem(at, message, rule, expected, got, suggestion, detail_of(error), pointer(place))
+
+
+def value_at(value: Any, place: Sequence[str | int]) -> Any:
+    """Return the part of a value at a place."""
+    for key in place:
+        value = value[key]
+    return value
+
+
+def detail_of(error: Any) -> str:
+    """Return the validator's own message, shortened."""
+    words: str = error.message
+    return words if len(words) <= MAX_DETAIL else f"{words[:MAX_DETAIL]}..."
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, shortened; a large list or object only as its size."""
+    if isinstance(value, str):
+        short = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
+        return json.dumps(short, ensure_ascii=False)
+    if isinstance(value, list | tuple | dict):
+        return _shown_holder(cast("list[Any] | dict[str, Any]", value))
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def _shown_holder(holder: list[Any] | dict[str, Any]) -> str:
+    inside = list(holder.values()) if isinstance(holder, dict) else holder
+    if len(inside) <= MAX_OPTIONS and not any(isinstance(inner, list | dict) for inner in inside):
+        # Cut before encoding, so that a large value is never written out in full.
+        text = json.dumps(
+            {_cut(key): _cut(inner) for key, inner in holder.items()}
+            if isinstance(holder, dict)
+            else [_cut(inner) for inner in inside],
+            ensure_ascii=False,
+        )
+        if len(text) <= MAX_SHOWN:
+            return text
+    return f"{'an object' if isinstance(holder, dict) else 'a list'} of {len(inside)}"
+
+
+def _cut(value: Any) -> Any:
+    return value[:MAX_SHOWN] if isinstance(value, str) else value
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """Render a path as a JSON pointer (RFC 6901)."""
+    if not path:
+        return ""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+Words = tuple[str, str]
+"""What was expected, and what to do."""
+
+_TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+
+
+def _type(error: Any, at: str) -> Words:
+    names: list[str] = error.kind.value
+    expected = " or ".join(_TYPES[name] for name in names)
+    return expected, f"Make {at} {expected}."
+
+
+def _required(error: Any, at: str) -> Words:
+    name = error.kind.value
+    return f"the key {name!r} is required, and missing", f"Add the key {name!r} to {at}."
+
+
+def _options(error: Any, at: str) -> Words:
+    options: list[Any] = error.kind.value
+    listed = ", ".join(shown(option) for option in options[:MAX_OPTIONS])
+    more = f" or {len(options) - MAX_OPTIONS} others" if len(options) > MAX_OPTIONS else ""
+    return f"one of {listed}{more}", f"Set {at} to one of {listed}{more}."
+
+
+def _constant(error: Any, at: str) -> Words:
+    return shown(error.kind.value), f"Set {at} to {shown(error.kind.value)}."
+
+
+def _limit(words: str) -> Callable[[Any, str], Words]:
+    def describe(error: Any, at: str) -> Words:
+        expected = words.format(error.kind.value)
+        return expected, f"Make {at} {expected}."
+
+    return describe
+
+
+def _count(words: str, thing: str, advice: str) -> Callable[[Any, str], Words]:
+    def describe(error: Any, at: str) -> Words:
+        count = error.kind.value
+        noun = thing if count == 1 else {"property": "properties"}.get(thing, thing + "s")
+        return f"{words} {count} {noun}", f"{advice} {at}: it needs {words} {count} {noun}."
+
+    return describe
+
+
+def _pattern(error: Any, at: str) -> Words:
+    if type(error.kind).__name__ != "Pattern":  # the engine gave up
+        return "a text that its pattern can be tried on in time", f"Shorten {at}, or simplify its pattern."
+    return f"a text that matches {error.kind.value}", f"Rewrite {at} so that it matches {error.kind.value}."
+
+
+def _format(error: Any, at: str) -> Words:
+    return f"a text in the format {error.kind.value!r}", f"Write {at} in the format {error.kind.value!r}."
+
+
+def _unique(_error: Any, at: str) -> Words:
+    return "items that all differ", f"Remove the items of {at} that repeat others."
+
+
+def _contains(error: Any, at: str) -> Words:
+    if error.schema_path[-1:] == ["maxContains"]:
+        return "fewer items of the kind that 'contains' describes", f"Remove matching items from {at}."
+    return "more items of the kind that 'contains' describes", f"Add a matching item to {at}."
+
+
+def _unexpected(error: Any, at: str) -> Words:
+    names: list[str] = error.kind.value
+    listed = ", ".join(shown(name) for name in names[:MAX_OPTIONS])
+    return f"nothing else, and {listed} is not allowed", f"Remove {listed} from {at}."
+
+
+def _too_many(error: Any, at: str) -> Words:
+    count = error.kind.value
+    return f"at most {count} items", f"Remove items from {at}: at most {count} are allowed."
+
+
+def _false(error: Any, at: str) -> Words:
+    if error.schema_path[-1:] == [
+        "additionalProperties"
+    ]:  # how the validator reports keys that are not allowed
+        return "an object without other keys", f"Remove the keys of {at} that the schema does not name."
+    return "nothing here", f"Remove {at}: it is not allowed."
+
+
+def _not(error: Any, at: str) -> Words:
+    denied = shown(error.kind.value)
+    return f"a value that does not fit {denied}", f"Change {at} so that it does not fit {denied}."
+
+
+def _name(error: Any, at: str) -> Words:
+    inner = error.kind.value
+    expected, _ = _WORDS.get(inner.kind.name, _other)(inner, "the name")
+    name = shown(inner.instance)
+    return f"names of keys that are {expected}, and {name} is not", f"Rename the key {name} of {at}."
+
+
+def _branches(error: Any, at: str) -> Words:
+    branches: list[list[Any]] = error.kind.value
+    if not all(branches):
+        return "a value that fits exactly one of the alternatives", f"Make {at} fit only one alternative."
+    depth = len(error.instance_path)
+    ways = "; or ".join(dict.fromkeys(_first(branch, depth) for branch in branches[:MAX_BRANCHES]))
+    return f"one of these alternatives: {ways}", f"Make {at} fit one of the alternatives: {ways}."
+
+
+def _first(branch: list[Any], depth: int) -> str:
+    error = branch[0]
+    if error.kind.name in ("anyOf", "oneOf"):  # alternatives of alternatives would only confuse
+        return "another set of alternatives"
+    expected, _ = _WORDS.get(error.kind.name, _other)(error, "it")
+    inside = ".".join(map(str, error.instance_path[depth:]))
+    return f"{inside}: {expected}" if inside else expected
+
+
+def _other(error: Any, at: str) -> Words:
+    message = str(error.message)[: 2 * MAX_SHOWN]
+    return f"what {error.kind.name!r} asks for ({message})", f"Change {at} as {error.kind.name!r} asks."
+
+
+_BARE = frozenset(
+    ("required", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames")
+)
+"""Kinds whose message does not show the value, which is often large and would add nothing."""
+
+_WORDS: dict[str, Callable[[Any, str], Words]] = {
+    "type": _type,
+    "required": _required,
+    "enum": _options,
+    "const": _constant,
+    "minimum": _limit("at least {}"),
+    "maximum": _limit("at most {}"),
+    "exclusiveMinimum": _limit("greater than {}"),
+    "exclusiveMaximum": _limit("less than {}"),
+    "multipleOf": _limit("a multiple of {}"),
+    "minLength": _count("at least", "character", "Lengthen"),
+    "maxLength": _count("at most", "character", "Shorten"),
+    "minItems": _count("at least", "item", "Add items to"),
+    "maxItems": _count("at most", "item", "Remove items from"),
+    "minProperties": _count("at least", "property", "Add keys to"),
+    "maxProperties": _count("at most", "property", "Remove keys from"),
+    "pattern": _pattern,
+    "format": _format,
+    "uniqueItems": _unique,
+    "contains": _contains,
+    "additionalProperties": _unexpected,
+    "unevaluatedProperties": _unexpected,
+    "unevaluatedItems": _unexpected,
+    "additionalItems": _too_many,
+    "falseSchema": _false,
+    "not": _not,
+    "propertyNames": _name,
+    "anyOf": _branches,
+    "oneOf": _branches,
+}
