@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from redraft.cycles.spec import AgentFile, AgentSpec, Retention, Text
     from redraft.protocols import ChatModel
-    from redraft.text.yaml import Way
+    from redraft.text.yaml import KeyPath
 
 SCOPES: Mapping[str, tuple[str, ...] | None] = {
     "environmentalData": ("payload", "errors", "at"),
@@ -93,9 +93,9 @@ class _Checker:
         self.functions = functions
         self.model_for = model_for
         self.parts = list(substages(spec))
-        self.actions: dict[str, Way] = {}
+        self.actions: dict[str, KeyPath] = {}
 
-    def fail(self, way: Way, problem: str) -> NoReturn:
+    def fail(self, way: KeyPath, problem: str) -> NoReturn:
         if self.source is not None:
             self.source.fail(way, problem)
         where = error_location(self.spec.model_dump(by_alias=True), way)
@@ -171,7 +171,7 @@ class _Checker:
                 self.check_path(text.way, f"derivedData.{path[1]}", DERIVED_KEYS.get(str(path[1])), path[2:])
 
     def check_path(
-        self, way: Way, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]
+        self, way: KeyPath, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]
     ) -> None:
         """Check that a name whose keys are known has the key that the path goes on with."""
         if keys is None or not further or further[0] in keys:
@@ -182,7 +182,7 @@ class _Checker:
             )
         self.fail(way, f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}")
 
-    def check_prompt(self, substage: Any, way: Way) -> None:
+    def check_prompt(self, substage: Any, way: KeyPath) -> None:
         """Check a substage that may ask a model: its method, its schema, its model."""
         if not isinstance(substage, Analyze | Plan | Evaluate | Learn):
             return
@@ -197,7 +197,7 @@ class _Checker:
                 place = (*way, "model") if substage.model else way
                 self.fail(place, f"{error} Aliases are defined under 'models'")
 
-    def check_method(self, substage: Analyze | Plan | Evaluate, way: Way) -> None:
+    def check_method(self, substage: Analyze | Plan | Evaluate, way: KeyPath) -> None:
         if isinstance(substage, Evaluate):
             kind, rules = "checks", substage.config.checks
         else:
@@ -213,7 +213,7 @@ class _Checker:
         elif substage.output_schema is None and not isinstance(substage, Plan):
             self.fail(way, "a 'prompt' needs an 'outputSchema', which the reply must follow")
 
-    def check_schema(self, given: dict[str, Any], way: Way) -> None:
+    def check_schema(self, given: dict[str, Any], way: KeyPath) -> None:
         try:
             Schema(given)
         except ConfigError as error:
@@ -221,7 +221,7 @@ class _Checker:
         if given.get("type", "object") != "object":
             self.fail((*way, "type"), f"the reply must be an object, not {given['type']!r}")
 
-    def check_functions(self, substage: Any, way: Way) -> None:
+    def check_functions(self, substage: Any, way: KeyPath) -> None:
         """Check that the functions a substage names exist and accept their arguments."""
         if isinstance(substage, FunctionSense):
             self.check_function(substage.config.function, substage.config.with_, (*way, "config", "function"))
@@ -234,7 +234,7 @@ class _Checker:
                     place = (*way, "config", "actions", at, "function")
                     self.check_function(action.function, action.with_, place)
 
-    def check_function(self, name: str, given: Mapping[str, Any], way: Way) -> None:
+    def check_function(self, name: str, given: Mapping[str, Any], way: KeyPath) -> None:
         if name not in self.functions:
             self.fail(way, f"the program provides no function {name!r}; {nearest(name, self.functions)}")
         function = self.functions[name]
@@ -248,7 +248,7 @@ class _Checker:
         except TypeError as error:
             self.fail(way, f"the function {name!r} can't be called with {sorted(given)}: {error}")
 
-    def check_plan(self, substage: Plan, way: Way) -> None:
+    def check_plan(self, substage: Plan, way: KeyPath) -> None:
         for at, rule in enumerate(substage.config.rules):
             if rule.action not in self.actions:
                 self.fail(
@@ -256,7 +256,7 @@ class _Checker:
                     f"no 'execute' declares an action {rule.action!r}; {nearest(rule.action, self.actions)}",
                 )
 
-    def check_retention(self, key: str, retention: Retention, way: Way) -> None:
+    def check_retention(self, key: str, retention: Retention, way: KeyPath) -> None:
         name = key.removeprefix(MEMORY)
         if not key.startswith(MEMORY) or not name.isidentifier():
             self.fail(way, f"expected a memory key such as 'memory.patterns', got {key!r}")
@@ -317,7 +317,7 @@ class _Checker:
         )
 
 
-def _extra_scopes(way: Way, stage: str) -> tuple[str, ...]:
+def _extra_scopes(way: KeyPath, stage: str) -> tuple[str, ...]:
     """Return the names that a template sees beside those of the cycle."""
     if stage == "reason" and "constraints" in way:
         return ("action",)

@@ -14,7 +14,7 @@ from redraft.cycles.memory import STANDARD_KEYS
 from redraft.errors import AgentFileError
 from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
 from redraft.text.templates import TemplateError, braced, template
-from redraft.text.yaml import Way, load_yaml
+from redraft.text.yaml import KeyPath, load_yaml
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 Expression = Annotated[
@@ -549,7 +549,7 @@ class Text(NamedTuple):
     """A template or condition in the file, and the path to it."""
 
     text: str
-    way: Way
+    way: KeyPath
     is_condition: bool
 
     @property
@@ -558,7 +558,7 @@ class Text(NamedTuple):
         return braced(self.text) if self.is_condition else self.text
 
 
-def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, Way]]:
+def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, KeyPath]]:
     """Yield each substage with its stage and the path to it, in the order in which they run."""
     stages = dict(spec.stages)
     for stage in STAGES:
@@ -567,7 +567,7 @@ def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, Way]]:
             yield stage, substage, ("stages", stage, "substages", at)
 
 
-def texts(part: BaseModel, way: Way) -> Iterator[Text]:
+def texts(part: BaseModel, way: KeyPath) -> Iterator[Text]:
     """Yield every template and condition in a part of the file."""
     for name, value in part:
         key = type(part).model_fields[name].alias or name
@@ -638,7 +638,7 @@ def memory_keys_in(text: str) -> list[str]:
     return sorted({str(path[1]) for path in paths if path[0] == "memory" and len(path) > 1})
 
 
-def _inside(value: Any, way: Way) -> Iterator[Text]:
+def _inside(value: Any, way: KeyPath) -> Iterator[Text]:
     if isinstance(value, BaseModel):
         yield from texts(value, way)
     elif isinstance(value, list):
@@ -646,7 +646,7 @@ def _inside(value: Any, way: Way) -> Iterator[Text]:
             yield from _inside(item, (*way, at))
 
 
-def _in_data(value: Any, way: Way) -> Iterator[Text]:
+def _in_data(value: Any, way: KeyPath) -> Iterator[Text]:
     if isinstance(value, str):
         yield Text(value, way, is_condition=False)
     elif isinstance(value, Mapping):
@@ -665,11 +665,11 @@ class AgentFile(SpecFile):
 
     expected: ClassVar[str] = "an agent is a mapping with 'name' and 'stages'"
 
-    def error(self, way: Way, what: str, *, within: int | None = None) -> AgentFileError:
+    def error(self, way: KeyPath, what: str, *, within: int | None = None) -> AgentFileError:
         """Return an `AgentFileError` that says what is wrong, and where."""
         line = self.line(way, within)
         where = error_location(load_yaml(self.text, self.file), way)
-        message = self.said(line, where.shown, what)
+        message = self.message(line, where.shown, what)
         return AgentFileError(
             message, file=self.file, line=line, stage=where.stage, substage=where.substage, key=where.key
         )
@@ -693,7 +693,7 @@ class ErrorLocation(NamedTuple):
         return (stage, f"substage {self.substage!r}" if self.substage else "", self.key or "")
 
 
-def error_location(document: Any, way: Way) -> ErrorLocation:
+def error_location(document: Any, way: KeyPath) -> ErrorLocation:
     """Return where in an agent's document the path `way` leads."""
     if len(way) < 2 or way[0] != "stages":  # noqa: PLR2004 (`stages`, its name)
         return ErrorLocation(key=".".join(map(str, way)) or None)

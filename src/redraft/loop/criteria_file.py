@@ -13,7 +13,7 @@ from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
 from redraft.sandbox.jail import ProcessJail
-from redraft.text.yaml import Way, line_of, load_yaml
+from redraft.text.yaml import KeyPath, line_of, load_yaml
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Reader:
         value = load_yaml(self.text, self.name)
         if not isinstance(value, list | dict):
             self.fail((), "expected a list of criteria, or a mapping with 'criteria'")
-        base: Way = () if isinstance(value, list) else ("criteria",)
+        base: KeyPath = () if isinstance(value, list) else ("criteria",)
         given = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
         fields = self._checked(given, KEYS, ())
         items = fields.get("criteria")
@@ -109,7 +109,7 @@ class _Reader:
             self.fail(base, str(error))
         return CriteriaFile(criteria, fields.get("task", ""), task_type, float(threshold))
 
-    def _criterion(self, item: Any, way: Way) -> QualityCriterion | str:
+    def _criterion(self, item: Any, way: KeyPath) -> QualityCriterion | str:
         if isinstance(item, str) and item.strip():
             return item
         if not isinstance(item, dict):
@@ -128,7 +128,7 @@ class _Reader:
             self.fail(way, str(error))
         return criterion
 
-    def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: Way) -> dict[str, Any]:
+    def _checked(self, given: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
         """Check keys and types, and return the entries; empty ones are left out."""
         fields: dict[str, Any] = {}
         for key, value in given.items():
@@ -143,7 +143,7 @@ class _Reader:
             fields[key] = value
         return fields
 
-    def fail(self, way: Way, what: str) -> NoReturn:
+    def fail(self, way: KeyPath, what: str) -> NoReturn:
         """Raise a `ConfigError` with the file and the line."""
         raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, get_ar
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
+from redraft._texts import short_repr
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.text.yaml import Way, line_of, line_within, load_yaml
+from redraft.text.yaml import KeyPath, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,9 +42,9 @@ BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at le
 
 @dataclass(frozen=True, slots=True)
 class SpecFile(ABC):
-    """The text and name of a file; raises errors that say where in it something is wrong.
+    """The text and name of a file; its errors say where in it something is wrong.
 
-    A subclass says with `expected` what such a file is, and which exceptions its errors are.
+    A subclass says with `expected` what such a file holds, and which exceptions to raise.
     """
 
     text: str
@@ -52,8 +53,8 @@ class SpecFile(ABC):
     expected: ClassVar[str]
 
     @abstractmethod
-    def error(self, way: Way, what: str, *, within: int | None = None) -> Exception:
-        """Return the error that says what is wrong at `way`; `within` is a line of the text there, from 1."""
+    def error(self, path: KeyPath, /, what: str, *, within: int | None = None) -> Exception:
+        """Return the error that says what is wrong at `path`; `within` counts lines of the text there."""
 
     @abstractmethod
     def broken(self, message: str, line: int | None) -> Exception:
@@ -70,84 +71,83 @@ class SpecFile(ABC):
             self.fail((), f"{self.expected}, got {_short(document)}")
         return cast("dict[str, Any]", document)
 
-    def parse(self, kind: type[M], data: object, way: Way = ()) -> M:
-        """Validate `data`, which is found at `way`, as a `kind`; raises `error` for its first mistake."""
+    def parse(self, kind: type[M], data: object, path: KeyPath = ()) -> M:
+        """Validate `data`, which is found at `path`, as a `kind`; raises `error` for its first mistake."""
         try:
             return kind.model_validate(data)
         except ValidationError as error:
-            place, said = explained(kind, data, error)
-            self.fail((*way, *place), said)
+            place, what = first_mistake(kind, data, error)
+            self.fail((*path, *place), what)
 
-    def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
+    def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
         """Raise the error that says what is wrong, and where."""
-        raise self.error(way, what, within=within)
+        raise self.error(path, what, within=within)
 
-    def line(self, way: Way, within: int | None = None) -> int:
-        """Return the line of the value at `way`, or of line `within` of the text there."""
-        inner = line_within(self.text, way, within) if within else None
-        return inner or line_of(self.text, way)
+    def line(self, path: KeyPath, within: int | None = None) -> int:
+        """Return the line of the value at `path`, or of line `within` of the text there."""
+        inner = line_within(self.text, path, within) if within else None
+        return inner or line_of(self.text, path)
 
-    def said(self, line: int, places: tuple[str, ...], what: str) -> str:
+    def message(self, line: int, places: tuple[str, ...], what: str) -> str:
         """Return a message: the file, the line, further places unless they are empty, and what is wrong."""
         end = "" if what.endswith(("?", "!")) else "."
         where = ", ".join(part for part in (f"{self.file}, line {line}", *places) if part)
         return f"{where}: {what.rstrip('.')}{end}"
 
 
-def explained(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[Way, str]:
+def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[KeyPath, str]:
     """Return where the first mistake is in `data`, which is not a valid `kind`, and what is wrong there."""
     wrong: list[Any] = list(error.errors(include_url=False))
     # A misspelt key explains a missing one, and the deepest mistake explains those around it.
     first = max(wrong, key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING))
-    way, what, given = first["loc"], first["type"], _short(first["input"])
-    place = _written(data, way)
-    if what == KEY or way[-1:] == ("[key]",):
+    path, what, given = first["loc"], first["type"], _short(first["input"])
+    place = _in_document(data, path)
+    if what == KEY or path[-1:] == ("[key]",):
         key = "null" if first["input"] is None else str(first["input"]).lower()
-        holder = _written(data, way[:-1] if what == KEY else way[:-2])
-        return (*holder, key), f"the key {key} is no text; put it into quotes"
+        holder = _in_document(data, path[:-1] if what == KEY else path[:-2])
+        return (*holder, key), f"the key {key} is not a text; put it into quotes"
     if what == EXTRA:
-        return place, f"unknown key {way[-1]!r}; {nearest(str(way[-1]), _keys_at(kind, way[:-1]))}"
+        return place, f"unknown key {path[-1]!r}; {nearest(str(path[-1]), _keys_at(kind, path[:-1]))}"
     if what == MISSING:
-        return (*place, way[-1]), f"{way[-1]!r} is missing"
+        return (*place, path[-1]), f"{path[-1]!r} is missing"
     if what == TAGLESS:
         return (*place, "type"), "'type' is missing"
     if what == MISTAGGED:
         tag = first["ctx"]["tag"]
         tags = [one.strip(" '") for one in first["ctx"]["expected_tags"].split(",")]
         return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
-    kinds = [one["type"] for one in wrong if what in EXPECTED and _written(data, one["loc"]) == place]
+    kinds = [one["type"] for one in wrong if what in EXPECTED and _in_document(data, one["loc"]) == place]
     expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
     return place, f"expected {expected or _expected(first['msg'])}, got {given}"
 
 
 def _expected(message: str) -> str:
-    """Return what a message of Pydantic's says was expected."""
-    said = message.removeprefix("Input should be ").removesuffix(".")
-    for bound, plainly in BOUNDS.items():
-        said = said.replace(bound, plainly)
-    return said
+    """Return what was expected, from a message of Pydantic."""
+    expected = message.removeprefix("Input should be ").removesuffix(".")
+    for words, plain_words in BOUNDS.items():
+        expected = expected.replace(words, plain_words)
+    return expected
 
 
 def _short(value: object) -> str:
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (what fits into a line)
+    return "nothing" if value is None else short_repr(value, 60)
 
 
-def _written(data: Any, way: Way) -> Way:
-    """Return the way without the names of union branches, which Pydantic adds."""
-    written: list[str | int] = []
-    for part in way:
+def _in_document(data: Any, path: KeyPath) -> KeyPath:
+    """Return the path without the names of union branches, which Pydantic adds."""
+    present: list[str | int] = []
+    for part in path:
         try:
             data = data[part]
         except (LookupError, TypeError):
             continue
-        written.append(part)
-    return tuple(written)
+        present.append(part)
+    return tuple(present)
 
 
-def _keys_at(kind: type[BaseModel], way: Way) -> list[str]:
+def _keys_at(kind: type[BaseModel], path: KeyPath) -> list[str]:
     current = [kind]
-    for part in way:
+    for part in path:
         if isinstance(part, str):
             current = [one for each in current for one in _at(each, part)] or current
     return list(dict.fromkeys(key for each in current for key in _fields(each)))
@@ -209,6 +209,6 @@ def _tidy(value: dict[str, Any], says: str) -> None:
         value |= {**branches[0], **value}
     elif branches:
         value["anyOf"] = branches
-    said = value.get("description", "")
-    if says and said in ("", TEMPLATED):
-        value["description"] = f"{says} {said}".rstrip()
+    description = value.get("description", "")
+    if says and description in ("", TEMPLATED):
+        value["description"] = f"{says} {description}".rstrip()

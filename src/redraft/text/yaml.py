@@ -13,8 +13,8 @@ from redraft.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Way: TypeAlias = tuple[str | int, ...]
-"""The keys and indices that lead to a value of a document."""
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""The keys and indices that lead to a value in a document."""
 
 MAX_CHARACTERS = 1_000_000
 
@@ -34,22 +34,22 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
     except UnicodeEncodeError as error:  # a lone surrogate
         raise ConfigError(f"{source}: {error}.") from error
     except yaml.YAMLError as error:
-        line, said = wrong_yaml(error, text)
-        raise ConfigError(f"{source}{f', line {line}' if line else ''}: {said}.") from error
+        line, message = _explain(error, text)
+        raise ConfigError(f"{source}{f', line {line}' if line else ''}: {message}.") from error
 
 
-def line_of(text: str, way: Way) -> int:
-    """Return the line, from 1, of the value at `way` in a valid text, or of its nearest ancestor."""
-    at, _ = _nodes_at(text, way)
-    return at.start_mark.line + 1 if at else 1
+def line_of(text: str, path: KeyPath) -> int:
+    """Return the line, from 1, of the value at `path` in a valid text, or of its nearest ancestor."""
+    key, _ = _nodes_at(text, path)
+    return key.start_mark.line + 1 if key else 1
 
 
-def line_within(text: str, way: Way, line: int) -> int | None:
-    """Return the line of the file that holds line `line` of the text at `way`, both from 1.
+def line_within(text: str, path: KeyPath, line: int) -> int | None:
+    """Return the line of the file that holds line `line` of the text at `path`, both from 1.
 
     None if lines of the text are not lines of the file, as in a folded scalar.
     """
-    _, node = _nodes_at(text, way)
+    _, node = _nodes_at(text, path)
     if node is None or not isinstance(node.value, str):
         return None
     if node.style == "|":
@@ -57,61 +57,61 @@ def line_within(text: str, way: Way, line: int) -> int | None:
     return node.start_mark.line + 1 if line == 1 and "\n" not in node.value else None
 
 
-def _nodes_at(text: str, way: Way) -> tuple[Any, Any]:
+def _nodes_at(text: str, path: KeyPath) -> tuple[Any, Any]:
     """Return the nodes of the last key that was found and of its value; None for a value that is absent."""
     node: Any = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
-    at = node
-    for part in way:
+    found = node
+    for part in path:
         if isinstance(part, int):
             if not isinstance(node, yaml.SequenceNode) or part >= len(node.value):
-                return at, None
-            at = node = node.value[part]
+                return found, None
+            found = node = node.value[part]
             continue
         if not isinstance(node, yaml.MappingNode):
-            return at, None
+            return found, None
         entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
         if part not in entries:
-            return at, None
-        at, node = entries[part]
-    return at, node
+            return found, None
+        found, node = entries[part]
+    return found, node
 
 
 ADVICE = {
     "alphabetic or numeric character": "a text that begins with '*' or '&' needs quotes",
     "cannot start any token": "a text that begins with {character!r} needs quotes",
-    "could not find expected ':'": "the key in line {begun} lacks its colon and a space",
-    "did not find expected ',' or": "what line {begun} opens is not closed, or a text in it needs quotes",
+    "could not find expected ':'": "the key in line {start} lacks its colon and a space",
+    "did not find expected ',' or": "what line {start} opens is not closed, or a text in it needs quotes",
     "did not find expected key": "see if the lines begin in the same column, and if a quote is inside a text",
     "mapping values are not allowed": "a text with ': ' in it needs quotes; else see to the indentation",
     "tab character": "indent with spaces",
-    "unexpected end of stream": "the quote that line {begun} opens is not closed",
+    "unexpected end of stream": "the quote that line {start} opens is not closed",
     "unknown escape character": "write the backslash twice, or use single quotes",
 }
 """What to do, by a part of the parser's message."""
 
 
-def wrong_yaml(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
+def _explain(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
     """Return the line of a syntax error, if it is known, and a message with advice."""
     if isinstance(error, yaml.MarkedYAMLError) and (error.problem_mark or error.context_mark):
-        return _marked(error, text)
+        return _explain_marked(error, text)
     if isinstance(error, yaml.reader.ReaderError) and isinstance(error.character, int):
         before = text.partition(chr(error.character))[0]
         return before.count("\n") + 1, f"the character U+{error.character:04X} can't be in YAML"
     return None, str(error)
 
 
-def _marked(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    place: Any = error.problem_mark or error.context_mark
-    begun: Any = error.context_mark or place
-    said = str(error.problem or error.context)
-    line = "".join(text.split("\n")[place.line : place.line + 1])
-    character = line[place.column : place.column + 1]
-    if character == "\t" and "cannot start any token" in said:
-        said = "found a tab character where none can be"
-    advice = next((advice for part, advice in ADVICE.items() if part in said), None)
+def _explain_marked(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    mark: Any = error.problem_mark or error.context_mark
+    start: Any = error.context_mark or mark
+    message = str(error.problem or error.context)
+    line = "".join(text.split("\n")[mark.line : mark.line + 1])
+    character = line[mark.column : mark.column + 1]
+    if character == "\t" and "cannot start any token" in message:
+        message = "found a tab character where none can be"
+    advice = next((advice for part, advice in ADVICE.items() if part in message), None)
     if advice is not None:
-        said = f"{said}; {advice.format(begun=begun.line + 1, character=character)}"
-    return place.line + 1, said
+        message = f"{message}; {advice.format(start=start.line + 1, character=character)}"
+    return mark.line + 1, message
 
 
 MAX_NODES = 50_000
@@ -171,7 +171,7 @@ class Reader:
         value = self._node(next(self._events), 0)
         next(self._events)
         if not isinstance(after := next(self._events), events.StreamEndEvent):
-            raise self._wrong(after, "expected a single document, but found another document")
+            raise self._error(after, "expected a single document, but found another document")
         return value
 
     def _node(self, event: Any, depth: int) -> Any:
@@ -181,13 +181,13 @@ class Reader:
         self._nodes += 1
         self._count(event, 1)
         if event.anchor in self._anchors:
-            raise self._wrong(event, f"found duplicate anchor {event.anchor!r}")
+            raise self._error(event, f"found duplicate anchor {event.anchor!r}")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         if isinstance(event, events.ScalarEvent):
             value = self._scalar(event)
         elif depth == MAX_DEPTH:
-            raise self._wrong(event, f"more than {MAX_DEPTH} levels of nesting")
+            raise self._error(event, f"more than {MAX_DEPTH} levels of nesting")
         elif isinstance(event, events.SequenceStartEvent):
             self._check_tag(event, _SEQUENCE)
             value = [self._node(item, depth + 1) for item in self._until(events.SequenceEndEvent)]
@@ -214,11 +214,11 @@ class Reader:
             ):
                 self._merge(merged, value, event)
             elif isinstance(key, dict | list):
-                raise self._wrong(
+                raise self._error(
                     event, "a mapping or a list is no key; a text that begins with a brace needs quotes"
                 )
             elif key in own:
-                raise self._wrong(event, f"the key {key!r} comes twice")
+                raise self._error(event, f"the key {key!r} comes twice")
             else:
                 own[key] = value
         return merged | own
@@ -226,7 +226,7 @@ class Reader:
     def _merge(self, merged: dict[Any, Any], value: Any, event: Any) -> None:
         for one in cast("list[Any]", value) if isinstance(value, list) else [value]:
             if not isinstance(one, dict):
-                raise self._wrong(event, "expected a mapping, or a list of them, to merge with '<<'")
+                raise self._error(event, "expected a mapping, or a list of them, to merge with '<<'")
             for key, item in cast("dict[Any, Any]", one).items():
                 merged.setdefault(key, item)
 
@@ -242,23 +242,23 @@ class Reader:
         try:
             return _TAGGED[event.tag](text)
         except ValueError as error:
-            raise self._wrong(event, f"a value does not fit its tag: {error}") from error
+            raise self._error(event, f"a value does not fit its tag: {error}") from error
 
     def _check_tag(self, event: Any, own: str | None) -> None:
         if event.tag in (_SEQUENCE, _MAPPING, *_TAGGED) and event.tag != own:
-            raise self._wrong(event, f"a value does not fit its tag {event.tag!r}")
+            raise self._error(event, f"a value does not fit its tag {event.tag!r}")
         if event.tag not in (None, own):
-            raise self._wrong(event, f"the tag {event.tag!r} is not for plain data")
+            raise self._error(event, f"the tag {event.tag!r} is not for plain data")
 
     def _alias(self, event: Any) -> Any:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
-            raise self._wrong(event, f"more than {MAX_ALIASES} aliases")
+            raise self._error(event, f"more than {MAX_ALIASES} aliases")
         if event.anchor not in self._anchors:
-            raise self._wrong(event, f"found undefined alias {event.anchor!r}")
+            raise self._error(event, f"found undefined alias {event.anchor!r}")
         known = self._anchors[event.anchor]
         if known is None:
-            raise self._wrong(event, "an alias refers to what it stands in")
+            raise self._error(event, "an alias refers to a value that contains it")
         value, size = known
         self._count(event, size)
         return value
@@ -266,9 +266,9 @@ class Reader:
     def _count(self, event: Any, size: int) -> None:
         self._expanded += size
         if self._nodes > MAX_NODES:
-            raise self._wrong(event, f"more than {MAX_NODES:,} nodes")
+            raise self._error(event, f"more than {MAX_NODES:,} nodes")
         if self._expanded > MAX_EXPANDED:
-            raise self._wrong(event, f"aliases stand for more than {MAX_EXPANDED:,} nodes")
+            raise self._error(event, f"aliases stand for more than {MAX_EXPANDED:,} nodes")
 
-    def _wrong(self, event: Any, what: str) -> ConfigError:
+    def _error(self, event: Any, what: str) -> ConfigError:
         return ConfigError(f"{self._source}, line {event.start_mark.line + 1}: {what}.")

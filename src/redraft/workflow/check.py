@@ -33,7 +33,7 @@ from redraft.workflow.spec import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from redraft.text.yaml import Way
+    from redraft.text.yaml import KeyPath
     from redraft.workflow.scope import Bench
     from redraft.workflow.spec import Code, Node, Source
 
@@ -62,10 +62,10 @@ class _Check:
             self.node(node, ("nodes", at))
         self.cycles()
 
-    def fail(self, way: Way, what: str, *, within: int | None = None) -> NoReturn:
+    def fail(self, way: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
         self.source.fail(way, what, within=within)
 
-    def node(self, node: Node, way: Way) -> None:
+    def node(self, node: Node, way: KeyPath) -> None:
         if self.first[node.name] != way[1]:
             self.fail((*way, "name"), f"there are two nodes named {node.name!r}; give each a name of its own")
         if node.name == END:
@@ -81,7 +81,7 @@ class _Check:
         if node.uses is not None:
             self.action(node.uses, node.with_, way)
 
-    def code(self, code: Code, way: Way) -> None:
+    def code(self, code: Code, way: KeyPath) -> None:
         """Check that the language has a sandbox here, and that Python parses."""
         if code.run is None:
             return
@@ -98,7 +98,7 @@ class _Check:
                 said = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deep"
                 self.fail((*way, "run"), f"the code does not parse{at}: {said}", within=line)
 
-    def jumps(self, node: Node, way: Way) -> None:
+    def jumps(self, node: Node, way: KeyPath) -> None:
         if isinstance(node.goto, str):
             self.target(node.goto, (*way, "goto"))
         for at, jump in enumerate(node.goto if isinstance(node.goto, list) else ()):
@@ -108,12 +108,12 @@ class _Check:
         if node.on_error not in (RAISE, CONTINUE):
             self.target(node.on_error, (*way, "on_error"), (RAISE, CONTINUE))
 
-    def target(self, name: str, way: Way, others: tuple[str, ...] = ()) -> None:
+    def target(self, name: str, way: KeyPath, others: tuple[str, ...] = ()) -> None:
         if name != END and name not in self.first:
             known = [*others, *self.names, END]
             self.fail(way, f"there is no node {name!r} to go to; {nearest(name, known)}")
 
-    def action(self, name: str, params: Mapping[str, Any], way: Way) -> None:
+    def action(self, name: str, params: Mapping[str, Any], way: KeyPath) -> None:
         known = plain_name(name)
         own = self.own(name, (*way, "uses"))
         if own is None and known not in BUILT_IN:
@@ -140,14 +140,14 @@ class _Check:
         elif known == LLM_CALL:
             self.llm(params, inside)
 
-    def own(self, name: str, way: Way) -> Callable[..., Any] | None:
+    def own(self, name: str, way: KeyPath) -> Callable[..., Any] | None:
         """Return the user's own action of a name, if there is one; from a package it is imported now."""
         try:
             return self.bench.own(name)
         except ConfigError as error:
             self.fail(way, str(error))
 
-    def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: Way) -> None:
+    def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: KeyPath) -> None:
         for text, place in templates_in(params, way, without=()):  # it gets all of them rendered
             self.template(text, place)
         try:
@@ -155,7 +155,7 @@ class _Check:
         except ConfigError as error:
             self.fail(way, str(error))
 
-    def loop(self, given: LoopParams, way: Way) -> None:
+    def loop(self, given: LoopParams, way: KeyPath) -> None:
         if isinstance(given.max_iterations, str) and not _is_template(given.max_iterations):
             self.fail(
                 (*way, "max_iterations"),
@@ -166,7 +166,7 @@ class _Check:
         if given.corrector is not None:
             self.maker(given.corrector, (*way, "corrector"))
 
-    def maker(self, maker: Maker, way: Way, key: str = "action") -> None:
+    def maker(self, maker: Maker, way: KeyPath, key: str = "action") -> None:
         if maker.action is None and "uses" in maker.params:
             self.fail((*way, "uses"), "inside of an action, another one stands under 'action'")
         if (maker.action is None) == (maker.run is None):
@@ -188,7 +188,7 @@ class _Check:
             known = nearest(maker.action, [LLM_CALL, *self.bench.actions])
             self.fail((*way, key), f"there is no action {maker.action!r}; {known}")
 
-    def llm(self, params: Mapping[str, Any], way: Way) -> None:
+    def llm(self, params: Mapping[str, Any], way: KeyPath) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
         plain = {key: value for key, value in params.items() if key == SCHEMA or not _is_template(value)}
         given = self.source.parse(LlmParams, plain, way)
@@ -202,7 +202,7 @@ class _Check:
             self.schema(given.schema_, way)
         self.model(given.model, way)
 
-    def evaluator(self, evaluator: Evaluator, way: Way) -> None:
+    def evaluator(self, evaluator: Evaluator, way: KeyPath) -> None:
         try:
             evaluator.check()
         except ConfigError as error:
@@ -213,13 +213,13 @@ class _Check:
         if evaluator.type == "llm" and not _is_template(evaluator.model):
             self.model(evaluator.model, way)
 
-    def schema(self, given: Any, way: Way) -> None:
+    def schema(self, given: Any, way: KeyPath) -> None:
         try:
             self.bench.schema(given)
         except ConfigError as error:
             self.fail((*way, "schema"), str(error))
 
-    def model(self, name: str | None, way: Way) -> None:
+    def model(self, name: str | None, way: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
         if name is None or _is_template(name):
             return
@@ -228,7 +228,7 @@ class _Check:
         except ConfigError as error:
             self.fail((*way, "model"), f"{error} What a name stands for is said under 'models'")
 
-    def template(self, text: str, way: Way) -> None:
+    def template(self, text: str, way: KeyPath) -> None:
         try:
             found = template(text)
         except TemplateError as error:

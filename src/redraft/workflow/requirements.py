@@ -11,7 +11,7 @@ from redraft.execution import Script
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.scripts import LANGUAGES, run_script
 from redraft.text.templates import braced, template
-from redraft.text.yaml import Way
+from redraft.text.yaml import KeyPath
 from redraft.workflow.actions import BUILT_IN
 from redraft.workflow.loop import DOCUMENTED, FEEDBACK
 from redraft.workflow.scope import MODEL, Scope, templates_in
@@ -44,9 +44,9 @@ class Requirements:
     they are known.
     """
 
-    actions: dict[str, Way] = field(default_factory=dict[str, Way])
-    models: dict[str | None, Way] = field(default_factory=dict[str | None, Way])
-    code: list[tuple[Code, Way]] = field(default_factory=list[tuple[Code, Way]])
+    actions: dict[str, KeyPath] = field(default_factory=dict[str, KeyPath])
+    models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
+    code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
     model_names: set[str] = field(default_factory=set[str])
 
     @classmethod
@@ -72,7 +72,7 @@ class Requirements:
         providers = {name.partition(":")[0] for name in self.model_names} & {*EXTRAS, "local"}
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
-    def _add_action(self, name: str, params: Mapping[str, Any], way: Way) -> None:
+    def _add_action(self, name: str, params: Mapping[str, Any], way: KeyPath) -> None:
         action = plain_name(name)
         self.actions.setdefault(action, way)
         if action == LOOP:
@@ -88,22 +88,22 @@ class Requirements:
         elif action == LLM_CALL:
             self._add_model(params.get("model"), way)
 
-    def _add_maker(self, maker: Maker, way: Way) -> None:
+    def _add_maker(self, maker: Maker, way: KeyPath) -> None:
         if maker.run is not None:
             self._add_code(maker, way)
         else:
             self._add_action(str(maker.action), maker.params, way)
 
-    def _add_evaluator(self, evaluator: Evaluator, way: Way) -> None:
+    def _add_evaluator(self, evaluator: Evaluator, way: KeyPath) -> None:
         if evaluator.type == "llm":
             self._add_model(evaluator.model, way)
         elif evaluator.type == "custom":
             self._add_code(evaluator, way)
 
-    def _add_code(self, code: Code, way: Way) -> None:
+    def _add_code(self, code: Code, way: KeyPath) -> None:
         self.code.append((code, (*way, "run")))
 
-    def _add_model(self, name: str | None, way: Way) -> None:
+    def _add_model(self, name: str | None, way: KeyPath) -> None:
         if name is None or "{{" not in name:
             self.models.setdefault(name, way)
 
@@ -130,7 +130,7 @@ def check_values(spec: WorkflowSpec, source: Source, given: Mapping[str, Any]) -
         state.add(node.output or node.name)
 
 
-def _read_first(node: Node, way: Way) -> Iterator[tuple[str, Way]]:
+def _read_first(node: Node, way: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     """Yield the templates of a node that are rendered in any case."""
     if node.when is not None:
         if isinstance(node.when, str):
@@ -164,7 +164,7 @@ def check_models(
             found.model_names.add(full)
 
 
-def _may_set_model_before(spec: WorkflowSpec, way: Way) -> bool:
+def _may_set_model_before(spec: WorkflowSpec, way: KeyPath) -> bool:
     """Return whether a node may put the name of a model into the state before the node at `way` reads it."""
     at = int(way[1])
     order = {node.name: number for number, node in enumerate(spec.nodes)}

@@ -21,7 +21,7 @@ from redraft.workflow.scope import MODEL, Bench, Scope, run_code, templates_in
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, Source, WorkflowSpec
 
 if TYPE_CHECKING:
-    from redraft.text.yaml import Way
+    from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Node
 
 NODE = "node "
@@ -215,7 +215,7 @@ def located(error: Exception, node: Node, at: int, source: Source) -> Exception:
     return error
 
 
-def _way_of_template(text: str, node: Node, way: Way) -> Way:
+def _way_of_template(text: str, node: Node, way: KeyPath) -> KeyPath:
     """Return where in a node a template comes from, even if text was appended; the node itself if unknown."""
     conditions = [(node.when, (*way, "when"))]
     if not isinstance(node.goto, str):

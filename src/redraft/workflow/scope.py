@@ -24,7 +24,7 @@ from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.text.schema import Schema
-from redraft.text.spec_file import explained
+from redraft.text.spec_file import first_mistake
 from redraft.text.templates import holds, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
@@ -32,7 +32,7 @@ from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from redraft.text.yaml import Way
+    from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Maker
 
 SCOPES = ("state", "variables", "env")
@@ -240,8 +240,8 @@ MESSAGES = "messages"
 
 
 def templates_in(
-    value: object, way: Way, without: Collection[str] = NO_TEMPLATES
-) -> Iterator[tuple[str, Way]]:
+    value: object, way: KeyPath, without: Collection[str] = NO_TEMPLATES
+) -> Iterator[tuple[str, KeyPath]]:
     """Yield the texts in parameters that may be templates, each with its place."""
     if isinstance(value, str):
         yield value, way
@@ -278,5 +278,5 @@ def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
     try:
         return kind.model_validate(dict(params))
     except ValidationError as error:
-        place, said = explained(kind, dict(params), error)
+        place, said = first_mistake(kind, dict(params), error)
         raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {said}.") from error

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from redraft.errors import ConfigError, WorkflowError
 from redraft.execution import ScriptLimits
 from redraft.text.spec_file import DRAFT, TEMPLATED, SpecFile, parts_of
-from redraft.text.yaml import Way, load_yaml
+from redraft.text.yaml import KeyPath, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -276,19 +276,19 @@ class Source(SpecFile):
 
     expected: ClassVar[str] = "a workflow is a mapping with 'nodes'"
 
-    def error(self, way: Way, what: str, *, within: int | None = None) -> WorkflowError:
+    def error(self, way: KeyPath, what: str, *, within: int | None = None) -> WorkflowError:
         """Return a `WorkflowError` that says what is wrong where; `within` is a line of the code there."""
         line = self.line(way, within)
         node = self._node(way)
         key = ".".join(map(str, way[2:] if node else way))
-        message = self.said(line, (f"node {node!r}" if node else "", key), what)
+        message = self.message(line, (f"node {node!r}" if node else "", key), what)
         return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
 
     def broken(self, message: str, line: int | None) -> WorkflowError:
         """Return the `WorkflowError` for a text that is not YAML."""
         return WorkflowError(message, file=self.file, line=line)
 
-    def _node(self, way: Way) -> str | None:
+    def _node(self, way: KeyPath) -> str | None:
         if len(way) < 2 or way[0] != "nodes" or not isinstance(way[1], int):  # noqa: PLR2004 (`nodes`, a number)
             return None
         nodes: Any = load_yaml(self.text, self.file).get("nodes")
