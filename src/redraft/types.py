@@ -33,7 +33,7 @@ class Task:
     tools: tuple[str, ...] = ()
     context: str = ""
 
-    def asked(self) -> Task:
+    def plain(self) -> Task:
         """Return the task as plain data: what a run gets and what its record keeps."""
         return self
 

@@ -415,7 +415,7 @@ def test_an_error_after_the_first_version_leaves_that_to_the_task():
     ("tool", "name"), [(partial(print, 1), "partial"), (print, "print"), ("search", "search")]
 )
 def test_tools_have_names(tool, name):
-    assert Task("A", tools=[tool]).asked().tools == (name,)
+    assert Task("A", tools=[tool]).plain().tools == (name,)
 
 
 def test_a_cancelled_run_cancels_its_tasks():

@@ -53,7 +53,7 @@ def record(versions, reason=None, **fields):
         "stop": stop_of(reason, versions, pattern),
     }
     known |= fields
-    return RunRecord(**known | {"task": known["task"].asked()})
+    return RunRecord(**known | {"task": known["task"].plain()})
 
 
 def kept(versions, reason=None, steps=(), **fields):

@@ -637,7 +637,7 @@ class Lessons:
 
 
 def _asked(task: str | Task) -> Task:
-    return Task(task) if isinstance(task, str) else task.asked()
+    return Task(task) if isinstance(task, str) else task.plain()
 
 
 def reflection_of(content: Content) -> Reflection:

@@ -81,7 +81,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
     best = result.history.best_version
     error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
     return Outcome(
-        result.task.asked(),
+        result.task.plain(),
         status,
         output=as_text(result.best_output),
         error=error or "; ".join(map(str, best.evaluation.issues[:_ISSUES])),
@@ -101,7 +101,7 @@ def failure_of(task: Task, run_id: str, error: Exception, *, trusted: bool = Fal
         return None
     talk = error.conversation if isinstance(error, UnfinishedError) else None
     return Outcome(
-        task.asked(),
+        task.plain(),
         "failed",
         error=f"{type(error).__name__}: {error}",
         transcript="" if talk is None else "\n".join(_said(talk)),

@@ -185,7 +185,7 @@ class _Chain:
 
     async def learn_from(self, attempt: _Attempt) -> None:
         """Add a failed attempt, with the reflection on it."""
-        outcome = attempt.outcome(self.task.asked())
+        outcome = attempt.outcome(self.task.plain())
         lesson: Lesson | None = None
         try:
             lesson = await self.lessons.reflect_on(outcome)
@@ -275,7 +275,7 @@ class _Call:
             if isinstance(task, str):
                 task = f"{feedback}\n\n{task}"
             else:
-                task = task.asked()
+                task = task.plain()
                 task = replace(task, context=f"{task.context}\n\n{feedback}".strip())
         return await self.call(task, **{name: number if name == _NUMBER else feedback for name in self.names})
 

@@ -349,7 +349,7 @@ def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
         raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
     if not task.description.strip():
         raise ConfigError("The task is empty; say what is asked.")
-    return task.asked()
+    return task.plain()
 
 
 def starting_draft(draft: Output | Draft | None) -> Draft | None:

@@ -80,7 +80,7 @@ class Learner:
         identity, injected = TaskIdentity.of(self.task), run.injected
         use = NoteUse(run.key.run_id, injected.version, injected.arm, run.score)
         await self.notebook.used(identity, use)
-        asked = self.task.asked()
+        asked = self.task.plain()
         reflection = await self._reflection(run, asked, metered)
         note, is_first = await self.notebook.append(
             asked,

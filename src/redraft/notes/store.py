@@ -599,6 +599,6 @@ async def note_for_run(
         return InjectedNote(unread=True)
     if note is None:
         return InjectedNote("control", in_force=current.version, why="a control run of the trial: no note")
-    text = note_block(note.reflection, task.asked(), inputs)
+    text = note_block(note.reflection, task.plain(), inputs)
     version = note.version if notebook.keeps_revisions else None
     return InjectedNote(arm, version, current.version, text, tokens_of(text), why)

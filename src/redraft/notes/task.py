@@ -108,7 +108,7 @@ class Task(Asked):
             return self.reflect
         return DEFAULT_CONFIG if self.reflect else None
 
-    def asked(self) -> Asked:
+    def plain(self) -> Asked:
         """Return what is asked as plain data: tools by name, without the outputs of other tasks."""
         names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""

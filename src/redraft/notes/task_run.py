@@ -275,7 +275,7 @@ class TaskRun:
     def _asked(self) -> Asked:
         """Return the definition with its inputs filled in, and the outputs that it needs as context."""
         task = self.runner.task
-        asked = task.asked()
+        asked = task.plain()
         outputs = [
             fenced(as_text(output), f"output of the task {' '.join(other.title.split())!r}")
             for other, output in self.outputs.items()
