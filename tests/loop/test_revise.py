@@ -19,7 +19,6 @@ from redraft._sync import run_sync
 from redraft.loop.revise import (
     EDIT_FORMAT,
     Edit,
-    Memory,
     ModelGenerator,
     ModelReviser,
     apply_edits,
@@ -41,8 +40,8 @@ def edit(search, replace):
     return f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
 
 
-def revise(model, output, judged, memory=None, run=None, **attempt):
-    reviser = ModelReviser(model, "You write.", memory or Memory())
+def revise(model, output, judged, shown=None, run=None, **attempt):
+    reviser = ModelReviser(model, "You write.", **(shown or {}))
     attempt = Attempt(2, "revise", output, judged, **{"strategy": "full_rewrite", **attempt})
     run = run or {}
     return run_sync(reviser(output, judged, RunContext(TASK, "id", 2, attempt=attempt, **run)))
@@ -205,16 +204,16 @@ EARLIER = (
 
 
 @pytest.mark.parametrize(
-    ("memory", "reflections", "versions"),
+    ("shown", "reflections", "versions"),
     [
-        (Memory(), True, False),
-        (Memory(reflections=False), False, False),
-        (Memory(reflections=False, versions=True), False, True),
+        ({}, True, False),
+        ({"show_reflections": False}, False, False),
+        ({"show_reflections": False, "show_versions": True}, False, True),
     ],
 )
-def test_memory_decides_what_is_shown_of_the_past(memory, reflections, versions):
+def test_options_choose_what_a_prompt_shows_of_earlier_versions(shown, reflections, versions):
     model = ScriptedModel(["x"])
-    revise(model, "the second text", evaluation("x"), memory, run={"versions": EARLIER})
+    revise(model, "the second text", evaluation("x"), shown, run={"versions": EARLIER})
     assert ("first was dull" in last_turn(model)) is reflections
     assert ("the first text" in last_turn(model)) is versions
     assert "second was long" not in last_turn(model)  # it is what is being revised

@@ -1,4 +1,4 @@
-"""`@reflected`: the loop around a plain function."""
+"""`@reflected`: run the loop around a function."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from functools import update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from redraft import _calls as adapt
-from redraft._calls import awaited, kind_of, value_of
+from redraft._calls import awaited, draft_of, kind_of, value_of
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.loop.keeper import check_keep, kept_step, run_kept
-from redraft.loop.pattern import function_verbs, pattern_or_default
+from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default
 from redraft.loop.record import Origin
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Task, advice_text
@@ -45,19 +44,19 @@ def reflected(
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
 ) -> Callable[[Callable[P, Awaitable[R] | R]], Reflected[P, R]]:
-    """Decorate a function, so that what it returns is judged and, where it falls short, asked for again.
+    """Decorate a function to judge what it returns, and to call it again with the critique if it falls short.
 
-    The function's parameter `feedback: str` receives the critique (empty at first), `attempt: Attempt` the
-    same as a structure, `run: RunContext` everything. `criteria` or `evaluate` judge; `model` is the judge's.
-    `pattern` holds all other choices; the ones named here stand in for its own. Each run is kept: in the
-    project's store, in one that is given, or with `keep=False` nowhere.
+    The function gets the critique in a parameter `feedback: str` (empty at first), as a structure in
+    `attempt: Attempt`, or the whole context in `run: RunContext`. `criteria` or `evaluate` judge; `model` is
+    the judge's model. `pattern` holds all other options; those passed here replace its own. Runs are kept in
+    the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
-    Raises `ConfigError` where it is written, before the first call.
+    Raises `ConfigError` when the function is decorated, not when it is called.
     """
     if callable(criteria):
-        raise ConfigError("Write @reflected(...) with parentheses and what is judged by; got a function.")
+        raise ConfigError("Write @reflected(...) with parentheses, and criteria or evaluate; got a function.")
     base = pattern_or_default(pattern)
-    chosen = replace(
+    changed = replace(
         base,
         quality_criteria=base.quality_criteria if criteria is None else criteria,
         reflection_model=base.reflection_model if model is None else model,
@@ -67,15 +66,15 @@ def reflected(
     )
 
     def decorate(fn: Callable[P, Awaitable[R] | R]) -> Reflected[P, R]:
-        return Reflected(fn, chosen, evaluate, keep)
+        return Reflected(fn, changed, evaluate, keep)
 
     return decorate
 
 
 class Reflected(Generic[P, R]):
-    """Stand in for a function: call it for the best output, `run` it for the whole result.
+    """A decorated function: call it for the best output, or `run` it for the whole result.
 
-    It is always async, whatever it wraps.
+    Both are async, even if the function is not.
     """
 
     def __init__(
@@ -91,8 +90,8 @@ class Reflected(Generic[P, R]):
         self._name = getattr(fn, "__qualname__", repr(fn))
         self._signature = inspect.signature(fn)
         kinds = {name: kind_of(parameter) for name, parameter in self._signature.parameters.items()}
-        self._told = {name: kind for name, kind in kinds.items() if kind is not None}
-        if not self._told and pattern.max_iterations > 0:
+        self._filled = {name: kind for name, kind in kinds.items() if kind is not None}
+        if not self._filled and pattern.max_iterations > 0:
             raise ConfigError(
                 f"{self._name} takes none of 'feedback', 'attempt' and 'run', so a critique can't reach it; "
                 'add a parameter `feedback: str = ""`.'
@@ -101,7 +100,7 @@ class Reflected(Generic[P, R]):
         self.pattern = pattern
         self._evaluate = evaluate
         self._keep: bool | Store = keep
-        self._verbs(fn_that_is_never_called)  # what is wrong with the pattern shows here
+        self._verbs(str)  # raises the errors of the pattern now; any generator will do
 
     def __get__(self, instance: object, owner: type | None = None) -> Reflected[..., R]:
         """Bind a method to its object, as functions do."""
@@ -110,7 +109,7 @@ class Reflected(Generic[P, R]):
         return Reflected(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the best output; the log says if nothing could judge it."""
+        """Return the best output; log a warning if it could not be judged."""
         result = await self.run(*args, **kwargs)
         if result.convergence_reason is ConvergenceReason.UNJUDGED:
             issues = result.final_evaluation.issues
@@ -118,59 +117,58 @@ class Reflected(Generic[P, R]):
         return cast("R", result.best_output)
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
-        """Return the best version, why the run stopped and what it cost."""
+        """Call the function in the loop; return the best version, why the run stopped and what it cost."""
         return await self._run(None, args, kwargs)
 
     async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
-        """Do what `run` does under an id: the same call again goes on where a killed one stopped.
+        """Like `run`, with a run id: repeating the call resumes a run that was killed.
 
-        A run that has finished gives its result again. Raises `ChangedRunError` for an id that another call
-        has.
+        If the run has finished, its result is returned again. Raises `ChangedRunError` if another call has
+        used the id.
         """
         return await self._run(run_id, args, kwargs)
 
     async def _run(
         self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ReflectionResult:
-        given = self._bind(args, kwargs)
+        arguments = self._bind(args, kwargs)
         call = awaited(self._fn)
 
         async def generate(_prompt: str, run: RunContext) -> Draft:
-            # The caller's own feedback counts for the first draft; after that the critique takes its place.
-            told = {
-                name: self._told_value(kind, run)
-                for name, kind in self._told.items()
-                if name not in given or run.attempt.number > 1
+            # The caller's own feedback is for the first draft; after that, the critique replaces it.
+            filled = {
+                name: self._value(kind, run)
+                for name, kind in self._filled.items()
+                if name not in arguments or run.attempt.number > 1
             }
-            bound = inspect.BoundArguments(self._signature, OrderedDict(given | told))
+            bound = inspect.BoundArguments(self._signature, OrderedDict(arguments | filled))
             bound.apply_defaults()
-            return adapt.draft_of(await call(*bound.args, **bound.kwargs), self._name)
+            return draft_of(await call(*bound.args, **bound.kwargs), self._name)
 
-        task = Task(self._describe(given), task_type=self.pattern.task_type)
+        task = Task(self._describe(arguments), task_type=self.pattern.task_type)
         step = kept_step(self._keep, run_id, task)
-        origin = Origin("reflected", self._name)
         verbs = self._verbs(generate)
         options = self.pattern.options_for(verbs.judges)
-        return await run_kept(task, verbs, options, step, None, origin)
+        return await run_kept(task, verbs, options, step, None, Origin("reflected", self._name))
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name; what is filled for the caller may be missing."""
-        given = self._signature.bind_partial(*args, **kwargs).arguments
+        """Return the arguments of a call by name, possibly without those that are filled in."""
+        arguments = self._signature.bind_partial(*args, **kwargs).arguments
         for name, parameter in self._signature.parameters.items():
             optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            required = parameter.default is parameter.empty and not optional and name not in self._told
-            if required and name not in given:
+            required = parameter.default is parameter.empty and not optional and name not in self._filled
+            if required and name not in arguments:
                 raise TypeError(f"{self._name}() is missing the argument {name!r}")
-        return given
+        return arguments
 
-    def _told_value(self, kind: str, run: RunContext) -> Any:
+    def _value(self, kind: str, run: RunContext) -> Any:
         value = value_of(kind, run)
-        if kind == "feedback" and run.advice:  # the only way that advice can take: there is no prompt
+        if kind == "feedback" and run.advice:  # there is no prompt that could hold the advice
             value = f"{advice_text(run.advice)}\n\n{value}".strip()
         return value
 
     def run_sync(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult:
-        """Do what `run` does, from code that is not async; also inside a running event loop."""
+        """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run(*args, **kwargs))
 
     def _verbs(self, generate: Callable[..., Any]) -> Verbs:
@@ -181,25 +179,22 @@ class Reflected(Generic[P, R]):
             self._evaluate,
             None,
             has_draft=False,
-            judged_by=("evaluate=..., criteria=... that are checks, or model=...", "model=..."),
+            hint=JudgeHint("evaluate=..., criteria=... that are checks, or model=...", "model=..."),
         )
 
-    def _describe(self, given: Mapping[str, Any]) -> str:
-        """Say what is asked, for the judge: the function's docstring and the arguments of this call."""
+    def _describe(self, arguments: Mapping[str, Any]) -> str:
+        """Describe the task for the judge: the function's docstring and the arguments of this call."""
         what = (inspect.getdoc(self._fn) if inspect.isroutine(self._fn) else "") or self._name
-        values = [f"{name}: {as_text(value)}" for name, value in given.items() if name not in self._told]
+        values = [
+            f"{name}: {as_text(value)}" for name, value in arguments.items() if name not in self._filled
+        ]
         return "\n".join([what, *values])
 
 
 def _check_function(fn: Any) -> None:
     if isinstance(fn, classmethod | staticmethod) or not callable(fn):
         raise ConfigError(
-            f"@reflected stands around a function, and below @classmethod and @staticmethod; got {fn!r}."
+            f"@reflected decorates a function, below @classmethod and @staticmethod; got {fn!r}."
         )
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise ConfigError(f"{fn.__qualname__} is a generator; @reflected needs the whole output returned.")
-
-
-def fn_that_is_never_called(prompt: str) -> str:
-    """Stand in for the generator where only the pattern is looked at."""
-    raise AssertionError(prompt)
+        raise ConfigError(f"{fn.__qualname__} is a generator; @reflected needs a function that returns.")

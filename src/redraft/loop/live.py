@@ -78,12 +78,12 @@ class Triggers:
         }
         return tuple(name for name, is_on in on.items() if is_on)
 
-    def check_door(self, door: str) -> None:
-        """Reject triggers that can never fire for what runs, a key of `CAN_NOT_FIRE`."""
+    def check_runner(self, runner: str) -> None:
+        """Reject triggers that can never fire for a runner, a key of `CAN_NOT_FIRE`."""
         for name in self.names():
-            if name in CAN_NOT_FIRE[door]:
+            if name in CAN_NOT_FIRE[runner]:
                 raise ConfigError(
-                    f"reflection_triggers: {name!r} can't fire; {door} {CAN_NOT_FIRE[door][name]}."
+                    f"reflection_triggers: {name!r} can't fire; {runner} {CAN_NOT_FIRE[runner][name]}."
                 )
 
     def fired(self, step: int, *, failed: bool, tools: frozenset[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""ReflectionPattern: every choice about a run, and what assembles a run from it."""
+"""ReflectionPattern: the options of a run, and the assembly of a run from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from redraft import _calls as adapt
 from redraft._steps import Retry
@@ -36,7 +36,7 @@ from redraft.loop.live import (
     Triggers,
     triggers_of,
 )
-from redraft.loop.revise import STRATEGIES, Memory, ModelGenerator, ModelReviser, RevisionStrategy
+from redraft.loop.revise import STRATEGIES, ModelGenerator, ModelReviser, RevisionStrategy
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
 from redraft.loop.select import SELECTIONS, Selection
 from redraft.loop.stop import (
@@ -76,53 +76,46 @@ if TYPE_CHECKING:
         ReflectionVersion,
     )
 
-RECORDED = (
-    "max_iterations",
-    "quality_threshold",
-    "revision_strategy",
-    "best_version_selection",
-    "plateau_iterations",
-    "improvement_threshold",
-    "max_revision_tokens",
-    "budget_tokens",
-    "budget_usd",
-    "budget_seconds",
-)
-"""The options that a reader of a kept run needs."""
-
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionPattern(AgentPattern):
-    """Choose how a run goes. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
+    """The options of a run. Specification 2.2, 2.5.2, 2.6.2 and 3.1.
 
-    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft.
-    `quality_criteria` are criteria or plain sentences; None takes the default set of `task_type`, which is
-    then `code_generation`, `writing`, `analysis`, `reasoning`, or empty for a general set.
-    `quality_threshold`, `improvement_threshold` are in 0..1. `reflection_prompt` replaces the judge's
-    prompt and may use {task}, {output}, {criteria}, {history}. `reflection_model` judges instead of the
-    generating model. With `structured_reflection=False` the judge answers in prose with score lines.
-    `judge="probability"` takes the probability of "yes" from a model that tells its log probabilities;
-    `judge_samples` asks that often and keeps the median. `max_revision_tokens` bounds all revisions
-    together; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run: a model call starts only if
-    it fits into what is left beside the calls under way, so that a run overshoots by at most one reply, and
-    what is still under way when the seconds are over is cancelled. `until` replaces the convergence rules
-    (they are in `redraft.loop.stop`); the maximum and the budgets bind all the same. `diversify` answers a
-    revision that changed nothing with a fresh start.
-    `preserve_all_versions=False` keeps the first, the best and the last. `on_failure` says whether an
-    error that ends a run is returned with the result or raised with the history. `advisors` give advice
-    before the run and learn from how it went. `on_event` hears of everything.
+    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `diversify` follows
+    a revision that changed nothing with a fresh start. `preserve_all_versions=False` keeps the first, the
+    best and the last version. `on_failure` says whether an error that ends a run is returned in the result,
+    or raised with the history. `advisors` give advice before the run and learn from its result. `on_event`
+    gets all events.
 
-    Every version is reflected on (`completion`). `reflection_triggers` adds looks back in the middle of a
-    run, at most `max_reflections` of them, each a short message put into the conversation: `step_interval`
-    (after every `reflection_interval` steps of an agent's model, 5 by default), `error` (a tool raised or
-    asked for another try, or the model's reply was of no use; what a provider fails in is tried again by
-    `retry`, not reflected on), `tool_result` (after the tools named in `reflect_on_tools`, or any tool),
-    `quality_drop` (before the next revision, where a score is `quality_drop_threshold`, 0.1 by default, or
-    more below the best so far) and `manual` (`reflect_now()` on what `Agent.stream` gives). Giving a
-    trigger's own option turns it on, too. What needs the steps of an agent is refused where there are none.
+    Judging: `quality_criteria` are criteria or plain sentences; None means the default criteria of
+    `task_type` (`code_generation`, `writing`, `analysis`, `reasoning`, or empty for general ones).
+    `quality_threshold` and `improvement_threshold` are in 0..1. `reflection_model` judges instead of the
+    generating model. `reflection_prompt` replaces the judge's prompt; it may use {task}, {output},
+    {criteria} and {history}. With `structured_reflection=False` the judge answers in prose with lines of
+    scores. `judge="probability"` takes the probability of "yes" from a model that reports log probabilities;
+    `judge_samples` asks that many times and takes the median.
 
-    Raises `ConfigError` for a value out of its range or an unknown choice.
+    Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
+    the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
+    `budget_seconds` bound the run. A model call starts only if it fits into what is left beside the calls
+    under way, so a run exceeds its budget by at most one reply. When the seconds are spent, what is under way
+    is cancelled.
+
+    Reflecting: every version is reflected on (`completion`). `reflection_triggers` adds up to
+    `max_reflections` short messages to the conversation in the middle of a run. A trigger is also switched on
+    by its own option:
+
+    - `step_interval`: after every `reflection_interval` (5 by default) steps of an agent's model.
+    - `error`: a tool raised or asked for a retry, or the model's reply was unusable (`reflect_on_error`).
+      Failures of a provider are retried by `retry` instead.
+    - `tool_result`: after the tools named in `reflect_on_tools`, or after any tool.
+    - `quality_drop`: before the next revision, if a score is at least `quality_drop_threshold` (0.1 by
+      default) below the best so far.
+    - `manual`: when `reflect_now()` is called on the stream of `Agent.stream`.
+
+    Raises `ConfigError` for a value out of range, an unknown choice, and, when a run is assembled, a trigger
+    that needs an agent's steps if there are none.
     """
 
     max_iterations: int = 3
@@ -183,7 +176,7 @@ class ReflectionPattern(AgentPattern):
         check_flag("diversify", self.diversify)
         check_flag("detect_oscillation", self.detect_oscillation)
         check_flag("preserve_all_versions", self.preserve_all_versions)
-        check_callbacks(self.callbacks)
+        _check_callbacks(self.callbacks)
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
             check_advisor("advisors", advisor)
@@ -199,14 +192,21 @@ class ReflectionPattern(AgentPattern):
             self.max_reflections,
         )
         object.__setattr__(self, "triggers", triggers)
-        # What is wrong with the criteria and the judge's prompt shows here, not after the first paid draft.
+        # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
         if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"task_type must be a text, got {self.task_type!r}.")
         if self.quality_criteria is None:
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))
-        object.__setattr__(self, "judge_options", self._judge_options())
+        judge_options = JudgeOptions(
+            kind=self.judge,
+            samples=self.judge_samples,
+            prompt=self.reflection_prompt,
+            structured=self.structured_reflection,
+            include_history=self.include_reflection_history,
+        )
+        object.__setattr__(self, "judge_options", judge_options)
 
     def _run_options(self) -> RunOptions:
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
@@ -227,7 +227,7 @@ class ReflectionPattern(AgentPattern):
         )
 
     def options_for(self, judges: Judges) -> RunOptions:
-        """Return what a run goes by whose outputs these judge: their thresholds explain why it stops."""
+        """Return the options of a run with these judges, whose thresholds its stop reason then explains."""
         if self.until is not None or not judges.criteria:
             return self.run_options
         return replace(self.run_options, until=self._rules(judges.criteria))
@@ -241,17 +241,8 @@ class ReflectionPattern(AgentPattern):
         rules += [plateau(self.plateau_iterations), diminishing(self.improvement_threshold)]
         return first(*rules)
 
-    def _judge_options(self) -> JudgeOptions:
-        return JudgeOptions(
-            kind=self.judge,
-            samples=self.judge_samples,
-            prompt=self.reflection_prompt,
-            structured=self.structured_reflection,
-            include_history=self.include_reflection_history,
-        )
-
     async def execute(self, agent: AgentLike | Callable[..., Any], query: str | Task) -> ReflectionResult:
-        """Run this pattern over an `Agent`, or over any callable that answers a prompt."""
+        """Run an `Agent`, or any callable that answers a prompt, with this pattern."""
         if isinstance(agent, AgentLike):
             return await agent.run(query, pattern=self)
         return await run_functions(query, agent, pattern=self)
@@ -263,29 +254,29 @@ class ReflectionPattern(AgentPattern):
         *,
         agent: AgentLike | None = None,
     ) -> ReflectionEvaluation:
-        """Judge an output by `criteria`, or by the pattern's own; changes nothing.
+        """Judge an output by `criteria`, by default the pattern's own.
 
-        The judge is `reflection_model`, else the model of `agent`, else that of the settings; no model is
-        needed where every criterion is a check.
+        The judge is `reflection_model`, else the model of `agent`, else that of the settings; criteria that
+        are all checks need no model.
         """
-        if criteria is None and agent is None:
-            judge = _panel_without_agent(self, self.task_type, BY_AGENT)
+        model = _model_of(agent)
+        if criteria is None:
+            panel = _own_panel(self, model, self.task_type, BY_AGENT)
         else:
-            given = self.quality_criteria if criteria is None else criteria
-            judge = _panel(self, given, _model_of(agent), self.task_type, BY_AGENT)
-        return await judge(output, self._outside_a_run(Attempt()))
+            panel = _panel(self, criteria, model, self.task_type, BY_AGENT)
+        return await panel(output, self._outside_a_run(Attempt()))
 
     async def revise(
         self, output: Output, evaluation: ReflectionEvaluation, *, agent: AgentLike | None = None
     ) -> Output:
-        """Return a better output by an evaluation; one revision, which is not judged.
+        """Revise an output once by its evaluation, without judging the revision.
 
-        The model of `agent` revises, under its system prompt and without its tools; without an agent, that
-        of the settings. Raises `ConfigError` where there is no model.
+        The model of `agent` revises, with its system prompt but without its tools; without an agent, the
+        model of the settings does. Raises `ConfigError` if there is no model.
         """
         missing = "There is no model to revise with: pass an agent=... that has one"
         model = model_of(_model_of(agent), load_settings(), missing=missing)
-        reviser = ModelReviser(model, "" if agent is None else agent.system_prompt, _memory(self))
+        reviser = _model_reviser(self, model, "" if agent is None else agent.system_prompt)
         attempt = Attempt(
             number=2,
             mode="revise",
@@ -301,66 +292,24 @@ class ReflectionPattern(AgentPattern):
         return RunContext(task, "", attempt=attempt)
 
     def get_history(self) -> ReflectionHistory:
-        """Return the history of the run of this pattern that ended last in this context.
+        """Return the history of the last run of this pattern that ended in this context.
 
-        In the task, or outside of any in the thread, that made the pattern, its runs in other tasks count,
-        too. Raises `LookupError` where no run has ended, or the last one ended without a result.
+        The task that created the pattern (or, outside of tasks, the thread) also sees runs in other tasks.
+        Raises `LookupError` if no run has ended, or the last one ended without a result.
         """
-        if (run := self.run_options.last_run.get()) is None:
+        run = self.run_options.last_run.get()
+        if run is None:
             raise LookupError(
-                "No run of this pattern has ended in this context. A run in a task of its own leaves its "
-                "history in what it returns: result.history."
+                "No run of this pattern has ended in this context. For a run in another task, take the "
+                "history of its result: result.history."
             )
         if run.result is None:
             raise LookupError(f"The last run of this pattern ended without a result: {run.error}")
         return run.result.history
 
     def get_best_version(self) -> ReflectionVersion:
-        """Return the best version of the run that `get_history` answers for."""
+        """Return the best version of the run of `get_history`."""
         return self.get_history().best_version
-
-
-def pattern_or_default(
-    given: ReflectionPattern | None, default: ReflectionPattern | None = None
-) -> ReflectionPattern:
-    """Return the pattern that was given, else the default; raises `ConfigError` for anything else."""
-    if given is None:
-        return default or DEFAULT_PATTERN
-    if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        other = isinstance(given, AgentPattern) and not isinstance(given, type)
-        hint = " Run a pattern of your own by its execute(agent, query)." if other else ""
-        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.{hint}")
-    return given
-
-
-def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
-    """Return a pattern with changes, whose runs count as runs of the pattern itself."""
-    variant = replace(pattern, **changes)
-    options = replace(variant.run_options, last_run=pattern.run_options.last_run)
-    object.__setattr__(variant, "run_options", options)
-    return variant
-
-
-def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
-    """Make a `Task` of what was asked; raises `ConfigError` for an empty one."""
-    if isinstance(task, str):
-        task = Task(task, task_type=pattern.task_type)
-    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
-    if not task.description.strip():
-        raise ConfigError("The task is empty; say what is asked.")
-    return task.plain()
-
-
-def starting_draft(draft: Output | Draft | None) -> Draft | None:
-    """Return the draft that a run starts from; what was there already costs this run nothing."""
-    if draft is None:
-        return None
-    try:
-        given = adapt.draft_of(draft, "draft")
-    except OutputError as error:
-        raise ConfigError(f"The draft to start from can't be used: {error}") from error
-    return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
 
 
 async def run_functions(
@@ -374,31 +323,36 @@ async def run_functions(
     until: Stopper | None = None,
     step: Step | None = None,
 ) -> ReflectionResult:
-    """Run the loop over plain functions: `reflect` says how."""
+    """Run the loop over plain functions, as documented in `reflect`."""
     pattern = pattern_or_default(pattern)
     check_function("until", until)
-    asked = task_of(task, pattern)
-    verbs = function_verbs(pattern, asked.task_type, generate, evaluate, revise, has_draft=draft is not None)
+    task = task_of(task, pattern)
+    verbs = function_verbs(pattern, task.task_type, generate, evaluate, revise, has_draft=draft is not None)
     options = pattern.options_for(verbs.judges)
     if until is not None:
         options = replace(options, until=until)
     start = starting_draft(draft)
-    if step is None:
-        return await Run(asked, verbs, options).to_end(start)
-    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (a run that is not kept does without)
+    if step is None:  # nothing is kept
+        return await Run(task, verbs, options).to_end(start)
+    from redraft.loop.keeper import run_kept  # noqa: PLC0415 (needed by kept runs alone)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
-    return await run_kept(asked, verbs, options, step, start, Origin("function", "reflect"))
+    return await run_kept(task, verbs, options, step, start, Origin("function", "reflect"))
 
 
-BY_FUNCTION = (
+class JudgeHint(NamedTuple):
+    """What a caller could pass if nothing can judge: for want of criteria, or of a model that judges them."""
+
+    criteria: str
+    model: str
+
+
+BY_FUNCTION = JudgeHint(
     "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
     "a pattern=... that has a reflection_model",
 )
-"""What a caller could pass where nothing judges: without criteria, and with criteria that need a model."""
-_OR_AGENT = "agent=..., or reflection_model=... in the pattern"
-BY_AGENT = (_OR_AGENT, _OR_AGENT)
-BY_PATTERN = ("reflection_model=... in the pattern", "reflection_model=... in the pattern")
+BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
+BY_PATTERN = JudgeHint(*["reflection_model=... in the pattern"] * 2)
 
 
 def function_verbs(
@@ -409,16 +363,17 @@ def function_verbs(
     revise: Callable[..., Any] | None,
     *,
     has_draft: bool,
-    judged_by: tuple[str, str] = BY_FUNCTION,
+    hint: JudgeHint = BY_FUNCTION,
 ) -> Verbs:
-    """Let plain functions draft, judge and revise; what is missing comes from the model of the settings.
+    """Return the verbs of a run over plain functions; the model of the settings stands in for a missing one.
 
-    Without `evaluate` the pattern's criteria judge. Without `revise` the generator is called again with the
-    critique. Without `generate` a model drafts, unless there are a draft and a reviser. `judged_by` is what
-    the caller could pass where nothing judges: without criteria, and with criteria that need a model.
+    Without `evaluate`, the pattern's criteria judge. Without `revise`, the generator is called again with the
+    critique. Without `generate`, a model drafts, unless there are a draft and a reviser.
     """
     if evaluate is not None and pattern.quality_criteria is not None:
-        raise ConfigError("Give evaluate or quality_criteria, not both: each decides what is good enough.")
+        raise ConfigError(
+            "Pass either evaluate or quality_criteria, not both: each decides what is good enough."
+        )
     model: ChatModel | None = None
     generator: Generator | None = None
     if generate is not None:
@@ -430,12 +385,11 @@ def function_verbs(
         missing = "generate=..." if revise is None else "generate=... or draft=..."
         model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
         generator = ModelGenerator(model)
-        reviser = ModelReviser(model, memory=_memory(pattern)) if revise is None else adapt.reviser(revise)
+        reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
         judges = Judges(adapt.evaluator(evaluate, pattern.quality_threshold))
     else:
-        panel = _panel_without_agent(pattern, task_type or pattern.task_type, judged_by)
-        judges = _judges(pattern, panel, model)
+        judges = judges_of(pattern, model, task_type, hint)
     verbs = Verbs(generator, judges, reviser)
     if pattern.triggers is NO_TRIGGERS:
         return verbs
@@ -445,62 +399,62 @@ def function_verbs(
 def model_verbs(
     pattern: ReflectionPattern, model: ChatModel, system_prompt: str, judges: Judges, live: LiveRun
 ) -> Verbs:
-    """Let a model draft and revise."""
+    """Return the verbs of a run that a model drafts and revises."""
     generate = ModelGenerator(model, system_prompt)
-    revise = ModelReviser(model, system_prompt, _memory(pattern))
-    return with_reflections(Verbs(generate, judges, revise), live)
+    return with_reflections(Verbs(generate, judges, _model_reviser(pattern, model, system_prompt)), live)
 
 
-def _memory(pattern: ReflectionPattern) -> Memory:
-    return Memory(pattern.include_reflection_history, pattern.include_prior_versions)
+def _model_reviser(pattern: ReflectionPattern, model: ChatModel, system_prompt: str = "") -> ModelReviser:
+    return ModelReviser(
+        model, system_prompt, pattern.include_reflection_history, pattern.include_prior_versions
+    )
 
 
-def live_run(pattern: ReflectionPattern, model: ChatModel | None, door: str = "") -> LiveRun:
-    """Return what a run's verbs see of it, with the model that reflects where a trigger needs one.
+def live_run(pattern: ReflectionPattern, model: ChatModel | None, runner: str = "") -> LiveRun:
+    """Return the live state of a run, with the model that reflects if a trigger needs one.
 
-    `door` says what the run is of, where some triggers can't fire. Raises `ConfigError` for those, and where
-    there is no model.
+    `runner` says who makes the versions ("a plain function") if that leaves some triggers without the steps
+    they need. Raises `ConfigError` for such triggers, and if there is no model.
     """
     if pattern.triggers is NO_TRIGGERS:
         return LiveRun(retry=pattern.retry)
-    if door:
-        pattern.triggers.check_door(door)
-    missing = (
-        "There is no model for the looks back that reflection_triggers ask for: pass reflection_model=..."
-    )
+    if runner:
+        pattern.triggers.check_runner(runner)
+    missing = "There is no model to reflect with, which reflection_triggers need: pass reflection_model=..."
     return LiveRun(pattern.triggers, _judge_model(pattern, model, missing), pattern.retry)
 
 
 def with_reflections(verbs: Verbs, live: LiveRun) -> Verbs:
-    """Let the verbs look back before they make the next version, where a trigger asks for it."""
+    """Wrap verbs to reflect before they make the next version, if a trigger fires."""
     if live.triggers is NO_TRIGGERS:
         return verbs
     generate = None if verbs.generate is None else ReflectingGenerator(verbs.generate, live)
     return replace(verbs, generate=generate, revise=ReflectingReviser(verbs.revise, live), live=live)
 
 
-def judges_of(pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "") -> Judges:
-    """Let the pattern's criteria judge what an agent makes, with its model where no other is named."""
-    panel = _panel(pattern, pattern.quality_criteria, model, task_type or pattern.task_type, BY_PATTERN)
-    return _judges(pattern, panel, model)
+def judges_of(
+    pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "", hint: JudgeHint = BY_PATTERN
+) -> Judges:
+    """Return the judges of a pattern's criteria.
 
-
-def _judges(pattern: ReflectionPattern, panel: Panel, model: ChatModel | None) -> Judges:
-    """Say who judges, for the diagnostics; `model` is the one that drafts."""
+    `model` is the one that drafts; it also judges, unless the pattern or the settings name another. Raises
+    `ConfigError` with the `hint` if criteria need a model and there is none.
+    """
+    panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
     if not panel.judged:
         return Judges(panel, criteria=panel.criteria)
-    other = pattern.reflection_model or load_settings().reflection_model
-    name = other if isinstance(other, str) else repr(other or model)
-    self_judged = model is not None and other is None and not panel.checks
+    judge = pattern.reflection_model or load_settings().reflection_model
+    name = judge if isinstance(judge, str) else repr(judge or model)
+    self_judged = model is not None and judge is None and not panel.checks
     return Judges(panel, Signals(name, frozenset(panel.judged), self_judged), panel.criteria)
 
 
-def _panel_without_agent(pattern: ReflectionPattern, task_type: str, judged_by: tuple[str, str]) -> Panel:
-    """Return the evaluator of a pattern's criteria; what needs no model is built once for the pattern."""
+def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
+    """Return the panel of a pattern's own criteria; one that needs no model is built only once."""
     if (known := pattern.panels.get(task_type)) is not None:
         return known
-    panel = _panel(pattern, pattern.quality_criteria, None, task_type, judged_by)
-    if not panel.judged:  # which model judges is for the settings to say, each time
+    panel = _panel(pattern, pattern.quality_criteria, model, task_type, hint)
+    if not panel.judged:  # the settings may name another judge each time
         pattern.panels[task_type] = panel
     return panel
 
@@ -510,14 +464,14 @@ def _panel(
     given: Sequence[QualityCriterion | str] | None,
     model: ChatModel | None,
     task_type: str,
-    judged_by: tuple[str, str],
+    hint: JudgeHint,
 ) -> Panel:
     criteria = criteria_of(given, task_type)
     judged = [criterion.name for criterion in criteria if needs_model(criterion)]
     if given is None:
-        missing = f"There is nothing to judge with: pass {judged_by[0]}"
+        missing = f"There is nothing to judge with: pass {hint.criteria}"
     else:
-        missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {judged_by[1]}"
+        missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {hint.model}"
     return panel_of(
         criteria,
         threshold=pattern.quality_threshold,
@@ -534,11 +488,11 @@ def _judge_model(pattern: ReflectionPattern, model: ChatModel | None, missing: s
 
 
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
-    """Return what runs the commands of criteria, if they have any; raises `ConfigError` where nothing can."""
+    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here."""
     commands = [criterion for criterion in criteria if criterion.evaluator == "command"]
     if not commands:
         return None
-    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (only commands need it)
+    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (needed by commands alone)
 
     for criterion in commands:
         try:
@@ -556,11 +510,69 @@ def _model_of(agent: AgentLike | None) -> ChatModel | None:
     return agent.model
 
 
+def pattern_or_default(
+    given: ReflectionPattern | None, default: ReflectionPattern | None = None
+) -> ReflectionPattern:
+    """Return the given pattern, else the default; raises `ConfigError` for anything but a pattern."""
+    if given is None:
+        return default or DEFAULT_PATTERN
+    if not isinstance(given, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        other = isinstance(given, AgentPattern) and not isinstance(given, type)
+        hint = " To run a pattern of your own, call its execute(agent, query)." if other else ""
+        raise ConfigError(f"pattern must be a ReflectionPattern, got {given!r}.{hint}")
+    return given
+
+
+def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
+    """Return a changed copy of a pattern; `get_history` of the original sees its runs."""
+    variant = replace(pattern, **changes)
+    options = replace(variant.run_options, last_run=pattern.run_options.last_run)
+    object.__setattr__(variant, "run_options", options)
+    return variant
+
+
+def task_of(task: str | Task, pattern: ReflectionPattern) -> Task:
+    """Convert a query to a `Task`; raises `ConfigError` for an empty one."""
+    if isinstance(task, str):
+        task = Task(task, task_type=pattern.task_type)
+    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        raise ConfigError(f"The task must be a text or a Task, got {task!r}.")
+    if not task.description.strip():
+        raise ConfigError("The task is empty; describe what to do.")
+    return task.plain()
+
+
+def starting_draft(draft: Output | Draft | None) -> Draft | None:
+    """Return the draft to start a run from; unless it reports its usage, it costs the run nothing."""
+    if draft is None:
+        return None
+    try:
+        given = adapt.draft_of(draft, "draft")
+    except OutputError as error:
+        raise ConfigError(f"The draft to start from can't be used: {error}") from error
+    return replace(given, strategy="given", usage=given.usage if given is draft else NOTHING_USED)
+
+
+RECORDED = (
+    "max_iterations",
+    "quality_threshold",
+    "revision_strategy",
+    "best_version_selection",
+    "plateau_iterations",
+    "improvement_threshold",
+    "max_revision_tokens",
+    "budget_tokens",
+    "budget_usd",
+    "budget_seconds",
+)
+"""The options recorded with a run."""
+
+
 CALLBACKS = ("on_generation", "on_reflection", "on_revision")
 
 
-def check_callbacks(callbacks: Any) -> None:
-    """Require an object with at least one callback, of whatever class; raises `ConfigError`."""
+def _check_callbacks(callbacks: Any) -> None:
+    """Require an object with at least one callback; raises `ConfigError`."""
     if callbacks is None:
         return
     if isinstance(callbacks, type) or not any(hasattr(callbacks, name) for name in CALLBACKS):
@@ -571,8 +583,8 @@ def check_advisor(name: str, value: Any) -> None:
     """Require an object with `recall` and `observe`; raises `ConfigError`."""
     if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
         return
-    meant = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
-    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{meant}")
+    hint = f" Did you mean Lessons({value!r})?" if isinstance(value, str | PurePath) else ""
+    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{hint}")
 
 
 DEFAULT_PATTERN = ReflectionPattern()

@@ -1,8 +1,11 @@
-"""The front door for plain functions: `reflect` and `reflect_sync`; the first call loads the rest."""
+"""`reflect` and `reflect_sync`: run the loop over plain functions.
+
+Importing this module is cheap; the first call loads the rest.
+"""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
+TYPE_CHECKING = False  # type checkers read this as True; importing typing would cost more than the module
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -26,18 +29,20 @@ async def reflect(
     """Draft, judge and revise with any functions until a rule says stop; return the best version and why.
 
     `generate(prompt)`, `evaluate(output)` and `revise(output, evaluation)` may be sync or async, and may take
-    the `RunContext` as one more parameter `run`. `evaluate` returns a bool, a number in 0..1, a pair of one
-    of these and a reason, a dict or a `ReflectionEvaluation`; without it the pattern's criteria judge.
-    Without `revise`, `generate` is called again with the critique: in its parameter `feedback` (a text) or
-    `attempt` (an `Attempt`), else appended to the prompt. `draft` starts from an output that is there.
-    `until` replaces the convergence rules. `step` carries out every effect: with a `Journalled` the run is
-    kept, and the same call with the same run id goes on where the last one stopped.
+    the `RunContext` as one more parameter `run`. `evaluate` returns a bool, a number in 0..1, a pair of
+    either and a reason, a dict or a `ReflectionEvaluation`; without it the pattern's criteria judge. Without
+    `revise`, `generate` is called again with the critique in its parameter `feedback` (a text) or `attempt`
+    (an `Attempt`), or appended to the prompt. Without `generate`, the model of the settings drafts.
 
-    Raises `ConfigError` before anything is called, what `generate` raised where there is no version yet, and
-    a mistake in `evaluate` (`TypeError`, `AttributeError`, `NameError`, a forgotten `return`) that shows on
-    the first one. A later error ends the run with the best version, the `error` and a warning in the log.
+    `draft` is an existing output to start from. `until` replaces the convergence rules. `step` carries out
+    every effect: with a `Journalled` step the run is kept, and repeating the call with the same run id
+    resumes it.
+
+    Raises `ConfigError` before anything is called. Until there is a version to return, an error in `generate`
+    is raised as it is, and so is a mistake in `evaluate` (`TypeError`, `AttributeError`, `NameError`, a
+    forgotten `return`). A later error ends the run: the result has the best version and the `error`.
     """
-    from redraft.loop.pattern import run_functions  # noqa: PLC0415 (importing redraft stays quick)
+    from redraft.loop.pattern import run_functions  # noqa: PLC0415 (see the module's docstring)
 
     return await run_functions(
         task, generate, evaluate, revise, pattern=pattern, draft=draft, until=until, step=step
@@ -54,7 +59,7 @@ def reflect_sync(
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
 ) -> ReflectionResult:
-    """Do what `reflect` does, from code that is not async; also inside a running event loop."""
+    """Like `reflect`, for code that is not async; works inside a running event loop, too."""
     from redraft._sync import run_sync  # noqa: PLC0415 (likewise)
 
     return run_sync(

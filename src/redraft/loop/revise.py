@@ -42,14 +42,6 @@ AFTER_FAILURE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Say what a revision prompt shows of the past: earlier reflections, earlier versions."""
-
-    reflections: bool = True
-    versions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ModelGenerator:
     """Draft with a model: the first draft, and fresh ones that avoid what went wrong before."""
 
@@ -75,7 +67,8 @@ class ModelReviser:
 
     model: ChatModel
     system_prompt: str = ""
-    memory: Memory = Memory()
+    show_reflections: bool = True
+    show_versions: bool = False
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a better draft.
@@ -94,11 +87,28 @@ class ModelReviser:
             turns = opening(self.system_prompt, fresh_prompt(prompt, evaluation))
             request = _request(turns, run, "revision", FRESH_TEMPERATURE)
         else:
-            shown = revision_turns(output, evaluation, run, strategy, self.memory)
-            request = _request((*opening(self.system_prompt, prompt), *shown), run, "revision")
+            turns = (
+                *opening(self.system_prompt, prompt),
+                Message("assistant", as_text(output)),
+                Message("user", self._revision_prompt(output, evaluation, run, strategy)),
+            )
+            request = _request(turns, run, "revision")
         if strategy == "targeted_edit":
             return await self._edit(request, output, evaluation)
         return await self._rewrite(request, output, evaluation, strategy)
+
+    def _revision_prompt(
+        self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str
+    ) -> str:
+        parts = [render_critique(evaluation)]
+        if run.attempt.failed is not None:
+            parts.append(render_failure(run.attempt.failed))
+        if self.show_reflections and (earlier := _reflections(run.versions, output)):
+            parts.append(f"What was said about earlier versions:\n{earlier}")
+        if self.show_versions and (shown := _versions(run.versions, output)):
+            parts.append(f"Earlier versions, for reference only:\n\n{shown}")
+        parts.append(instruction(strategy))
+        return "\n\n".join(parts)
 
     async def _rewrite(
         self,
@@ -275,22 +285,6 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
         advice = "\n".join(f"- {text}" for text in evaluation.suggestions)
         parts.append(f"{ADVISED}\n{advice}")
     return "\n\n".join(parts)
-
-
-def revision_turns(
-    output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str, memory: Memory
-) -> tuple[Message, ...]:
-    """Return the turns that ask for a revision: the output as the model's own, then the critique."""
-    parts = [render_critique(evaluation)]
-    failed = run.attempt.failed
-    if failed is not None:
-        parts.append(render_failure(failed))
-    if memory.reflections and (earlier := _reflections(run.versions, output)):
-        parts.append(f"What was said about earlier versions:\n{earlier}")
-    if memory.versions and (shown := _versions(run.versions, output)):
-        parts.append(f"Earlier versions, for reference only:\n\n{shown}")
-    parts.append(instruction(strategy))
-    return (Message("assistant", as_text(output)), Message("user", "\n\n".join(parts)))
 
 
 def instruction(strategy: str) -> str:
