@@ -139,8 +139,8 @@ def test_a_source_that_failed_is_told_once(heater, required):
         (["run", "agent.yaml", "--functions", "empty.py"], "'look'"),
         (["feedback", "heater"], "Expected one of --approve"),
         (["feedback", "heater", "--approve", "--reject"], "Expected one of --approve"),
-        (["feedback", "heater", "--modify", "3"], "--modify takes a JSON object"),
-        (["feedback", "heater", "--modify", "{"], "--modify takes a JSON object"),
+        (["feedback", "heater", "--modify", "3"], "--modify must be a JSON object"),
+        (["feedback", "heater", "--modify", "{"], "--modify must be a JSON object"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(heater, words, said):

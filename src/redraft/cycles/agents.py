@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import to_json
 from redraft._validation import nearest
@@ -37,10 +38,16 @@ if TYPE_CHECKING:
     from redraft.cycles.memory import Memory, MemoryChange
 
 UNDER_WAY = ("running", "waiting")
+CHANGES = '{"level": 2}'
+SECOND, MINUTE = 1_000, 60_000
 PAGE = 50
 MAX_PENDING = 1_000
 MAX_LOOK_BACK = 10_000
 """How many cycles back the memory can be reconstructed."""
+TITLE_FIELDS = ("description", "message", "action", "constraint", "verdict")
+"""What a memory item is about: the first of these fields that it has."""
+HIDDEN_FIELDS = ("id", "timestamp", "since", "durationMs")
+"""The fields of a memory item that are not shown beside its title."""
 
 
 class Agents:
@@ -227,6 +234,24 @@ class AgentHandle:
                 break
             before = page[-1].number
         return found
+
+
+def parse_changes(text: str, name: str) -> dict[str, Any]:
+    """Parse changed parameters; `ConfigError` for anything but a JSON object says `name`."""
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} must be a JSON object such as {CHANGES}: {error}.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name} must be a JSON object such as {CHANGES}, got {text!r}.")
+    return cast("dict[str, Any]", found)
+
+
+def duration_text(milliseconds: float) -> str:
+    """Return a duration in milliseconds, seconds or minutes, whichever suits it."""
+    if milliseconds < SECOND:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds / SECOND:.1f} s" if milliseconds < MINUTE else f"{milliseconds / MINUTE:.1f} min"
 
 
 def summary_document(agent: AgentSummary) -> dict[str, Any]:

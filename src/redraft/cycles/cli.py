@@ -19,7 +19,14 @@ from rich.text import Text
 
 from redraft._texts import shortened
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.agents import AgentHandle, Agents
+from redraft.cycles.agents import (
+    HIDDEN_FIELDS,
+    TITLE_FIELDS,
+    AgentHandle,
+    Agents,
+    duration_text,
+    parse_changes,
+)
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.spec import ManualTrigger, parse_agent_file, read_agent_file
 from redraft.cycles.storage import storage_of
@@ -226,7 +233,7 @@ def feedback(
         verdicts: list[Verdict] = [verdict for verdict, is_given in given.items() if is_given]
         if len(verdicts) != 1:
             raise ConfigError("Expected one of --approve, --reject and --modify.")
-        changes = None if modify is None else _parse_changes(modify)
+        changes = None if modify is None else parse_changes(modify, "--modify")
         sent = _with_agent(
             agent,
             lambda one: one.send_feedback(
@@ -357,17 +364,6 @@ def load_functions(file: str, given: Path | None) -> dict[str, Callable[..., Any
     }
 
 
-def _parse_changes(text: str) -> dict[str, Any]:
-    """Parse the parameters of --modify; raises `ConfigError` for anything but a JSON object."""
-    try:
-        found: Any = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--modify takes a JSON object such as '{{\"level\": 2}}': {error}.") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"--modify takes a JSON object such as '{{\"level\": 2}}', got {text!r}.")
-    return found  # pyright: ignore[reportUnknownVariableType] (as JSON has it)
-
-
 MAX_RESULTS = 100
 """Cycles in the output of --json, the newest: an agent may run for months."""
 
@@ -427,7 +423,7 @@ class CycleProgress:
 
     def _ended(self, result: CycleResult) -> None:
         derived, stages = result.state["derivedData"], result.stages or {}
-        parts = [f"{stage} {_duration_text(spent)}" for stage, spent in stages.items()]
+        parts = [f"{stage} {duration_text(spent)}" for stage, spent in stages.items()]
         line = Text.assemble(f"cycle {result.number:<4} ", (f"{result.status:<9}", STATES[result.status]))
         changes = len(result.changes)
         line.append(f" actions: {_actions_text(derived)}, memory: {changes} change{'s'[: changes != 1]}")
@@ -454,7 +450,6 @@ STATES = {
 }
 MIN_TEXT = 12
 NONE = "-"
-SECOND, MINUTE = 1_000, 60_000
 
 
 def agent_rows(agents: Sequence[AgentSummary], width: int) -> Table:
@@ -491,7 +486,7 @@ def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
     columns: dict[str, list[str | Text]] = {
         "cycle": [str(one.number) for one in cycles],
         "status": [Text(one.status, STATES[one.status]) for one in cycles],
-        "time": [NONE if one.duration_ms is None else _duration_text(one.duration_ms) for one in metrics],
+        "time": [NONE if one.duration_ms is None else duration_text(one.duration_ms) for one in metrics],
         "tokens": [NONE if one.tokens is None else f"{one.tokens:,}" for one in metrics],
         "cost": [NONE if one.cost_usd is None else render_usd(one.cost_usd) for one in metrics],
         "anomalies": [NONE if one.anomalies is None else str(one.anomalies) for one in metrics],
@@ -515,13 +510,6 @@ def _actions_text(derived: Mapping[str, Any]) -> str:
     if not actions:
         return NONE
     return f"{done} done" if done == len(actions) else f"{done} of {len(actions)} done"
-
-
-def _duration_text(milliseconds: float) -> str:
-    """Return a duration in the unit that suits it."""
-    if milliseconds < SECOND:
-        return f"{milliseconds:.0f} ms"
-    return f"{milliseconds / SECOND:.1f} s" if milliseconds < MINUTE else f"{milliseconds / MINUTE:.1f} min"
 
 
 def _when(cycle: CycleRecord) -> str:
@@ -554,9 +542,6 @@ def _table(columns: dict[str, list[str | Text]], *, right: Sequence[str]) -> Tab
 MAX_ITEMS = 20
 """Items of a key that are shown, the newest; --json has all."""
 MAX_TEXT = 240
-TITLE_FIELDS = ("description", "message", "action", "verdict")
-"""The first of these that an item has is its title."""
-HIDDEN_FIELDS = ("id", "timestamp", "durationMs")
 
 
 def memory_view(memory: Memory) -> RenderableType:

@@ -68,6 +68,8 @@ MAX_PENDING, PAGE = 1_000, 100
 _PENDING = {"status": PENDING}
 MODIFY = "modify"
 VERDICTS = ("approve", "reject", MODIFY)
+DECISIONS = {"approve": "approved", "reject": "rejected", MODIFY: "modified"}
+"""What a plan is after each verdict."""
 MAX_FEEDBACK, MAX_DATA = 4_000, 100_000
 """Characters of the text of feedback, and of the data of a message."""
 

@@ -11,7 +11,7 @@ from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
 from redraft.cycles.cycle import error_line, render, render_text
 from redraft.cycles.effects import ask_model, call_configured
-from redraft.cycles.mail import Feedback
+from redraft.cycles.mail import DECISIONS, Feedback
 from redraft.cycles.spec import ANY, AnyAction, Authorize, Constraint, Execute, Govern, Plan, parameters_of
 from redraft.text.templates import TemplateError, braced, holds, template
 
@@ -170,7 +170,6 @@ async def govern(substage: Govern, cycle: Cycle) -> None:
 
 
 AUTONOMOUS, CONTROLLED = "autonomous", "controlled"
-DECISIONS = {"approve": "approved", "reject": "rejected", "modify": "modified"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,22 @@ def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable
     return redact
 
 
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return a value if it is an object, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def values_in(derived: Mapping[str, Any], stage: str, name: str) -> Sequence[Any]:
+    """Return the array `name` that a stage derived; an empty one if there is none."""
+    found = as_object(derived.get(stage)).get(name)
+    return cast("Sequence[Any]", found) if isinstance(found, list | tuple) else ()
+
+
+def objects_in(derived: Mapping[str, Any], stage: str, name: str) -> list[Mapping[str, Any]]:
+    """Return the objects in the array `name` that a stage derived."""
+    return [as_object(one) for one in values_in(derived, stage, name) if isinstance(one, Mapping)]
+
+
 def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Memory:
     """Return the memory as it was after an earlier cycle (0: before the first), by undoing later changes.
 

@@ -30,7 +30,7 @@ from redraft.cycles.memory import (
     stamp_of,
     truncated,
 )
-from redraft.cycles.records import CycleMetrics
+from redraft.cycles.records import CycleMetrics, as_object, objects_in, values_in
 from redraft.cycles.spec import CaptureMetrics, MetricsConfig, UpdateState, memory_keys_in
 from redraft.errors import OutputError
 from redraft.lessons.safety import violation
@@ -184,10 +184,10 @@ def _bounds(retention: Retention | None, now: datetime) -> tuple[int | None, dat
 
 def action_items(number: int, derived: Mapping[str, Any], redact: Redact, now: datetime) -> list[Item]:
     """Return an item for each action: why it was planned, its outcome, and whether the cycle worked."""
-    planned = {one.get("id"): one for one in _objects(derived, "plan", "actions")}
-    worked = _object(derived.get("evaluation")).get("success")
+    planned = {one.get("id"): one for one in objects_in(derived, "plan", "actions")}
+    worked = as_object(derived.get("evaluation")).get("success")
     items: list[Item] = []
-    for place, done in enumerate(_objects(derived, "execution", "actions"), 1):
+    for place, done in enumerate(objects_in(derived, "execution", "actions"), 1):
         plan = _pick(planned.get(done.get("id"), {}), PLAN_FIELDS)
         fields = _kept(_pick({**plan, **done}, ACTION_FIELDS), redact)
         if isinstance(worked, bool):
@@ -201,7 +201,7 @@ def violation_items(number: int, derived: Mapping[str, Any], redact: Redact, now
     """Return an item for each violation of a constraint."""
     return [
         _item(f"v{number}-{count}", now, number, _kept(_pick(violation, VIOLATION_FIELDS), redact))
-        for count, violation in enumerate(_objects(derived, "governance", "violations"), 1)
+        for count, violation in enumerate(objects_in(derived, "governance", "violations"), 1)
     ]
 
 
@@ -230,17 +230,6 @@ def _pick(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
-def _objects(derived: Mapping[str, Any], stage: str, name: str) -> list[Mapping[str, Any]]:
-    listed = _object(derived.get(stage)).get(name)
-    if not isinstance(listed, list):
-        return []
-    return [_object(one) for one in cast("list[Any]", listed) if isinstance(one, Mapping)]
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
 def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -> CycleMetrics:
     """Return the metrics of a cycle: what `config` tracks, and always what failed or was skipped.
 
@@ -249,8 +238,13 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
     """
     flags = config or MetricsConfig()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     derived = cycle.state.derived_data
-    anomalies = _listed(derived, "analysis", "anomalies")
-    alerts = [one for one in _listed(derived, "execution", "actions") if _is_alert(one)]
+    anomalies = values_in(derived, "analysis", "anomalies")
+    alerts = [
+        one
+        for one in objects_in(derived, "execution", "actions")
+        if (one.get("type"), one.get("status")) == ("alert", "succeeded")
+        and as_object(one.get("result")).get(QUEUED) is not True
+    ]
     elapsed = (ended_at - cycle.started_at).total_seconds() * 1000
     return CycleMetrics(
         duration_ms=max(0.0, elapsed) if flags.track_cycle_duration else None,
@@ -276,21 +270,6 @@ def metrics_config(spec: AgentSpec) -> MetricsConfig | None:
     return MetricsConfig(
         **{name: any(dict(config)[name] for config in configs) for name in MetricsConfig.model_fields}
     )
-
-
-def _listed(derived: Mapping[str, Any], stage: str, name: str) -> list[Any]:
-    part: Any = derived.get(stage)
-    listed: Any = cast("Mapping[str, Any]", part).get(name) if isinstance(part, Mapping) else None
-    return cast("list[Any]", listed) if isinstance(listed, list) else []
-
-
-def _is_alert(action: Any) -> bool:
-    if not isinstance(action, Mapping):
-        return False
-    fields = cast("Mapping[str, Any]", action)
-    result: Any = fields.get("result")
-    is_queued = isinstance(result, Mapping) and cast("Mapping[str, Any]", result).get(QUEUED) is True
-    return fields.get("type") == "alert" and fields.get("status") == "succeeded" and not is_queued
 
 
 CONFIDENCE_STEP = 0.1

@@ -7,23 +7,27 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redraft._texts import shortened
 from redraft.cycles.agents import (
+    HIDDEN_FIELDS,
+    TITLE_FIELDS,
     UNDER_WAY,
     AgentHandle,
     Agents,
     AgentSummary,
     change_document,
     cycle_document,
+    duration_text,
     memory_document,
     metrics_document,
+    parse_changes,
     summary_document,
 )
-from redraft.cycles.mail import VERDICTS, Feedback
+from redraft.cycles.mail import DECISIONS, VERDICTS, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.records import CycleRecord
+from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, objects_in, values_in
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.web.charts import Trend, trend
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
@@ -49,7 +53,6 @@ MAX_BETWEEN = 200
 MAX_TEXT = 240
 """Characters of a memory item's texts that are shown."""
 NOT_TRACKED = "-"
-NOT_ENDED = ("running", "waiting", "abandoned")
 
 
 # --- the agents -----------------------------------------------------------------------------------------
@@ -359,7 +362,7 @@ def agent_page(view: AgentView) -> AgentPage:
     """Work out what the page of an agent shows."""
     last, diff = view.agent.last, view.diff
     is_waiting = last is not None and last.status == "waiting"
-    trends = _trends([one for one in reversed(view.cycles) if one.status not in NOT_ENDED])
+    trends = _trends([one for one in reversed(view.cycles) if one.status not in UNFINISHED])
     return AgentPage(
         view.agent,
         cycle_view(last, view.pending) if last is not None and is_waiting else None,
@@ -380,7 +383,7 @@ def _row(cycle: CycleRecord) -> CycleRow:
     metrics = cycle.metrics
     return CycleRow(
         cycle,
-        duration(metrics.duration_ms),
+        _duration(metrics.duration_ms),
         _count(metrics.tokens),
         NOT_TRACKED if metrics.cost_usd is None else cost(metrics.cost_usd),
         _count(metrics.anomalies),
@@ -401,22 +404,14 @@ def _memory_words(cycle: CycleRecord) -> str:
     return " ".join(f"{mark}{many}" for many, mark in counts if many) or NOT_TRACKED
 
 
-SECOND, MINUTE = 1_000, 60_000
-
-
-def duration(milliseconds: float | None) -> str:
-    """Render a duration between a millisecond and an hour."""
-    if milliseconds is None:
-        return NOT_TRACKED
-    if milliseconds < SECOND:
-        return f"{milliseconds:.0f} ms"
-    return f"{milliseconds / SECOND:.1f} s" if milliseconds < MINUTE else f"{milliseconds / MINUTE:.1f} min"
+def _duration(milliseconds: float | None) -> str:
+    return NOT_TRACKED if milliseconds is None else duration_text(milliseconds)
 
 
 def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]]:
     """Return each metric with the flag that tracks it, and its chart; cycles come oldest first."""
     drawn: tuple[tuple[str, str, Callable[[CycleMetrics], float | None], Callable[[float], str]], ...] = (
-        ("Duration", "trackCycleDuration", lambda one: one.duration_ms, duration),
+        ("Duration", "trackCycleDuration", lambda one: one.duration_ms, _duration),
         ("Tokens", "trackLLMTokens", lambda one: one.tokens, _count),
         ("Cost", "trackCost", lambda one: one.cost_usd, cost),
         ("Anomalies", "trackAnomalyCount", lambda one: one.anomalies, _count),
@@ -436,7 +431,6 @@ def _trends(cycles: Sequence[CycleRecord]) -> list[tuple[str, str, Trend | None]
 UNDECIDED = "waits for you"
 REFUSED = "blocked"
 PLANNED = "planned"
-DECISIONS = {"approve": "approved", "reject": "rejected", "modify": "modified"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,19 +465,19 @@ def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleVi
     """
     heard = [one for one in pending if one.cycle == record.number]
     derived = record.derived_data
-    violations = objects(derived, "governance", "violations")
+    violations = objects_in(derived, "governance", "violations")
     actions = tuple(
-        _action(planned, record, violations, heard) for planned in objects(derived, "plan", "actions")
+        _action(planned, record, violations, heard) for planned in objects_in(derived, "plan", "actions")
     )
     return CycleView(
         record,
         actions,
         tuple(one for one in actions if one.status == UNDECIDED),
-        _decision(part(derived.get("governance")).get("authority")),
+        _decision(as_object(derived.get("governance")).get("authority")),
         tuple(_violation(one) for one in violations),
         tuple(
             text_of(one.get("message") or one.get("description") or one)
-            for one in objects(derived, "analysis", "anomalies")
+            for one in objects_in(derived, "analysis", "anomalies")
         ),
         tuple((name, text_of(value, 2)) for name, value in derived.items() if value),
     )
@@ -496,7 +490,7 @@ def _action(
     heard: Sequence[Feedback],
 ) -> ActionView:
     derived, own = record.derived_data, planned.get("id")
-    done = next((one for one in objects(derived, "execution", "actions") if one.get("id") == own), None)
+    done = next((one for one in objects_in(derived, "execution", "actions") if one.get("id") == own), None)
     params = planned.get("params")
     view = ActionView(
         str(own),
@@ -509,7 +503,7 @@ def _action(
     if done is not None:
         said = done.get("error") or done.get("result")
         return replace(view, status=str(done.get("status")), said=text_of(said) if said else "")
-    approved = part(derived.get("governance")).get("approved")
+    approved = as_object(derived.get("governance")).get("approved")
     if not isinstance(approved, Sequence):
         return view
     if own not in approved:
@@ -523,7 +517,7 @@ def _action(
 
 def _decision(authorization: Any) -> str:
     """Say who decided on the plan, and how."""
-    decided = part(authorization)
+    decided = as_object(authorization)
     if not decided or decided.get("mode") == "autonomous":
         return ""
     said = f"{decided.get('decision')} by {decided.get('by') or 'somebody who gave no name'}"
@@ -540,10 +534,10 @@ def _violation(one: Mapping[str, Any]) -> str:
 
 def without_keys(record: CycleRecord) -> CycleRecord:
     """Return a cycle without the idempotency keys of its actions, which look like secrets."""
-    execution = part(record.derived_data.get("execution"))
+    execution = as_object(record.derived_data.get("execution"))
     bare = [
         {name: value for name, value in one.items() if name != "idempotencyKey"}
-        for one in objects(record.derived_data, "execution", "actions")
+        for one in objects_in(record.derived_data, "execution", "actions")
     ]
     if not bare:
         return record
@@ -552,25 +546,11 @@ def without_keys(record: CycleRecord) -> CycleRecord:
 
 def deprecated(record: CycleRecord) -> Iterator[str]:
     """Yield the ids and descriptions of the patterns that a cycle's `learn` deprecated."""
-    listed = part(record.derived_data.get("learnings")).get("deprecatedPatterns")
-    for one in cast("list[Any]", listed) if isinstance(listed, list) else []:
-        fields = part(one)
+    for one in values_in(record.derived_data, "learnings", "deprecatedPatterns"):
+        fields = as_object(one)
         name = fields.get("id") or fields.get("description") if fields else one
         if isinstance(name, str):
             yield name.strip()
-
-
-def part(value: Any) -> Mapping[str, Any]:
-    """Return a value if it is an object, else an empty one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def objects(derived: Mapping[str, Any], stage: str, name: str) -> list[Mapping[str, Any]]:
-    """Return the objects in an array that a stage derived."""
-    listed = part(derived.get(stage)).get(name)
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
-        return []
-    return [part(one) for one in cast("Sequence[Any]", listed) if isinstance(one, Mapping)]
 
 
 def text_of(value: Any, indent: int | None = None) -> str:
@@ -583,9 +563,6 @@ def text_of(value: Any, indent: int | None = None) -> str:
 # --- what an agent remembers ----------------------------------------------------------------------------
 
 
-HEAD = ("description", "message", "action", "constraint", "verdict")
-"""What an item is about: the first of these fields that it has."""
-NOT_SHOWN = ("id", "timestamp", "since", "durationMs")
 NEW, CHANGED, RETIRED, DROPPED, GONE = "new", "changed", "retired", "dropped", "gone"
 
 
@@ -634,11 +611,11 @@ def change_views(diff: MemoryDiff) -> tuple[tuple[str, tuple[ChangeView, ...]], 
 
 def item_view(item: Item) -> ItemView:
     """Take an item apart."""
-    about = next((name for name in HEAD if item.get(name)), "id")
+    about = next((name for name in TITLE_FIELDS if item.get(name)), "id")
     rest = tuple(
         (name, _short(value))
         for name, value in item.items()
-        if name not in (*NOT_SHOWN, about) and value not in ({}, [], None, "")
+        if name not in (*HIDDEN_FIELDS, about) and value not in ({}, [], None, "")
     )
     stamp = str(item.get("timestamp", ""))[:19].replace("T", " ")
     return ItemView(stamp, shortened(_short(item.get(about, "")), MAX_TEXT), rest)
@@ -651,7 +628,9 @@ def _change(change: MemoryChange, retired: Collection[str] | None) -> ChangeView
     if before is None:
         return ChangeView(NEW, item_view(after))
     names = [
-        name for name in {**before, **after} if before.get(name) != after.get(name) and name not in NOT_SHOWN
+        name
+        for name in {**before, **after}
+        if before.get(name) != after.get(name) and name not in HIDDEN_FIELDS
     ]
     moved = tuple((name, _short(before.get(name)), _short(after.get(name))) for name in names)
     return ChangeView(CHANGED, item_view(after), moved)
@@ -674,9 +653,6 @@ def _short(value: Any) -> str:
 # --- what a person says ---------------------------------------------------------------------------------
 
 
-EXAMPLE = '{"level": 2}'
-
-
 async def _give_feedback(form: Form) -> str:
     """Send an agent what a person thinks of a cycle, of one action of it, or in general.
 
@@ -686,7 +662,7 @@ async def _give_feedback(form: Form) -> str:
     if verdict not in VERDICTS:
         raise ConfigError(f"verdict must be one of {', '.join(VERDICTS)}, got {verdict!r}.")
     number = _number("cycle", form.text("cycle", ""))
-    changes = _parameters(form.text("changes", "")) if verdict == "modify" else None
+    changes = parse_changes(form.text("changes", ""), "The parameters") if verdict == "modify" else None
     message, by = form.text("message", ""), form.text("by", "").strip()
     handle = await _handle(form.path["name"])
     summary = await handle.summary()
@@ -704,16 +680,6 @@ async def _give_feedback(form: Form) -> str:
         then = "it counts when the agent runs again" if summary.status == "killed" else "the cycle takes it"
     about = f"{'' if action is None else f' of {action}'}{'' if number is None else f' in cycle {number}'}"
     return f"Sent to {handle.name}: {verdict}{about}; {then}."
-
-
-def _parameters(text: str) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The parameters must be a JSON object such as {EXAMPLE}: {error}.") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"The parameters must be a JSON object such as {EXAMPLE}, got {text!r}.")
-    return cast("dict[str, Any]", found)
 
 
 PATH = "/agents/{name:path}"
