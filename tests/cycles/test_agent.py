@@ -133,8 +133,8 @@ def test_without_update_state_feedback_stays_pending():
     ("given", "said"),
     [
         ({"verdict": "perhaps"}, "Unknown verdict 'perhaps'; expected one of approve, reject, modify."),
-        ({"verdict": "modify"}, "The verdict 'modify', and no other, takes `changes`"),
-        ({"verdict": "approve", "changes": {"a": 1}}, "The verdict 'modify', and no other, takes `changes`"),
+        ({"verdict": "modify"}, "with the verdict 'modify', and with no other"),
+        ({"verdict": "approve", "changes": {"a": 1}}, "with the verdict 'modify', and with no other"),
         ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
     ],
 )

@@ -102,7 +102,7 @@ def test_json_everywhere(heater):
 def test_feedback_from_outside_is_remembered_by_the_next_cycle(heater):
     cycles("run", "agent.yaml", "--cycles", 1)
     words = ("--modify", '{"level": 3}', "--action", "heat", "--cycle", "1", "--by", "Ola", "-m", "more")
-    assert cycles("feedback", "heater", *words).stdout == "heater has it on cycle 1: modify.\n"
+    assert cycles("feedback", "heater", *words).stdout == "Sent to heater on cycle 1: modify.\n"
     assert "1 new" in cycles("status").stdout
     cycles("run", "agent.yaml", "--cycles", 1)
     [item] = document(cycles("memory", "heater", "--json"))["memory"]["feedbackHistory"]

@@ -112,7 +112,7 @@ def test_a_store_that_does_not_answer_is_not_waited_for_again(caplog):
 
     asyncio.run(main())
     [warning] = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("The agent 'a' goes on without its store")
+    assert warning.startswith("The agent 'a' continues without its store")
     assert warning.endswith(": it has not answered for 0.01 s")
 
 

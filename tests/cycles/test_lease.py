@@ -20,23 +20,23 @@ def lease(store, **options):
     return Lease(store, "monitor", **options)
 
 
-def test_a_second_one_is_refused_by_name_until_it_is_given_back():
+def test_a_second_one_is_refused_by_name_until_it_is_released():
     async def main():
         store = MemoryStore()
         first, second = lease(store), lease(store)
-        await first.take()
-        await first.take()
+        await first.acquire()
+        await first.acquire()
         said = rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
         with pytest.raises(LeaseError, match=said):
-            await second.take()
+            await second.acquire()
         assert isinstance(second.lost, LeaseError)
         assert first.lost is None
-        await first.give_back()
-        await second.take()
+        await first.release()
+        await second.acquire()
         assert second.lost is None
         with pytest.raises(LeaseError):
-            await first.take()
-        await second.give_back()
+            await first.acquire()
+        await second.release()
 
     asyncio.run(main())
 
@@ -45,10 +45,10 @@ def test_of_many_one_gets_it():
     async def main():
         store = MemoryStore()
         leases = [lease(store) for _ in range(20)]
-        found = await asyncio.gather(*(each.take() for each in leases), return_exceptions=True)
+        found = await asyncio.gather(*(each.acquire() for each in leases), return_exceptions=True)
         assert sum(each is None for each in found) == 1
         assert sum(isinstance(each, LeaseError) for each in found) == 19
-        await asyncio.gather(*(each.give_back() for each in leases))
+        await asyncio.gather(*(each.release() for each in leases))
 
     asyncio.run(main())
 
@@ -57,13 +57,13 @@ def test_of_many_one_gets_it():
 def test_one_of_another_form_is_an_error_that_says_so(changed):
     async def main():
         store = MemoryStore()
-        await lease(store).take()
+        await lease(store).acquire()
         held = await store.get(LEASE, LEASE)
         left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
         await store.put(Record(LEASE, LEASE, left))
-        said = "is run by" if "id" in changed else "a form that .* can't read.*Upgrade redraft"
+        said = "is run by" if "id" in changed else "a format that .* can't read.*Upgrade redraft"
         with pytest.raises(LeaseError, match=said):
-            await lease(store).take()
+            await lease(store).acquire()
 
     asyncio.run(main())
 
@@ -90,10 +90,10 @@ def test_whose_lease_it_is(changes, is_held):
         second = lease(store)
         if is_held:
             with pytest.raises(LeaseError):
-                await second.take()
+                await second.acquire()
         else:
-            await second.take()
-        await second.give_back()
+            await second.acquire()
+        await second.release()
 
     asyncio.run(main())
 
@@ -101,12 +101,12 @@ def test_whose_lease_it_is(changes, is_held):
 def test_it_is_renewed_in_the_background():
     async def main():
         store = MemoryStore()
-        first = lease(store, lasts=0.09)
-        await first.take()
+        first = lease(store, duration=0.09)
+        await first.acquire()
         await asyncio.sleep(0.3)
         with pytest.raises(LeaseError):
-            await lease(store).take()
-        await first.give_back()
+            await lease(store).acquire()
+        await first.release()
 
     asyncio.run(main())
 
@@ -125,21 +125,21 @@ class Away(MemoryStore):
 def test_an_outage_leaves_it_as_it_was():
     async def main():
         store = Away()
-        first = lease(store, lasts=0.06)
-        await first.take()
+        first = lease(store, duration=0.06)
+        await first.acquire()
         store.is_away = True
         await asyncio.sleep(0.1)
         with pytest.raises(StoreError, match="away"):
-            await first.take()
+            await first.acquire()
         assert first.lost is None
         store.is_away = False
         await asyncio.sleep(0.05)
         with pytest.raises(LeaseError):
-            await lease(store).take()
+            await lease(store).acquire()
         store.is_away = True
-        await first.give_back()
+        await first.release()
         store.is_away = False
-        await lease(store).take()  # in the process that let go of it, nobody has it
+        await lease(store).acquire()  # in the process that let go of it, nobody has it
 
     asyncio.run(main())
 
@@ -147,17 +147,17 @@ def test_an_outage_leaves_it_as_it_was():
 def test_who_was_thought_gone_learns_that_it_lost_it():
     async def main():
         store = MemoryStore()
-        first, second = lease(store, lasts=0.03), lease(store)
-        await first.take()
+        first, second = lease(store, duration=0.03), lease(store)
+        await first.acquire()
         record = await store.get(LEASE, LEASE)
         await store.put(Record(LEASE, LEASE, {**record.data, "is_free": True}))
-        await second.take()
+        await second.acquire()
         await asyncio.sleep(0.05)
         assert "is run by" in str(first.lost)
-        await first.give_back()
+        await first.release()
         with pytest.raises(LeaseError):
-            await lease(store).take()
-        await second.give_back()
+            await lease(store).acquire()
+        await second.release()
 
     asyncio.run(main())
 
@@ -167,19 +167,19 @@ async def stood_still(first, store):
     first._renewing.cancel()
     await asyncio.sleep(0.25)
     second = lease(store)
-    await second.take()
+    await second.acquire()
     assert second.generation == first.generation + 1
     await second.write([Record("memory", "memory", {"by": "second"})])
-    await second.give_back()
+    await second.release()
 
 
 @pytest.mark.parametrize("fences", [True, False])
-@pytest.mark.parametrize("does", ["check", "take", "write"])
+@pytest.mark.parametrize("does", ["check", "acquire", "write"])
 def test_who_stood_still_does_and_writes_nothing_more(fences, does):
     async def main():
         store = MemoryStore() if fences else Unfenced()
-        first = lease(store, lasts=0.2)
-        await first.take()
+        first = lease(store, duration=0.2)
+        await first.acquire()
         await first.check()
         await first.write([Record("memory", "memory", {"by": "first"})])
         await stood_still(first, store)
@@ -190,14 +190,14 @@ def test_who_stood_still_does_and_writes_nothing_more(fences, does):
         )
         with pytest.raises(LeaseError, match="was run by another process while this one did not renew"):
             await doing
-        for again in (first.check(), first.take(), first.write([])):
+        for again in (first.check(), first.acquire(), first.write([])):
             with pytest.raises(LeaseError):
                 await again
         assert (await store.get("memory", "memory")).data == {"by": "second"}
         third = lease(store)
-        await third.take()
+        await third.acquire()
         assert third.generation == 3
-        await third.give_back()
+        await third.release()
 
     asyncio.run(main())
 
@@ -215,12 +215,12 @@ def test_a_lease_that_somebody_deleted_is_made_anew():
     async def main():
         store = MemoryStore()
         first = lease(store)
-        await first.take()
+        await first.acquire()
         await store.delete(LEASE, LEASE)
         await first.write([Record("memory", "memory", {})])
         with pytest.raises(LeaseError):
-            await lease(store).take()
-        await first.give_back()
+            await lease(store).acquire()
+        await first.release()
 
     asyncio.run(main())
 
@@ -228,12 +228,12 @@ def test_a_lease_that_somebody_deleted_is_made_anew():
 def test_in_an_outage_an_effect_waits_for_no_lease_and_is_not_refused():
     async def main():
         store = Away()
-        first = lease(store, lasts=0.2)
-        await first.take()
+        first = lease(store, duration=0.2)
+        await first.acquire()
         store.is_away = True
         await asyncio.sleep(0.3)
         await first.check()
-        await first.give_back()
+        await first.release()
 
     asyncio.run(main())
 
@@ -241,7 +241,7 @@ def test_in_an_outage_an_effect_waits_for_no_lease_and_is_not_refused():
 HOLDS = """
 from redraft.cycles.lease import Lease
 async def main():
-    await Lease(SqliteStore(sys.argv[2]), "monitor").take()
+    await Lease(SqliteStore(sys.argv[2]), "monitor").acquire()
     print("held", flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())
@@ -253,11 +253,11 @@ def test_a_process_that_was_killed_loses_it_at_once(tmp_path):
         store = SqliteStore(tmp_path / "redraft.db")
         second = lease(store)
         with pytest.raises(LeaseError, match=rf"is run by process \({process.pid} on "):
-            await second.take()
+            await second.acquire()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        await second.take()
-        await second.give_back()
+        await second.acquire()
+        await second.release()
         await store.aclose()
 
     with child(HOLDS, tmp_path / "redraft.db") as process:
@@ -265,16 +265,16 @@ def test_a_process_that_was_killed_loses_it_at_once(tmp_path):
         asyncio.run(main(process))
 
 
-def test_one_that_can_not_be_given_back_expires(monkeypatch):
+def test_one_that_can_not_be_released_expires(monkeypatch):
     class Hanging(MemoryStore):
         async def replace(self, record):
             await asyncio.sleep(60)
 
     async def main():
-        monkeypatch.setattr(module, "GIVE_BACK_TIMEOUT", 0.01)
+        monkeypatch.setattr(module, "RELEASE_TIMEOUT", 0.01)
         first = lease(Hanging())
-        await first.take()
-        await first.give_back()
+        await first.acquire()
+        await first.release()
 
     asyncio.run(main())
 
@@ -287,18 +287,18 @@ def test_a_check_waits_for_the_renewal_that_is_under_way():
 
     async def main():
         store = Distant()
-        paused, other = lease(store, lasts=0.3), lease(store)
-        await paused.take()
+        paused, other = lease(store, duration=0.3), lease(store)
+        await paused.acquire()
         paused._renewing.cancel()  # as a process that stands still
         await store.put(Record(LEASE, LEASE, {**(await store.get(LEASE, LEASE)).data, "is_free": True}))
-        await other.take()
+        await other.acquire()
         await asyncio.sleep(0.3)
-        renewal = asyncio.ensure_future(paused.take())
+        renewal = asyncio.ensure_future(paused.acquire())
         await asyncio.sleep(0)
         with pytest.raises(LeaseError, match="is run by"):
             await paused.check()
         with pytest.raises(LeaseError):
             await renewal
-        await other.give_back()
+        await other.release()
 
     asyncio.run(main())

@@ -104,7 +104,7 @@ async def all_say_it_is_back(caplog, times):
 
 def each_said(caplog, times):
     expected = {f"agent {number}": times for number in range(AGENTS)}
-    assert by_agent(caplog, logging.WARNING, "goes on without its store") == expected
+    assert by_agent(caplog, logging.WARNING, "continues without its store") == expected
     assert by_agent(caplog, logging.INFO, "is back") == expected
 
 
@@ -356,7 +356,7 @@ def test_a_database_that_can_not_be_used_is_no_outage(server, place, caplog, url
     place.ask(f"CREATE ROLE {place.schema} LOGIN")
     asyncio.run(main())
     place.ask(f"DROP ROLE {place.schema}")
-    assert by_agent(caplog, logging.WARNING, "goes on without its store") == {}
+    assert by_agent(caplog, logging.WARNING, "continues without its store") == {}
 
 
 WARNS = {

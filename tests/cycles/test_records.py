@@ -104,7 +104,7 @@ def test_a_record_of_another_form_is_an_error_that_names_it(data):
     async def main():
         store = MemoryStore()
         await store.put(Record("memory", "memory", data))
-        with pytest.raises(StoreError, match="'memory' 'memory' is no agent's memory"):
+        with pytest.raises(StoreError, match="'memory' 'memory' is not an agent's memory"):
             await stored_memory(store)
 
     asyncio.run(main())
@@ -164,7 +164,7 @@ def test_a_cycle_says_of_its_changes_all_that_differs(learnings):
     [
         (-1, "There is no cycle -1: expected one from 0 to 9"),
         (10, "There is no cycle 10"),
-        (4, "what cycle 6 changed is not kept. Ask for 6 or a later one"),
+        (4, "the changes of cycle 6 were deleted. Ask for 6 or a later one"),
     ],
 )
 def test_what_can_t_be_looked_back_at(cycle, message):

@@ -163,7 +163,7 @@ def test_an_outage_is_said_once_and_loses_nothing(caplog):
         await write_behind.aclose()
 
     asyncio.run(main())
-    assert [("goes on without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
+    assert [("continues without its store" in line) for line in said(caplog, logging.WARNING)] == [True] * 2
     assert [("is back" in line) for line in said(caplog, logging.INFO)] == [True] * 2
 
 
@@ -466,7 +466,7 @@ def test_closing_writes_what_can_be_written(spool, caplog):
         await write_behind.aclose()
         assert (await kept(store))[0] == [1]
         assert (await store.get(LEASE, LEASE)).data["is_free"]
-        for own, where in ((None, "is lost"), (spool(), "a.jsonl for the next start")):
+        for own, where in ((None, "are lost"), (spool(), "a.jsonl for the next start")):
             store.is_away = False
             other = WriteBehind(store, "a", own)
             await other.load()
@@ -493,7 +493,7 @@ def test_nothing_is_written_when_another_process_has_become_the_agent():
         await MemoryStore.put(store, Record(LEASE, LEASE, {**record.data, "is_free": True}))
         store.is_away = False
         other = Lease(store, "a")
-        await other.take()
+        await other.acquire()
         await eventually(lambda: write_behind.lease.lost)
         with pytest.raises(LeaseError, match="is run by"):
             await write_behind.save(cycle(2, "mine"))
@@ -502,7 +502,7 @@ def test_nothing_is_written_when_another_process_has_become_the_agent():
         await write_behind.aclose()
         with pytest.raises(LeaseError):
             await WriteBehind(store, "a", lease=Lease(store, "a")).load()
-        await other.give_back()
+        await other.release()
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Cycles: agents that go round, Sense, Reason, Actuate, Reflect, and remember within bounds."""
+"""Cycles: agents that sense, reason, act and reflect again and again, with a memory of bounded size."""
 
 from __future__ import annotations
 

@@ -83,20 +83,20 @@ def _now() -> datetime:
 
 
 class CycleAgent:
-    """Run an agent in cycles: one of a file (`from_file`), or of an `AgentSpec` made in Python.
+    """An agent that runs in cycles, from a file (`from_file`) or from an `AgentSpec`.
 
     `functions` are those that the file names: sync (run in a thread) or async, called with the values of
-    `with` as keywords. `models` maps names to other names or to models. `storage` says where the memory is:
-    by default in the long-term storage of its `network` if there is one, else in this process only;
-    `"project"` is where the project keeps its runs; or pass a `LongTermStorage`, or a store. `clock` returns
-    the time of day in UTC. `on_event` is called with each `CycleEvent`.
+    `with` as keywords. `models` maps names to other names or to models. `storage` is where the memory is
+    kept: by default in the long-term storage of the `network` if there is one, else in this process only;
+    with `"project"`, where the project keeps its runs; or in a given `LongTermStorage` or store. `clock`
+    returns the time of day in UTC. `on_event` is called with each `CycleEvent`.
 
-    Cycles never overlap: within the process they wait for each other, and a second process that runs the same
-    agent gets a `LeaseError`. A cycle that was killed resumes at the next start without repeating what had
+    Cycles never overlap: in one process they wait for each other, and a second process that runs the same
+    agent gets a `LeaseError`. A cycle that was killed resumes at the next start without repeating what it had
     finished, if the storage outlives the process.
 
-    Raises `AgentFileError`, with file, line, stage and substage, for everything that can be known to be wrong
-    before anything is spent, and `ConfigError` for an unusable storage.
+    Raises `AgentFileError`, with file, line, stage and substage, for whatever can be known to be wrong before
+    anything is spent, and `ConfigError` for an unusable storage.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class CycleAgent:
 
     @property
     def name(self) -> str:
-        """The name of the agent, under which its memory is kept."""
+        """The name of the agent, under which its memory is stored."""
         return self.spec.name
 
     @property
@@ -182,10 +182,10 @@ class CycleAgent:
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
         """Run one cycle, or resume the one that was killed; return how it went.
 
-        `trigger` is recorded as its reason. The failure of a substage is in the result and not raised. Raises
-        `LeaseError` if another process runs this agent, also if it took over while this process was paused:
-        this one does and writes nothing more then, and its next cycle reads the memory anew. Raises
-        `StoreError` if the memory can't be read for another reason than an outage.
+        `trigger` is recorded as its reason. The failure of a substage is part of the result, and not raised.
+        Raises `LeaseError` if another process runs this agent, or took over while this process was paused;
+        this one then acts and writes no more, and its next cycle reads the memory anew. Raises `StoreError`
+        if the memory can't be read for another reason than an outage.
         """
         async with self._sessions.for_cycle() as session:
             await session.begin_cycle()
@@ -199,10 +199,10 @@ class CycleAgent:
                 return await self._run_cycle(session, trigger)
 
     def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
-        """Do what `run_cycle` does from code that is not async; also inside a running event loop.
+        """Run one cycle from synchronous code, also inside a running event loop.
 
-        Everything is written and closed at the end. Raises `ConfigError` while the agent is open in another
-        event loop.
+        Writes everything and closes the agent at the end. Raises `ConfigError` while the agent is open in
+        another event loop.
         """
 
         async def run_and_close() -> CycleResult:
@@ -214,18 +214,18 @@ class CycleAgent:
     async def run_forever(
         self, cycles: int | None = None, *, at_once: bool = False, grace: float = 10.0
     ) -> int:
-        """Run a cycle whenever a trigger of the file fires; return how many there were.
+        """Run a cycle whenever a trigger of the file fires; return how many ran.
 
-        An interval fires at the start; with `at_once` no trigger is waited for at all. Triggers that fire
-        during a cycle count as one. Ends after so many `cycles`, or on SIGTERM or SIGINT: the cycle under way
-        may finish within `grace` seconds; after that, or on a second signal, it is abandoned, and resumes at
-        the next start. Raises `ConfigError` for manual triggers alone without a number of cycles.
+        An interval fires at the start; with `at_once`, cycles don't wait for triggers at all. Triggers that
+        fire during a cycle count as one. Ends after that many `cycles`, or on SIGTERM or SIGINT: the cycle
+        under way then has `grace` seconds to finish. After that, or on a second signal, it is abandoned, and
+        resumes at the next start. Raises `ConfigError` if all triggers are manual and `cycles` is None.
         """
         is_manual = all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
         if cycles is None and not at_once and is_manual:
             raise ConfigError(
-                f"The agent {self.name!r} has only manual triggers: say how many `cycles` to run, or give "
-                "its file an `interval` or `message` trigger."
+                f"The agent {self.name!r} has only manual triggers: pass how many `cycles` to run, or add an "
+                "`interval` or `message` trigger to its file."
             )
 
         async def newest_message(topic: str | None) -> str | None:
@@ -252,12 +252,12 @@ class CycleAgent:
         changes: Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Feedback:
-        """Say what a person thinks of what the agent did or is about to do; the next `learn` sees it.
+        """Send a person's verdict on what the agent did or is about to do; the next `learn` sees it.
 
-        It is about `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
-        of its actions, by name or id. A `modify` has `changes`, which replace planned parameters. While the
-        database is away the feedback is held in this process, where cycles see it. Raises `ConfigError` for
-        an invalid verdict, such as one on an action or parameter that the agent does not have.
+        It concerns `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
+        action, by name or id. A `modify` has `changes`, which replace planned parameters. While the database
+        is away, the feedback is held in this process, where cycles see it. Raises `ConfigError` for an
+        invalid verdict, such as one on an action or parameter that the agent does not have.
         """
         session = await self.open()
         if cycle is None and self._record is not None and self._record.is_undecided:
@@ -272,13 +272,13 @@ class CycleAgent:
         return feedback
 
     async def open(self) -> Session:
-        """Take the lease and read the memory; done by the first cycle if not before."""
+        """Acquire the lease and read the memory; the first cycle does so if nothing else did."""
         return await self._sessions.open()
 
     async def aclose(self) -> None:
         """Write everything, and release connections and the lease; the next use reopens the agent.
 
-        An agent that is not closed is closed with its event loop.
+        An agent that is left open is closed with its event loop.
         """
         await self._sessions.close()
 
@@ -414,7 +414,7 @@ class CycleAgent:
         try:
             await _first_of(cycle, stop.requested)
             if not cycle.done():
-                logger.info("The agent %r is told to stop, and finishes its cycle first.", self.name)
+                logger.info("Stopping the agent %r; it finishes its cycle first.", self.name)
                 await _first_of(cycle, stop.urgent, grace)
             if cycle.done():
                 cycle.result()
@@ -423,7 +423,7 @@ class CycleAgent:
             if not cycle.done():
                 cycle.cancel()
                 await asyncio.wait([cycle])
-        logger.warning("The agent %r is told to stop; its cycle resumes at the next start.", self.name)
+        logger.warning("Stopped the agent %r; its cycle resumes at the next start.", self.name)
         return False
 
 
@@ -439,16 +439,16 @@ SUBSTAGES: dict[str, Substage] = {
     "learn": learn,
     "update-state": update_state,
 }
-"""The functions of substages, by type. `capture-metrics` has none: it counts when all else has ended."""
+"""The functions of substages, by type; `capture-metrics` has none, since it counts what all others did."""
 
 
 @dataclass(slots=True)
 class Stages:
-    """Run the stages of one cycle.
+    """The stages of one cycle.
 
     A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is skipped.
-    Reflect always runs, for a failure is what there is to learn from; `refresh` shows it what people have
-    said meanwhile.
+    Reflect always runs, since a failure is something to learn from; `refresh` shows it the feedback that has
+    arrived meanwhile.
     """
 
     cycle: Cycle
@@ -459,7 +459,7 @@ class Stages:
     error: str = ""
 
     async def run(self) -> None:
-        """Run all stages; raises only if this process may not go on with the cycle."""
+        """Run all stages; raises only if this process may not continue the cycle."""
         stages = self.cycle.spec.stages
         if stages.sense is not None:
             await self._run_stage("sense", [("sense", sense, stages.sense)])
@@ -487,7 +487,7 @@ class Stages:
             await function(substage, self.cycle)
         except ChangedRunError:
             raise
-        except Exception as error:  # a cycle ends with Reflect, whatever a substage raised
+        except Exception as error:  # a cycle ends with Reflect, whatever a substage raises
             self.session.raise_if_lost()
             problem = error_line(error)
             failure = f"{_path(stage, name)}: {problem}"
@@ -521,11 +521,11 @@ def _milliseconds_since(began: float) -> float:
 
 @dataclass(slots=True)
 class Triggers:
-    """Wait for the triggers of an agent.
+    """The triggers of an agent.
 
     An interval fires at once, then at fixed times; those that pass during a cycle count as one, which fires
-    when the cycle has ended. A message fires when it is there: `newest_message` returns the id of the newest
-    one of a topic. With manual triggers alone, every cycle starts at once.
+    when the cycle has ended. A message fires while it waits to be taken: `newest_message` returns the id of
+    the newest one of a topic. If all triggers are manual, every cycle starts at once.
     """
 
     agent: str
@@ -536,7 +536,7 @@ class Triggers:
     _fired: dict[str | None, tuple[str, float]] = field(default_factory=dict[str | None, tuple[str, float]])
 
     async def next(self) -> str:
-        """Wait until a cycle is to start; return why: `interval`, `message` or `manual`."""
+        """Wait until a trigger fires; return its type: `interval`, `message` or `manual`."""
         intervals = [one for one in self.triggers if isinstance(one, IntervalTrigger)]
         topics = [one.topic for one in self.triggers if isinstance(one, MessageTrigger)]
         if not intervals and not topics:
@@ -573,7 +573,7 @@ class Triggers:
 
 
 class StopRequest:
-    """How urgently the process is asked to stop: `requested` by the first signal, `urgent` by the second."""
+    """A request to stop: `requested` after the first signal, `urgent` after the second."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -586,13 +586,13 @@ class StopRequest:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _requests: list[StopRequest] = []
-"""Several agents may run in one event loop; all of them hear a signal."""
+"""One for each agent that runs in the event loop: a signal reaches all of them."""
 _previous_handlers: dict[signal.Signals, Any] = {}
 
 
 @contextmanager
 def _stop_signals() -> Generator[StopRequest]:
-    """Handle the signals that stop a process, and restore the handlers; none outside of the main thread."""
+    """Handle signals to stop, then restore their handlers; outside of the main thread, do nothing."""
     request = StopRequest()
     if current_thread() is not main_thread():
         yield request
@@ -619,14 +619,14 @@ def _signal_all() -> None:
 
 
 async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)
-    """Wait until a task is done, an event happens, or the time is over."""
+    """Wait until a task is done, an event is set, or the time is over."""
     happened = asyncio.ensure_future(event.wait())
     await asyncio.wait([task, happened], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     happened.cancel()
 
 
 async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
-    """Return the result of waiting, or None if the event happens first."""
+    """Return what `waiting` returns, or None if the event is set first."""
     task = asyncio.ensure_future(waiting)
     try:
         await _first_of(task, event)

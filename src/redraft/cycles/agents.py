@@ -146,15 +146,17 @@ class AgentHandle:
         """
         after = None
         if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
-            raise ConfigError(f"The agent {self.name!r} has no cycle {before} here, so none before it.")
+            raise ConfigError(
+                f"The agent {self.name!r} has no cycle {before} here, so there is none before it."
+            )
         found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
         return [self._as_shown(listed_cycle(record)) for record in found]
 
     async def cycle(self, number: int) -> CycleRecord:
-        """Return one cycle by its number; raises `ConfigError` if it is not kept."""
+        """Return one cycle by its number; raises `ConfigError` if it is not stored."""
         record = await self._store.get(CYCLE, cycle_key(number))
         if record is None:
-            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or not any more.")
+            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or it was deleted.")
         return self._as_shown(cycle_from(record))
 
     async def memory(self) -> Memory:
@@ -185,7 +187,7 @@ class AgentHandle:
         changes: Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Feedback:
-        """Send what a person thinks, as `CycleAgent.send_feedback` does."""
+        """Send a person's verdict; see `CycleAgent.send_feedback`."""
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
@@ -201,7 +203,7 @@ class AgentHandle:
         return feedback
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
-        """Send plain JSON data, which an `agent-messages` source takes and a trigger may wait for."""
+        """Send plain JSON data to an `agent-messages` source, for which a trigger may wait."""
         message = await Mailbox(self._store, data_redactor(also=())).message(topic, data, sender=sender)
         ring(self.name)
         return message
@@ -209,11 +211,11 @@ class AgentHandle:
     async def prune(self, cycles: int) -> dict[str, int]:
         """Delete all but the newest `cycles` cycles, and leftover mail; return how many of each."""
         if cycles < 1:
-            raise ConfigError(f"At least 1 cycle is kept, got {cycles}.")
+            raise ConfigError(f"Expected at least 1 cycle to keep, got {cycles}.")
         return await prune(self.location, cycles)
 
     def _as_shown(self, cycle: CycleRecord) -> CycleRecord:
-        """Redact a cycle that lives in this process alone; what is stored is redacted already."""
+        """Redact a cycle that exists in this process only; stored ones are redacted already."""
         return cycle if self.location.is_durable else redacted_cycle(cycle, self._redact)
 
     async def _has_live_process(self) -> bool:
@@ -227,7 +229,7 @@ class AgentHandle:
         while len(found) < MAX_LOOK_BACK:
             page = await self.cycles(before=before)
             for one in page:
-                if one.status == "damaged" and one.number > cycle:  # what it changed is not known
+                if one.status == "damaged" and one.number > cycle:  # its changes are unknown
                     raise DamagedRecordError(one.error)
             found += [one for one in page if one.number > cycle]
             if len(page) < PAGE or page[-1].number <= cycle:
@@ -286,7 +288,7 @@ def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def cycle_document(cycle: CycleRecord) -> dict[str, Any]:
-    """Return everything that is kept of a cycle as JSON data."""
+    """Return everything that is stored of a cycle as JSON data."""
     return {
         **metrics_document(cycle),
         "sense_errors": list(cycle.sense_errors),

@@ -1,4 +1,4 @@
-"""Bus: carry mail between a running agent, the people who watch it, and the other agents of its network."""
+"""Bus: mail between a running agent, the people who watch it, and the other agents of its network."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ OUTBOX_PAGE = 100
 MAX_FEEDBACK = 1_000
 """How much feedback one cycle takes at most."""
 MIN_RESEND, MAX_RESEND = 0.5, 30.0
-"""Seconds between two attempts to send what could not be sent, at first and at most."""
+"""Seconds between two attempts to empty the outbox, at first and at most."""
 REFRESH_SECONDS = 5.0
 """Seconds for which the other agents of the network are remembered."""
 
 
 class AgentBus:
-    """Carry mail to and from a running agent: a `Bus`.
+    """The mail to and from a running agent: a `Bus`.
 
-    What this process sends is seen at once, what another one sends within 0.2 seconds. While the store is
-    away nothing is asked of it; what is to be sent is saved with the agent's own records, and sent when the
-    store is back, by a later process if need be. `on_wait` is told when a cycle waits for a person.
+    Mail from this process is seen at once, mail from another one within 0.2 seconds. While the store is away
+    it is not read, and outgoing mail is saved with the agent's own records, and sent once the store is back,
+    by a later process if need be. `on_wait` is called when a cycle starts or stops waiting for a person.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AgentBus:
         self._refreshed_at = -REFRESH_SECONDS
 
     async def open(self) -> None:
-        """Start sending what an earlier process could not."""
+        """Start sending what an earlier process left in the outbox."""
         if self._write_behind.is_away:
             return
         try:
@@ -125,12 +125,12 @@ class AgentBus:
         taken = {one.id for one in feedback}
         self._feedback = [one for one in self._feedback if one.id not in taken]
         self._own = [one for one in self._own if one.id not in taken]
-        if self._looking is not None:  # what it finds may be older than this
+        if self._looking is not None:  # it may still find what has just been taken
             self._looking.cancel()
             self._looking = None
 
     async def _look(self) -> list[Feedback] | None:
-        """Return pending feedback; None if that can't be read, or takes too long, and then counts later."""
+        """Return pending feedback; None if it can't be read in time for this cycle."""
         if self._looking is None:
             self._looking = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
         is_remote = self._location.storage is not None
@@ -232,7 +232,7 @@ class AgentBus:
             )
 
     async def _resend(self) -> None:
-        """Send what is in the outbox as soon as that is possible."""
+        """Empty the outbox as soon as that is possible."""
         store, wait = self._location.store, MIN_RESEND
         while True:
             await self._write_behind.flush()
@@ -264,8 +264,8 @@ class AgentBus:
 
 
 class WaitListener(Protocol):
-    """Be told that a cycle starts or stops waiting for a person, within so many seconds."""
+    """A callback for when a cycle starts or stops waiting for a person."""
 
     async def __call__(self, cycle: int, within: float | None, /, *, is_waiting: bool) -> None:
-        """Take note of it."""
+        """Note the wait, which ends after `within` seconds (None: without limit)."""
         ...

@@ -56,7 +56,7 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="The agent, a YAML fil
 Name = Annotated[
     str, typer.Argument(metavar="AGENT", help="Its name, as `cycle status` lists it.", show_default=False)
 ]
-Latest = Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many cycles, the newest.")]
+Latest = Annotated[int, typer.Option("-n", metavar="N", min=1, help="Show only the newest N cycles.")]
 
 cycle = typer.Typer(
     rich_markup_mode=None,
@@ -71,7 +71,7 @@ def run(
     file: File,
     cycles: Annotated[
         int | None,
-        typer.Option("--cycles", metavar="N", min=1, help="Run this many cycles in a row, then end."),
+        typer.Option("--cycles", metavar="N", min=1, help="Run N cycles in a row, then end."),
     ] = None,
     functions: Annotated[
         Path | None,
@@ -82,14 +82,15 @@ def run(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Run nothing: report what is wrong, or what it would use.")
+        bool,
+        typer.Option("--check", help="Only check FILE: report what is wrong, or what it would use."),
     ] = False,
     model: options.Model = None,
     events: options.Events = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run an agent. As its triggers say, until interrupted; once, if its triggers are manual.
+    """Run an agent. It runs on its triggers until interrupted, or once if they are manual.
 
     Its memory is kept in the project, or in the long-term storage of the settings. A cycle that was killed
     resumes where it stopped. Exit code 1 means that the last cycle failed.
@@ -203,28 +204,30 @@ def metrics(
 def feedback(
     agent: Name,
     approve: Annotated[
-        bool, typer.Option("--approve", help="What it did, or is waiting to do, is right.")
+        bool, typer.Option("--approve", help="Approve what it did, or what it plans to do.")
     ] = False,
     reject: Annotated[
-        bool, typer.Option("--reject", help="It is wrong; a plan that is waiting is not run.")
+        bool, typer.Option("--reject", help="Reject it; a plan that waits is not run.")
     ] = False,
     modify: Annotated[
         str | None,
-        typer.Option("--modify", metavar="JSON", help="Do it with parameters such as '{\"level\": 2}'."),
+        typer.Option(
+            "--modify", metavar="JSON", help="Approve it with other parameters, such as '{\"level\": 2}'."
+        ),
     ] = None,
-    message: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="Why.")] = "",
+    message: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="The reason.")] = "",
     number: Annotated[
         int | None,
-        typer.Option("--cycle", metavar="N", help="About cycle N. Default: the one that is waiting, if any."),
+        typer.Option("--cycle", metavar="N", help="Concerning cycle N. Default: the one that waits, if any."),
     ] = None,
     action: Annotated[
-        str | None, typer.Option("--action", metavar="NAME", help="About this action only.")
+        str | None, typer.Option("--action", metavar="NAME", help="Concerning this action only.")
     ] = None,
     by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who is giving the feedback.")] = "",
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Give feedback on what an agent does. It decides on a plan that waits, and the agent learns from it."""
+    """Give an agent feedback. It decides on a plan that waits, and the agent learns from it."""
     with surface(debug=debug):
         from redraft.redact.redactor import redactor_of_environment
         from redraft.terminal.console import CalmConsole, emit_json
@@ -245,19 +248,19 @@ def feedback(
             emit_json({"agent": agent, "feedback": sent})
         else:
             about = "" if sent.cycle is None else f" on cycle {sent.cycle}"
-            CalmConsole().say(f"{agent} has it{about}: {sent.verdict}.")
+            CalmConsole().say(f"Sent to {agent}{about}: {sent.verdict}.")
 
 
 @cycle.command()
 def prune(
     agent: Name,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=1, help="Keep this many cycles, the newest.")
+        int, typer.Option("--keep", metavar="N", min=1, help="Keep only the newest N cycles.")
     ] = 1_000,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Delete the records of older cycles, and leftover mail. The memory stays."""
+    """Delete the records of older cycles, and leftover mail. The memory is not affected."""
     with surface(debug=debug):
         from redraft._texts import counted
         from redraft.terminal.console import CalmConsole, emit_json
@@ -281,7 +284,7 @@ def _summary_and_cycles(name: str, count: int) -> tuple[AgentSummary, list[Cycle
 
 
 def _with_agent(name: str, use: Callable[[AgentHandle], Awaitable[T]]) -> T:
-    """Return what is made of a handle on an agent; raises `ConfigError` if there is no such agent."""
+    """Call `use` with a handle on an agent; raises `ConfigError` if there is no such agent."""
 
     async def find_and_use() -> T:
         async with await Agents().get(name) as agent:
@@ -291,7 +294,7 @@ def _with_agent(name: str, use: Callable[[AgentHandle], Awaitable[T]]) -> T:
 
 
 def _run(read: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function, and close the stores that it has opened."""
+    """Run a coroutine function, and close the stores that it opened."""
     storage = storage_of("default")
     if storage is None:
         required_project_store("agents")
@@ -323,7 +326,7 @@ def _load_agent(file: str, functions: Path | None, model: str | None, listener: 
 
 
 def _run_agent(agent: CycleAgent, cycles: int | None) -> None:
-    """Run so many cycles, one after another, or without a number as the agent's triggers say."""
+    """Run that many cycles in a row, or without a number as the agent's triggers fire."""
     is_manual = all(isinstance(one, ManualTrigger) for one in agent.spec.triggers)
 
     async def running() -> None:
@@ -340,14 +343,15 @@ def _run_agent(agent: CycleAgent, cycles: int | None) -> None:
 DEFAULT_FUNCTIONS = "functions.py"
 
 
-def load_functions(file: str, given: Path | None) -> dict[str, Callable[..., Any]]:
-    """Return the public functions of a Python file: `given`, else `functions.py` beside the agent file.
+def load_functions(file: str, path: Path | None) -> dict[str, Callable[..., Any]]:
+    """Return the public functions of a Python file: `path`, else `functions.py` beside the agent file.
 
-    There are none without such a file. Raises `ConfigError` if it can't be loaded, with the reason.
+    Returns none if there is no such file. Raises `ConfigError`, with the reason, if it can't be loaded.
     """
-    path = given or Path(file).parent / DEFAULT_FUNCTIONS
-    if given is None and not path.is_file():
-        return {}
+    if path is None:
+        path = Path(file).parent / DEFAULT_FUNCTIONS
+        if not path.is_file():
+            return {}
     found = spec_from_file_location(f"redraft_agent_{path.stem}", path)
     if found is None or found.loader is None:
         raise ConfigError(f"{str(path)!r} is not a Python file; --functions takes PATH.py.")
@@ -365,14 +369,14 @@ def load_functions(file: str, given: Path | None) -> dict[str, Callable[..., Any
 
 
 MAX_RESULTS = 100
-"""Cycles in the output of --json, the newest: an agent may run for months."""
+"""How many of the newest cycles --json shows: an agent may run for months."""
 
 
 class CycleProgress:
-    """Show the progress of an agent: a line for each cycle, and what it is waiting for.
+    """Shows the progress of an agent: a line for each cycle, and what it is waiting for.
 
-    A context manager, which also shows the warnings that are logged. `results` are the newest cycles, `count`
-    is how many there were.
+    A context manager, which also shows logged warnings. `results` are those of the newest cycles, `count` is
+    how many there were.
     """
 
     def __init__(self, console: CalmConsole) -> None:
@@ -412,7 +416,7 @@ class CycleProgress:
                 pass
 
     def ending(self, agent: str) -> str:
-        """Return a line on how it went and where to look."""
+        """Return a line on how many cycles ran, and where to see more."""
         cycles = "1 cycle" if self.count == 1 else f"{self.count:,} cycles"
         return f"{cycles} of {visible(agent)}; redraft cycle memory {visible(agent)}"
 
@@ -434,7 +438,7 @@ class CycleProgress:
                 failed = f"  sense/{error['source']}: {error['error']}"
                 self._console.show(Text(visible(failed), BAD), soft_wrap=True)
         for failure in result.metrics.failures:
-            if not failure.startswith(result.error or "\0"):  # which is logged, and so shown already
+            if not failure.startswith(result.error or "\0"):  # logged, and therefore shown already
                 self._console.show(Text(f"  {visible(failure)}", BAD), soft_wrap=True)
 
 
@@ -540,7 +544,7 @@ def _table(columns: dict[str, list[str | Text]], *, right: Sequence[str]) -> Tab
 
 
 MAX_ITEMS = 20
-"""Items of a key that are shown, the newest; --json has all."""
+"""How many of the newest items of a key are shown; --json has all."""
 MAX_TEXT = 240
 
 

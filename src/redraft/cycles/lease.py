@@ -25,15 +25,15 @@ LEASE = "lease"
 """The kind and key of the record."""
 DURATION = 30.0
 """Seconds for which a lease is valid; it is renewed three times as often."""
-GIVE_BACK_TIMEOUT = 1.0
-"""Seconds in which it is given back; otherwise it expires."""
+RELEASE_TIMEOUT = 1.0
+"""Seconds to tell the store that the lease is free; otherwise it expires."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 CHECK_TIMEOUT = 3.0
-"""Seconds that an effect waits for a store that does not say who holds the lease."""
+"""Seconds that an effect waits for a store to say who holds the lease."""
 
 
-_given_back: set[str] = set()
-"""The ids of leases that this process has given back when it could not tell the store."""
+_released: set[str] = set()
+"""The ids of leases that this process has released without being able to tell the store."""
 
 
 class _Moment(NamedTuple):
@@ -53,43 +53,46 @@ class _Moment(NamedTuple):
 
 
 class Lease:
-    """The right to run an agent: `take` it before the first cycle, `give_back` at the end.
+    """The right to run an agent: `acquire` it before the first cycle, `release` it at the end.
 
-    It is renewed in the background, every third of `lasts` seconds. A process of this machine that has ended
-    loses it at once, any other when it was not renewed in time, by the clocks of the machines, which must
-    agree to a few seconds. While the store is out of reach the lease stays what it was.
+    It is valid for `duration` seconds, and renewed in the background three times as often. A process of this
+    machine loses it at once when it ends; any other process loses it by not renewing it in time, by the
+    clocks of the machines, which must agree to a few seconds. An outage of the store does not change who
+    holds it.
 
-    Each holder has a `generation`, one more than the holder before (from 1; 0: not taken). A process may be
-    paused for longer than the lease lasts, while another one takes over and even ends. So `check` comes
-    before each effect, and `write` writes only while the generation is still the stored one. A lease that is
-    `lost` is never taken again, since what its process knows is old: make another, and read anew.
+    Each holder has a `generation`, one more than the previous holder (from 1; 0: not acquired). A process may
+    be paused for longer than the lease is valid, while another one takes over and perhaps even ends. So
+    `check` precedes each effect, and `write` writes only while the stored generation is this one. A lease
+    that is `lost` is never acquired again, since what its process knows is stale: make another, and read
+    everything anew.
     """
 
-    def __init__(self, store: Store, agent: str, *, lasts: float | None = None) -> None:
+    def __init__(self, store: Store, agent: str, *, duration: float | None = None) -> None:
         self.lost: LeaseError | None = None
         self.generation = 0
         self._store = store
         self._agent = agent
-        self._lasts = DURATION if lasts is None else lasts
+        self._duration = DURATION if duration is None else duration
         self._id = uuid4().hex
         self._since = _now().isoformat()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._held: Record | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._renewed: _Moment | None = None
         self._tried: _Moment | None = None
 
-    async def take(self) -> None:
-        """Take the lease, or renew it.
+    async def acquire(self) -> None:
+        """Acquire the lease, or renew it.
 
-        Raises `LeaseError` that names the process which has it, and `StoreError` if that can't be known.
+        Raises `LeaseError` with the name of the process that holds it, and `StoreError` if the store does
+        not tell.
         """
-        async with self._turn:
+        async with self._lock:
             if self.generation:
                 self.raise_if_lost()
             self._tried = began = _Moment.now()
             try:
-                await self._take()
+                await self._acquire()
             except LeaseError as error:
                 self.lost, self._held = error, None
                 raise
@@ -98,35 +101,35 @@ class Lease:
             self._renewing = asyncio.create_task(self._renew(), name=f"redraft-lease-{self._agent}")
 
     async def check(self) -> None:
-        """Raise `LeaseError` before an effect if another process has taken the lease.
+        """Raise `LeaseError` before an effect if another process has acquired the lease.
 
-        Nobody can have taken a lease that was renewed in time, so the store is not asked then. If the store
-        does not answer, the agent goes on: an outage costs no cycle.
+        A lease that was renewed in time can't have been acquired by another process, so the store is not
+        asked. If the store does not answer, the agent continues: an outage costs no cycle.
         """
         self.raise_if_lost()
-        if self._renewed is not None and self._renewed.is_within(self._lasts * 2 / 3):
+        if self._renewed is not None and self._renewed.is_within(self._duration * 2 / 3):
             return
-        # In an outage the last attempt is recent; otherwise this process was paused. An attempt that has just
-        # begun, as after a pause, says nothing yet.
+        # In an outage the last attempt is recent; otherwise this process was paused. An attempt that is still
+        # under way, as after a pause, says nothing yet.
         is_under_way = (
-            self._turn.locked() and self._tried is not None and self._tried.is_within(CHECK_TIMEOUT)
+            self._lock.locked() and self._tried is not None and self._tried.is_within(CHECK_TIMEOUT)
         )
-        if not is_under_way and self._tried is not None and self._tried.is_within(self._lasts * 2 / 3):
+        if not is_under_way and self._tried is not None and self._tried.is_within(self._duration * 2 / 3):
             return
         try:
-            await asyncio.wait_for(self.take(), CHECK_TIMEOUT)
+            await asyncio.wait_for(self.acquire(), CHECK_TIMEOUT)
         except LeaseError:
             raise
         except (StoreError, TimeoutError):
             self._tried = _Moment.now()
 
     def raise_if_lost(self) -> None:
-        """Raise `LeaseError` if another process is known to have taken the lease."""
+        """Raise `LeaseError` if another process is known to have acquired the lease."""
         if self.lost is not None:
             raise LeaseError(*self.lost.args) from self.lost
 
     async def write(self, records: Sequence[Record], store: Store | None = None) -> None:
-        """Write records atomically if this process has the lease; otherwise raise `LeaseError`.
+        """Write records atomically if this process holds the lease; otherwise raise `LeaseError`.
 
         `store` is another store of the same records.
         """
@@ -134,29 +137,32 @@ class Lease:
         for _ in range(2):
             if await self._write_fenced(records, store):
                 return
-            await self.take()  # raises with the holder's name, or recreates a record that was deleted
+            await self.acquire()  # raises with the holder's name, or recreates a record that was deleted
         raise LeaseError(
-            f"The lease of the agent {self._agent!r} changes during every write: find out what writes it."
+            f"The lease of the agent {self._agent!r} changes during every write; something else writes it."
         )
 
-    async def give_back(self) -> None:
-        """Let the next process have it at once, or when it has expired if the store is out of reach."""
+    async def release(self) -> None:
+        """Let another process acquire it at once, or when it expires if the store is out of reach."""
         renewing, self._renewing = self._renewing, None
         if renewing is not None:
             renewing.cancel()
             await asyncio.wait([renewing])
-        async with self._turn:
+        async with self._lock:
             held, self._held = self._held, None
             if held is not None:
                 self.generation = 0
-                given_back = self._store.replace(replace(held, data={**held.data, "is_free": True}))
+                released = self._store.replace(replace(held, data={**held.data, "is_free": True}))
                 try:
-                    await asyncio.wait_for(given_back, GIVE_BACK_TIMEOUT)
-                except (StoreError, TimeoutError):  # it expires; in this process it is free at once
-                    _given_back.add(self._id)
+                    await asyncio.wait_for(released, RELEASE_TIMEOUT)
+                except (
+                    StoreError,
+                    TimeoutError,
+                ):  # it expires; in this process it is free at once
+                    _released.add(self._id)
 
-    async def _take(self) -> None:
-        """Store that this process has the lease, unless another one has it, or has had it since."""
+    async def _acquire(self) -> None:
+        """Store that this process holds the lease, unless another one holds it, or has held it since."""
         while True:
             wanted = Record(LEASE, LEASE, self._data(self.generation or 1))
             there, is_new = (self._held, False) if self._held else await self._store.put_if_absent(wanted)
@@ -172,22 +178,22 @@ class Lease:
             # Another process has changed it meanwhile, or a write of this one was not confirmed.
 
     def _next_after(self, there: Record) -> int:
-        """Return the generation after taking a lease: the same if it is this one's already."""
+        """Return the generation after acquiring a lease: the same if this process holds it already."""
         last: int = there.data["generation"]
         is_own = there.data.get("id") == self._id and not there.data.get("is_free")
         return last if is_own else last + 1
 
     def _refuse(self, there: Record) -> None:
-        """Raise `LeaseError` if another process has the lease, or has had it after this one."""
+        """Raise `LeaseError` if another process holds the lease, or has held it after this one."""
         if holder := live_holder(there.data):
             raise LeaseError(
-                f"The agent {self._agent!r} is run by {holder}, and no second process may run it. Wait until "
-                "that one ends, or end it."
+                f"The agent {self._agent!r} is run by {holder}; only one process at a time may run it. Wait "
+                "until that one ends, or end it."
             )
         if self.generation:
             raise LeaseError(
                 f"The agent {self._agent!r} was run by another process while this one did not renew its "
-                "lease, so what this one knows is old, and it does nothing more. Its next cycle, or a "
+                "lease, so what this one knows is stale, and it does nothing more. Its next cycle, or a "
                 "restart, reads the memory anew."
             )
 
@@ -212,37 +218,37 @@ class Lease:
             "pid": process.pid,
             "started": process.started,
             "since": self._since,
-            "until": (_now() + timedelta(seconds=self._lasts)).isoformat(),
+            "until": (_now() + timedelta(seconds=self._duration)).isoformat(),
             "is_free": False,
         }
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(self._lasts / 3)
+            await asyncio.sleep(self._duration / 3)
             try:
-                await self.take()
-            except LeaseError:  # which `lost` records
+                await self.acquire()
+            except LeaseError:  # recorded in `lost`
                 return
             except StoreError:  # an outage, in which others can't take it either
                 continue
 
 
 def live_holder(data: Mapping[str, Any]) -> str:
-    """Describe the process that holds a lease; empty if none does any more.
+    """Return a description of the process that holds a lease; empty if none does any more.
 
-    Raises `LeaseError` for a record of another form, which does not tell.
+    Raises `LeaseError` for a record in another format.
     """
     try:
         process = Process(data["host"], data["pid"], data["started"])
         is_here = data["machine"] == _machine()
         is_over = _now() >= datetime.fromisoformat(data["until"])
         _ = data["generation"]
-        is_free = data["is_free"] or data.get("id") in _given_back
+        is_free = data["is_free"] or data.get("id") in _released
     except (KeyError, TypeError, ValueError) as error:
         raise LeaseError(
-            f"The record {LEASE!r} {LEASE!r} of an agent has a form that this version of Redraft can't read "
-            f"({type(error).__name__}: {error}), so it can't know whether a process runs the agent. Upgrade "
-            "redraft if a newer one wrote it, or give the agent another name."
+            f"The record {LEASE!r} {LEASE!r} of an agent is in a format that this version of Redraft can't "
+            f"read ({type(error).__name__}: {error}), so it can't tell whether a process runs the agent. "
+            "Upgrade redraft if a newer version wrote it, or give the agent another name."
         ) from error
     if is_free or is_over or (is_here and process.is_gone()):
         return ""
@@ -252,7 +258,7 @@ def live_holder(data: Mapping[str, Any]) -> str:
 
 
 def _machine() -> str:
-    """Identify the machine and container, outside of which a process id means nothing."""
+    """Return an id of the machine and container, outside of which a process id means nothing."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 (it links to no path)

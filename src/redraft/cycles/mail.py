@@ -59,7 +59,7 @@ class Feedback:
 FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of the records; the key is the id, and ids sort by time."""
 OUTBOX = "outbox"
-"""The kind of the records that an agent sends when its database is back, in the order of their keys."""
+"""The kind of the records of messages to be sent once the database is back, in the order of their keys."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"
@@ -96,7 +96,7 @@ async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | 
 
 
 async def drop_excess_mail(store: Store) -> int:
-    """Delete all but the newest pending mail, which no cycle may ever take; return how much."""
+    """Delete all but the newest pending mail, in case no cycle ever takes it; return how much."""
     count = 0
     for kind in (FEEDBACK, MESSAGE):
         last: Record | None = None
@@ -123,12 +123,12 @@ def check_feedback(
 ) -> None:
     """Raise `ConfigError` for a verdict on an action, or with parameters, that the agent does not have.
 
-    `cycle` is what the verdict is about, if it is kept: its plan has the ids of actions, and parameters.
+    `cycle` is the one that the verdict concerns, if it is stored: its plan has actions and their parameters.
     """
     plan: dict[str, Any] = {} if cycle is None else cycle.derived_data.get("plan", {})
     planned: list[dict[str, Any]] = plan.get("actions", [])
     if not card.actions and not planned:
-        return  # nobody knows which actions it has
+        return  # its actions are unknown
     about = [one for one in planned if action in (None, one["id"], one["action"])]
     if action is not None and not about and action not in card.actions and not _ID.fullmatch(action):
         there: list[str] = [*card.actions, *(one["id"] for one in planned)]
@@ -147,9 +147,9 @@ def check_feedback(
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """Leave mail for one agent, without secrets, which `redact` withholds in plain data.
+    """Leaves mail for one agent; `redact` withholds the secrets in plain data.
 
-    `save` writes feedback if the store may be out of reach (None: straight into the store).
+    `save` writes feedback where the store may be out of reach (None: straight into the store).
     """
 
     store: Store
@@ -171,7 +171,7 @@ class Mailbox:
         if verdict not in VERDICTS:
             raise ConfigError(f"Unknown verdict {verdict!r}; expected one of {', '.join(VERDICTS)}.")
         if (verdict == MODIFY) != (changes is not None):
-            raise ConfigError("The verdict 'modify', and no other, takes `changes`: new parameters.")
+            raise ConfigError("Pass `changes`, new parameters, with the verdict 'modify', and with no other.")
         if len(message) > MAX_FEEDBACK:
             raise ConfigError(f"Feedback is limited to {MAX_FEEDBACK:,} characters, got {len(message):,}.")
         now = self.clock()
@@ -191,13 +191,13 @@ class Mailbox:
     async def message(
         self, topic: str, data: Any = None, *, sender: str = "", key: str | None = None
     ) -> AgentMessage:
-        """Leave a message: plain JSON data under a topic; with a `key` only once, however often sent."""
+        """Leave plain JSON data under a topic; with a `key`, only once, however often it is sent."""
         if not topic.strip():
             raise ConfigError("A message needs a topic that is not empty.")
         now = self.clock()
         plain = self.redact(to_json(data))
         if (size := len(repr(plain))) > MAX_DATA:
-            raise ConfigError(f"The data of a message are limited to {MAX_DATA:,} characters, got {size:,}.")
+            raise ConfigError(f"The data of a message is limited to {MAX_DATA:,} characters, got {size:,}.")
         message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.redact(sender))
         await self.store.put_if_absent(mail_record(message))
         return message
@@ -222,7 +222,7 @@ def ring(agent: str) -> None:
         _rings[agent] += 1
         waiters = tuple(_waiters[agent])
     for loop, event in waiters:
-        with suppress(RuntimeError):  # its loop has just been closed: nobody waits there any more
+        with suppress(RuntimeError):  # its loop has just been closed
             loop.call_soon_threadsafe(event.set)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 CYCLE = "cycle"
-"""The kind of the records of cycles; the key is the number, with ten digits."""
+"""The kind of the records of cycles; the key is the number in ten digits."""
 
 CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "abandoned", "damaged"]
 
@@ -39,7 +39,7 @@ class CycleMetrics:
     """The metrics of a cycle; those that its file does not track are None. `duration_ms` includes Reflect.
 
     `failures` name the substages and actions that failed, with their errors; `skipped` the substages that did
-    not run: an earlier one failed, there was nothing to do, or a person said no.
+    not run: an earlier one failed, there was nothing to do, or a person rejected it.
     """
 
     duration_ms: float | None = None
@@ -138,7 +138,7 @@ def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRec
 def _redacted_derived(derived: Mapping[str, Any], redact: Callable[[Any], Any]) -> dict[str, Any]:
     clean = {key: redact(value) for key, value in derived.items() if key != EXECUTION}
     if EXECUTION in derived:
-        # Idempotency keys are ours, and look so random that redacting them takes longest of all.
+        # Idempotency keys are our own, and look so random that they take longest to redact.
         actions: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
         keys = [one["idempotencyKey"] for one in actions]
         bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in actions]
@@ -156,7 +156,7 @@ def _bounded(value: Any) -> Any:
 
 
 CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
-"""How many redacted texts are cached, of at most so many characters."""
+"""How many redacted texts are cached, and of at most how many characters."""
 _HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
 """A timestamp, or the number of a cycle or action (provisional ones included): new in every cycle, never
 secret."""
@@ -165,9 +165,9 @@ secret."""
 def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
     """Return a function that withholds secrets and personal data in plain JSON data, keeping its shape.
 
-    Names of hosts stay, so that an agent knows what it acted on. Data that is sent to be acted on loses its
-    secrets alone (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and
-    names in every cycle, so results are cached.
+    Names of hosts stay, so that an agent knows what it acted on. Data that others act on loses only its
+    secrets (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and names in
+    every cycle, so results are cached.
     """
     redactor = redactor_of_environment(also=also)
 
@@ -207,7 +207,7 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     """Return the memory as it was after an earlier cycle (0: before the first), by undoing later changes.
 
     `records` are those of the cycles after it, in any order; others are ignored. Raises `ConfigError` for a
-    cycle that has not happened, or if later ones are not kept any more.
+    cycle that has not happened, or if the record of a later one was deleted.
     """
     kept = {record.number: record for record in records}
     latest = max(memory.cycle, *kept, 0) if kept else memory.cycle
@@ -217,8 +217,8 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
     for number in range(memory.cycle, cycle, -1):
         if number not in kept:
             raise ConfigError(
-                f"The memory after cycle {cycle!r} is not known any more: what cycle {number} changed is not "
-                f"kept. Ask for {number} or a later one."
+                f"The memory after cycle {cycle!r} is no longer known: the changes of cycle {number} were "
+                f"deleted. Ask for {number} or a later one."
             )
         _undo(items, kept[number].changes)
     return Memory(items, cycle)
@@ -287,8 +287,8 @@ def memory_from(record: Record) -> Memory:
     items, cycle = record.data.get("items"), record.data.get("cycle")
     if not isinstance(cycle, int) or not _is_memory(items):
         raise StoreError(
-            f"The record {record.kind!r} {record.key!r} is no agent's memory that this version of Redraft "
-            f"can read: expected 'items', lists of objects by key, and 'cycle', a number; got "
+            f"The record {record.kind!r} {record.key!r} is not an agent's memory that this version of "
+            f"Redraft can read: expected 'items', lists of objects by key, and 'cycle', a number; got "
             f"{', '.join(map(repr, record.data)) or 'nothing'}. Upgrade redraft if a newer one wrote it."
         )
     return Memory(cast("dict[str, list[dict[str, Any]]]", items), cycle)
@@ -319,7 +319,7 @@ class AgentCard:
     """What an agent says about itself: its file, what starts its cycles, the topics it listens to (`*`: all).
 
     `actions` are those it can run, each with the parameters that it reads (`*`: any). `id` is as old as its
-    store: an agent of the same name that is kept elsewhere, or later, has another.
+    store: another agent of the same name, elsewhere or later, has another id.
     """
 
     name: str = ""
@@ -336,7 +336,7 @@ class AgentCard:
 
     @property
     def record(self) -> Record:
-        """The record that keeps it."""
+        """The record of the card."""
         return Record(CARD, CARD, to_json(self))
 
     @classmethod
@@ -358,6 +358,6 @@ class AgentCard:
 
 
 async def card_of(store: Store) -> AgentCard:
-    """Return the card of the agent that a store belongs to; an empty one if it has none yet."""
+    """Return the card of a store's agent; an empty one if it has none yet."""
     record = await store.get(CARD, CARD)
     return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

@@ -1,4 +1,4 @@
-"""Session: what a running agent has open (its lease, memory, journal and mail), and for how long."""
+"""Session: what a running agent has open: its lease, memory, journal and mail."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from redraft.stores.base import Record
 
 DELETE_BATCH = 100
-"""Records of no more use after which they are deleted, and cycles after which excess mail is."""
+"""How many obsolete records are deleted at once, and after how many cycles excess mail is."""
 
 
 class SessionManager:
-    """Open the session of an agent on first use; close it on request, or before its event loop ends.
+    """Opens an agent's session on first use, and closes it on request or before its event loop ends.
 
-    `current` is the open session, `latest` also one that is closed. Connections and locks belong to one event
-    loop. Using another one while the session is open raises `ConfigError`: waiting might never end, if the
-    first loop waits for the second.
+    `current` is the open session; `latest` may be closed. Connections and locks belong to one event loop.
+    Using another loop while the session is open raises `ConfigError`: if the first loop waited for the
+    second, neither would ever end.
     """
 
     def __init__(self, agent: str, open_session: Callable[[], Awaitable[Session]]) -> None:
@@ -65,9 +65,9 @@ class SessionManager:
 
     @asynccontextmanager
     async def for_cycle(self) -> AsyncGenerator[Session]:
-        """Return the session for one cycle at a time.
+        """Yield the session to one cycle at a time.
 
-        It is reopened if another process has run the agent since: what was known of the agent is old.
+        It is reopened if another process has run the agent since, which makes what it knows stale.
         """
         self._enter_loop()
         async with self._cycle_lock:
@@ -92,7 +92,7 @@ class SessionManager:
             return self.current
 
     async def close(self) -> None:
-        """Close the session after the cycle under way; the next use opens another one."""
+        """Close the session after the current cycle; the next use opens another one."""
         if (session := self.current) is None:
             return
         self._enter_loop()
@@ -116,14 +116,14 @@ class SessionManager:
         self._loop, self._cycle_lock, self._open_lock = loop, asyncio.Lock(), asyncio.Lock()
 
     async def _close_with_loop(self) -> None:
-        """Wait until the event loop ends, which cancels its remaining tasks."""
+        """Close the session when the event loop ends, which cancels its remaining tasks."""
         with suppress(asyncio.CancelledError):
             await asyncio.get_running_loop().create_future()
         await self.close()
 
 
 class Session:
-    """Hold a running agent's lease, memory, journal and mail, and write down its cycles.
+    """A running agent's lease, memory, journal and mail; it stores the agent's cycles.
 
     `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed. `redact` withholds
     the secrets in plain data.
@@ -157,7 +157,7 @@ class Session:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Take the lease, and read the memory and the last cycle.
+        """Acquire the lease, and read the memory and the last cycle.
 
         Raises `LeaseError` if another process runs the agent, `ConfigError` for an unusable database, and
         `StoreError` if something can't be read for another reason than an outage.
@@ -197,7 +197,7 @@ class Session:
         self._is_registered = True
 
     async def aclose(self) -> None:
-        """Write what is to be written, give back the lease, and close the store if it is the agent's own."""
+        """Write everything, release the lease, and close the store if it is the agent's own."""
         await self.bus.aclose()
         if self._steps is not None:
             self._steps.close()
@@ -207,7 +207,7 @@ class Session:
             await self.location.store.aclose()
 
     async def is_lost(self) -> bool:
-        """Return whether another process has run the agent since, so that what is known here is old."""
+        """Return whether another process has run the agent since, which makes what is known here stale."""
         try:
             await self.write_behind.check_lease()
         except LeaseError:
@@ -249,12 +249,12 @@ class Session:
             await self._steps.settled()
 
     async def note(self, record: CycleRecord) -> None:
-        """Store a cycle under way: a person who decides wants to see on what."""
+        """Store a cycle under way: a person who is to decide on its plan must see it."""
         if self.location.is_durable or record.status == "waiting":
             await self.write_behind.save([self._stored(record)])
 
     async def end_cycle(self, cycle: Cycle, record: CycleRecord) -> None:
-        """Store a cycle that has ended: its record, the memory, and what it took, atomically."""
+        """Store a cycle that has ended, atomically: its record, the memory, and the mail that it took."""
         taken = [mail_record(one, TAKEN) for one in cycle.taken]
         if cycle.next_memory is not None:
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
@@ -306,7 +306,7 @@ class Session:
         await self._delete_obsolete()
 
     async def _delete_obsolete(self, *, mail: bool = False) -> None:
-        await self.write_behind.flush()  # mail must have been written as taken first
+        await self.write_behind.flush()  # mail must be stored as taken before it is deleted
         if self.write_behind.is_away or await self.is_lost():
             return
         obsolete, self._obsolete = self._obsolete, []
@@ -314,11 +314,11 @@ class Session:
             await asyncio.gather(*(self.location.store.delete(kind, key) for kind, key in obsolete))
             if mail:
                 await drop_excess_mail(self.location.store)
-        except StoreError as error:  # the next start prunes it, too
+        except StoreError as error:  # the next start deletes them
             logger.info("Old records of %r are not deleted yet: %s", self.location.agent, error)
 
     async def _save_mail(self, record: Record) -> None:
         try:
             await self.write_behind.save([record])
-        except LeaseError:  # anybody may leave mail for an agent
+        except LeaseError:  # leaving mail for an agent takes no lease
             await self.location.store.put(record)

@@ -42,9 +42,9 @@ _from_settings: dict[str, LongTermStorage] = {}
 
 
 class LongTermStorage:
-    """Keep the memory of a network's agents in PostgreSQL, where no agent sees that of another.
+    """The memory of a network's agents in PostgreSQL, where no agent sees that of another.
 
-    Creating one registers it: from then on every agent of the `network` keeps its memory there. `dsn` is
+    Creating one registers it: from then on, all agents of the `network` keep their memory there. `dsn` is
     `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; tables are created on first use. `spool` is a folder for
     what can't be written while the database is away, so that it survives the end of the process.
 
@@ -111,7 +111,7 @@ class LongTermStorage:
             yield session
 
     async def aclose(self) -> None:
-        """Close the connections, and make way for another storage of the network."""
+        """Close the connections; the network may then have another storage."""
         if _registered.get(self.network) is self:
             del _registered[self.network]
         if _from_settings.get(self.network) is self:
@@ -182,7 +182,7 @@ class AgentLocation:
 
 
 _in_process: WeakValueDictionary[tuple[str, str], AgentLocation] = WeakValueDictionary()
-"""The agents that nobody finds by their storage, by network and name, for as long as they exist."""
+"""Agents that can't be found by their storage, by network and name, for as long as they exist."""
 _project_stores: dict[tuple[Place, str], Store] = {}
 
 
@@ -218,7 +218,7 @@ def locate(
 
 
 async def register(location: AgentLocation) -> None:
-    """Let other processes find an agent of the project; all others are found by their storage."""
+    """Let other processes find an agent of the project; others are found by their storage."""
     if location.kind == "project" and (store := project_store()) is not None:
         await store.put_if_absent(Record(AGENT, location.agent, {}))
 

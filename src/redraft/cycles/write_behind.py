@@ -1,4 +1,4 @@
-"""Write behind: store what an agent remembers, in order, through slow writes and outages of its store."""
+"""Write-behind: store an agent's records in order, through slow writes and outages of the store."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ Batch: TypeAlias = dict[tuple[str, str], Record]
 
 
 class WriteBehind:
-    """Write an agent's records in order, each `save` atomically; an outage of the store loses nothing.
+    """Writes an agent's records in order, each `save` atomically; an outage of the store loses nothing.
 
-    `load` comes first. While the store is away, records are held here, and in the `spool` if there is one;
+    Call `load` first. While the store is away, records are held here, and in the `spool` if there is one;
     once it is back, the `lease` is renewed and they are written. An outage logs one warning when it begins
     and one line when it is over. A record that no store can hold is dropped with an error in the log.
 
-    With a `remote` store, `save` waits 15 ms at most, and an agent may start during an outage. It can't know
-    its last cycle or its memory then: its cycles have provisional numbers, and once the store is back
-    everything it made is merged with what is stored; see `reconciliation`. A local store is waited for, and
-    one that can't be read at the start is an error.
+    With a `remote` store, `save` waits 15 ms at most, and an agent may start during an outage. It then knows
+    neither its last cycle nor its memory: its cycles get provisional numbers, and once the store is back,
+    everything is merged with what is stored; see `reconciliation`. With a local store, `save` waits for each
+    write, and a store that can't be read at the start is an error.
 
     For one event loop.
     """
@@ -110,14 +110,14 @@ class WriteBehind:
 
     @property
     def last_provisional_number(self) -> int:
-        """The number after which cycles are numbered if the store has been away since the start."""
+        """The number of the last cycle if the store has been away since the start."""
         return max([PROVISIONAL, *(cycle_from(record).number for record in _cycles_in(self._pending))])
 
     async def load(self) -> Memory | None:
-        """Take the lease, write what an earlier process could not, and return the stored memory.
+        """Acquire the lease, write what an earlier process could not, and return the stored memory.
 
-        If a remote store is away, returns the memory in the spool, else None: there may be one that can't be
-        read now. Raises `LeaseError`, `ConfigError` for a database that does not exist or refuses the user,
+        While a remote store is away, returns the memory in the spool, if any; None does not mean that none is
+        stored. Raises `LeaseError`, `ConfigError` for a database that does not exist or refuses the user,
         and `StoreError` for an unusable spool and for a local store that can't be read.
         """
         if self._spool is not None:
@@ -182,11 +182,11 @@ class WriteBehind:
             self.lease.raise_if_lost()
 
     def mark_away(self, reason: str) -> None:
-        """Take the store to be out of reach until it answers again, and log a warning once."""
+        """Treat the store as out of reach until it answers again, and log one warning."""
         if not self._is_away:
             self._is_away = True
             logger.warning(
-                "The agent %r goes on without its store, which gets everything when it is back: %s",
+                "The agent %r continues without its store, which gets everything once it is back: %s",
                 self._agent,
                 reason,
             )
@@ -194,9 +194,9 @@ class WriteBehind:
             self._start_writer()
 
     def reconciliation(self) -> Reconciliation | None:
-        """Return, once, what an agent that started during an outage has to know after it.
+        """Return, once, how an agent that started during an outage continues after it.
 
-        The agent continues with the numbers and memory in there; what it saved until now is adjusted already.
+        The agent takes its numbers and memory from there; what it has saved is adjusted already.
         """
         found, self._untaken_reconciliation = self._untaken_reconciliation, None
         if found is not None:
@@ -209,7 +209,7 @@ class WriteBehind:
         return cycle if self._reconciliation is None else self._reconciliation.number(cycle)
 
     async def aclose(self) -> None:
-        """Write what can be written within a second, give back the lease, and close the spool."""
+        """Write what can be written within a second, release the lease, and close the spool."""
         if self._writer is not None and self._writer.cancelling():  # its event loop ends
             await asyncio.wait([self._writer])
             self._start_writer()
@@ -219,29 +219,27 @@ class WriteBehind:
             writer.cancel()
             await asyncio.wait([writer])
         if self._pending and self._refused is None:
-            where = "is lost" if self._spool is None else f"is in {self._spool.path} for the next start"
+            where = "are lost" if self._spool is None else f"are in {self._spool.path} for the next start"
             logger.warning(
-                "The agent %r ends while its store is away: what is not written by now %s.",
-                self._agent,
-                where,
+                "The agent %r ends while its store is away: its unwritten records %s.", self._agent, where
             )
         await self._release()
 
     async def _release(self) -> None:
         if self.lease is not None:
-            await self.lease.give_back()
+            await self.lease.release()
         if self._spool is not None:
             self._spool.close()
 
     async def _load(self) -> Memory | None:
         if self.lease is not None:
-            await self.lease.take()
+            await self.lease.acquire()
         if self._pending:
             before, is_partial = dict(self._pending), self._is_partial
             batch, self._pending = self._pending, {}
             try:
                 await self._write(batch)
-            except BaseException:  # everything in the spool is still to be written
+            except BaseException:  # everything in the spool still has to be written
                 self._pending, self._is_partial, self._is_unreconciled = before, is_partial, True
                 raise
             finally:
@@ -286,7 +284,7 @@ class WriteBehind:
 
     async def _write(self, batch: Batch) -> None:
         if self._is_away and self.lease is not None:
-            await self.lease.take()
+            await self.lease.acquire()
         if self._is_unreconciled:
             await self._reconcile(batch)
         if not batch:
@@ -298,7 +296,7 @@ class WriteBehind:
             await self._store.put_all(list(batch.values()))
 
     async def _noticing_silence(self, write: Coroutine[Any, Any, None]) -> None:
-        """Await a write, and mark the store as away if it does not answer; the write itself goes on."""
+        """Await a write; mark the store as away if it does not answer meanwhile, but let the write finish."""
         if self.silence is None:
             await write
             return
@@ -308,7 +306,7 @@ class WriteBehind:
             if not is_over:
                 self.mark_away(f"it has not answered for {SILENCE:g} s")
 
-        # Through the loop once more: after a pause of this process, an answer that has arrived goes first.
+        # Once more through the loop: after a pause of this process, an answer that has arrived comes first.
         timer = loop.call_later(SILENCE, loop.call_soon, check)
         try:
             await write
@@ -320,13 +318,13 @@ class WriteBehind:
         self._writing, self._pending = {}, self._writing | self._pending
 
     def _drop_unstorable(self) -> bool:
-        """Drop records that can't be stored, which would block everything after them; return if any were."""
+        """Drop records that can't be stored and would block all others; return whether there were any."""
         before = len(self._pending)
-        for place, record in tuple(self._pending.items()):
+        for key, record in tuple(self._pending.items()):
             try:
                 NewRow.of(record)
             except StoreError as error:
-                del self._pending[place]
+                del self._pending[key]
                 logger.error("A record of %r can't be stored and is dropped: %s", self._agent, error)  # noqa: TRY400 (the message says all)
         return len(self._pending) < before
 
@@ -383,8 +381,8 @@ class WriteBehind:
     async def _reconcile(self, batch: Batch) -> None:
         """Merge a batch with what is stored, which was not known when the batch was made.
 
-        It holds the cycles of a process that started during an outage, and those in the spool of a process
-        whose agent another process has run since.
+        The batch comes from a process that started during an outage, or from the spool of a process whose
+        agent another process has run since.
         """
         stored = await stored_memory(self._store)
         newest = await self._store.find(CYCLE, newest_first=True, limit=1)
@@ -433,7 +431,7 @@ def _wake(news: asyncio.Future[None]) -> None:
 
 def _cycles_in(batch: Batch) -> list[Record]:
     """Return the records of cycles in a batch, in order."""
-    return [batch[place] for place in sorted(batch) if place[0] == CYCLE]
+    return [batch[key] for key in sorted(batch) if key[0] == CYCLE]
 
 
 _NUMBERED_ID = re.compile(r"([pv]?)(\d{1,10})(-\d+)")
@@ -442,11 +440,11 @@ _NUMBERED_ID = re.compile(r"([pv]?)(\d{1,10})(-\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """How what was made without knowing the store continues what is stored.
+    """How records made without knowing the store continue what is stored.
 
-    Provisional numbers follow `last`, the number of the last stored cycle; `moved` are other numbers that
-    another process has used, too. Everything that names a cycle, in its id or under `cycle`, is renumbered.
-    `memory` is the stored memory if this process did not know it.
+    Provisional numbers follow `last`, the number of the last stored cycle; `moved` maps other numbers that
+    another process has used, too. Whatever names a cycle, in its id or under `cycle`, is renumbered. `memory`
+    is the stored memory if this process did not know it.
     """
 
     last: int
@@ -502,9 +500,9 @@ class Reconciliation:
             renumbered["cycle"] = self.number(cycle)
         return renumbered
 
-    def _id(self, given: Any) -> Any:
-        found = _NUMBERED_ID.fullmatch(given) if isinstance(given, str) else None
-        return given if found is None else f"{found[1]}{self.number(int(found[2]))}{found[3]}"
+    def _id(self, id_: Any) -> Any:
+        found = _NUMBERED_ID.fullmatch(id_) if isinstance(id_, str) else None
+        return id_ if found is None else f"{found[1]}{self.number(int(found[2]))}{found[3]}"
 
 
 def merged(earlier: Memory, later: Memory) -> Memory:
@@ -521,10 +519,10 @@ MAX_SPOOL = 16_000_000
 
 
 class Spool:
-    """Keep unwritten records in a file of mode 0600, one line for each save; for one process at a time.
+    """Unwritten records in a file of mode 0600, one line for each save; for one process at a time.
 
-    It outlives the process, not the machine: nothing waits for the disk. Opened by `read`, which raises
-    `StoreError` if the file can't be used, and `LeaseError` if another process has it open.
+    It survives the end of the process but not that of the machine, since nothing waits for the disk. `read`
+    opens it, and raises `StoreError` if the file can't be used and `LeaseError` if another process has it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -533,10 +531,10 @@ class Spool:
         self._limit = MAX_SPOOL
 
     def read(self) -> tuple[Batch, bool, int]:
-        """Return what is to be written, whether its memory is partial, and the lease generation that made it.
+        """Return the unwritten records, whether their memory is partial, and the generation of their lease.
 
-        A partial memory was made without knowing the stored one; the generation is 0 if nobody held the
-        lease. A torn line, the last one of a process that was killed, is dropped with a warning.
+        A partial memory was made without knowing the stored one; the generation is 0 without a lease. A torn
+        line, the last one of a process that was killed, is dropped with a warning.
         """
         batch: Batch = {}
         is_partial, generation = False, 0
@@ -559,11 +557,11 @@ class Spool:
     def add(self, records: Iterable[Record], *, is_partial: bool, generation: int = 0) -> None:
         """Append records."""
         if self._file is not None:
-            with suppress(TypeError, ValueError):  # no JSON form; the store refuses it, too, aloud
+            with suppress(TypeError, ValueError):  # not JSON; the store refuses it, too, and says so
                 self._write(_spool_line(records, is_partial, generation))
 
     def is_large(self) -> bool:
-        """Return whether it is worth rewriting."""
+        """Return whether the file has grown enough to be worth rewriting."""
         return self._file is not None and os.fstat(self._file).st_size > self._limit
 
     def replace(self, records: Iterable[Record], *, is_partial: bool, generation: int = 0) -> None:
@@ -601,7 +599,7 @@ class Spool:
                 ) from error
             except OSError as error:
                 raise StoreError(
-                    f"The spool {self.path} can't be used ({error}): see who may write to its folder."
+                    f"The spool {self.path} can't be used ({error}): check the permissions of its folder."
                 ) from error
         return os.pread(self._file, os.fstat(self._file).st_size, 0)
 
