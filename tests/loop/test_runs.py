@@ -6,6 +6,7 @@ from redraft import ConfigError, ConvergenceReason, OutputError, ReflectionCallb
 from redraft._sync import run_sync
 from redraft.loop.record import task_digest
 from redraft.loop.runs import NEWEST_OF_GROUP, Runs, state_of
+from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from support.kept_runs import GONE, kept, ran, record
@@ -219,3 +220,16 @@ def test_only_the_newest_of_a_group_are_looked_at():
 
     count, newest = run_sync(main())
     assert (count, len(newest), newest[0]) == (NEWEST_OF_GROUP + 5, NEWEST_OF_GROUP, "0204")
+
+
+def test_the_latest_step_changes_with_each_step():
+    async def main():
+        store, seen = MemoryStore(), []
+        for place in (None, "00001/model 1", "00001", "00002", "00003/model 1", "00003/model 2", "00003"):
+            if place:
+                await store.put(Record("step", f"a/{place}", {"name": place}))
+            seen.append(await Runs(store).latest_step("a"))
+        return seen
+
+    seen = run_sync(main())
+    assert len(set(seen)) == len(seen)

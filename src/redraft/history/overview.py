@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from redraft.loop.progress import Progress
 from redraft.loop.record import RUN, RunRecord
 from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
 from redraft.stores.base import listed
-from redraft.stores.run_index import RunRow as IndexRow
+from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
 from redraft.web.charts import Sparkline, sparkline
 from redraft.web.page import NotFoundError, Page, PageRequest
@@ -36,9 +35,9 @@ async def runs(request: PageRequest) -> RunsView:
     rows = await wanted.runs(kept, MOST + 1, last)
     found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
     shown = found[:MOST]
-    records = await kept.read_rows([one for one in shown if isinstance(one, IndexRow)])
+    records = await kept.read_rows([one for one in shown if isinstance(one, RunRow)])
     made = {record.run_id: _row(await _shown(request, record)) for record in records}
-    table: list[RunRow | WorkflowRow] = []
+    table: list[ListedRun | WorkflowRow] = []
     for one in shown:
         if isinstance(one, KeptWorkflow):
             table.append(await project.redacted(await Workflows(project.store).row(one)))
@@ -51,7 +50,7 @@ async def runs(request: PageRequest) -> RunsView:
 class RunsView:
     """The page and its filter; `older` is the id of its last row if there is another page, else empty."""
 
-    rows: tuple[RunRow | WorkflowRow, ...]
+    rows: tuple[ListedRun | WorkflowRow, ...]
     wanted: RunFilter
     older: str
     states: tuple[str, ...] = STATES
@@ -60,13 +59,13 @@ class RunsView:
     @property
     def comparable(self) -> tuple[str, ...]:
         """Ids of the newest finished runs, oldest first: that one is the baseline of the comparison."""
-        runs = [row.record for row in self.rows if isinstance(row, RunRow)]
+        runs = [row.record for row in self.rows if isinstance(row, ListedRun)]
         ended = [record.run_id for record in runs if record.status != "running"]
         return tuple(reversed(ended[:COMPARED]))
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class ListedRun:
     """A run in the table."""
 
     record: RunRecord
@@ -124,7 +123,7 @@ class RunFilter:
             raise NotFoundError(f"There is no run {self.before!r} here to page from.")
         return last
 
-    async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[IndexRow]:
+    async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[RunRow]:
         """Return the newest runs that match."""
         status, name, reason = self.status or None, self.name or None, self.reason or None
         return await runs.rows(
@@ -141,9 +140,9 @@ class RunFilter:
         return await workflows.find(status=status, name=name, limit=limit, after=last)
 
 
-def _age(one: IndexRow | KeptWorkflow) -> tuple[datetime, str]:
+def _age(one: RunRow | KeptWorkflow) -> tuple[datetime, str]:
     """Sort key of runs and workflows, in the order of a store's records."""
-    return one.created_at, one.run_id if isinstance(one, IndexRow) else one.record.run_id
+    return one.created_at, one.run_id if isinstance(one, RunRow) else one.record.run_id
 
 
 async def _shown(request: PageRequest, record: RunRecord) -> RunRecord:
@@ -151,9 +150,9 @@ async def _shown(request: PageRequest, record: RunRecord) -> RunRecord:
     return replace(record, task=task, origin=origin, error=error)
 
 
-def _row(record: RunRecord) -> RunRow:
+def _row(record: RunRecord) -> ListedRun:
     curve = sparkline([version.evaluation.overall_score for version in record.versions])
-    return RunRow(record, curve, record.options.get("budget_usd"))
+    return ListedRun(record, curve, record.options.get("budget_usd"))
 
 
 def _document(view: RunsView) -> dict[str, Any]:
@@ -168,11 +167,12 @@ async def _fingerprint(request: PageRequest) -> str:
     wanted, project = RunFilter.of(request), request.project
     if wanted.before:
         return ""
-    found = await wanted.runs(Runs(project.store), MOST)
+    kept = Runs(project.store)
+    found = await wanted.runs(kept, MOST)
     at_work = [row.run_id for row in found if state_of(row) in AT_WORK]
     workflows = await wanted.workflows(request, WATCHED)
     at_work += [one.record.run_id for one in workflows if one.state in AT_WORK]
-    progress = [f"{run_id} {await project.shared(Progress.of).how_far(run_id)}" for run_id in at_work]
+    progress = [await kept.latest_step(run_id) for run_id in at_work]
     ended = [f"{one.record.run_id} {one.state}" for one in workflows]
     return "; ".join([found[0].run_id if found else "", *progress, *ended])
 

@@ -15,7 +15,6 @@ from redraft.errors import ConfigError
 from redraft.history.changes import Comparison, comparison, strip_versions
 from redraft.history.spend import OF_A_NOTE
 from redraft.loop.keeper import NOTED
-from redraft.loop.progress import Progress
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import (
     AT_WORK,
@@ -92,10 +91,11 @@ async def _output(request: PageRequest) -> str:
 async def _fingerprint(request: PageRequest) -> str:
     """Return a value that changes whenever an active run makes progress."""
     run_id = request.path["run_id"]
-    row = await Runs(request.project.store).row(run_id)
+    runs = Runs(request.project.store)
+    row = await runs.row(run_id)
     if row is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
-    return await request.project.shared(Progress.of).how_far(run_id) if state_of(row) in AT_WORK else ""
+    return await runs.latest_step(run_id) if state_of(row) in AT_WORK else ""
 
 
 def _document(run: KeptRun) -> dict[str, Any]:

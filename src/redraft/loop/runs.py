@@ -194,6 +194,11 @@ class Runs:
         records = await self._store.find(STEP, prefix=prefix) + await self._store.find(VOID, prefix=prefix)
         return sorted(map(_step, records), key=lambda step: (step.at, not step.is_inner, step.place))
 
+    async def latest_step(self, run_id: str) -> str:
+        """Return the key of the step that was recorded last: it changes as the run makes progress."""
+        found = await self._store.find(STEP, prefix=f"{run_id}/", newest_first=True, limit=1)
+        return found[0].key if found else ""
+
     async def listed(self, record: Record) -> RunRecord:
         """Read a run from its record for a list; a damaged one has the status `damaged`."""
         return damaged_run(record) if record.damage else await self.read(record)

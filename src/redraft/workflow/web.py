@@ -7,9 +7,8 @@ from typing import Any
 
 from redraft._texts import as_text
 from redraft.errors import ConfigError
-from redraft.loop.progress import Progress
 from redraft.loop.record import Process, RunRecord
-from redraft.loop.runs import AT_WORK, state_of
+from redraft.loop.runs import AT_WORK, Runs, state_of
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import clipped
@@ -85,7 +84,8 @@ async def _fingerprint(request: PageRequest) -> str:
         return ""
     loops = await run_index(project.store).find(RunQuery(prefixes=(f"{run_id}.",)))
     at_work = [row.run_id for row in reversed(loops) if state_of(row) in AT_WORK]
-    progress = [f"{one} {await project.shared(Progress.of).how_far(one)}" for one in (run_id, *at_work)]
+    runs = Runs(project.store)
+    progress = [await runs.latest_step(one) for one in (run_id, *at_work)]
     return "; ".join([*progress, f"{len(loops)} loops"])
 
 
