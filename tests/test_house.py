@@ -39,7 +39,7 @@ def test_nothing_asks_for_the_class_of_a_step(path):
         ast.unparse(call)
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "isinstance"
-        if {"Journalled", "StepWithin", "TimedStep"} & set(_names(call.args[1]))
+        if {"Journalled", "InnerStep", "TimedStep"} & set(_names(call.args[1]))
     ]
     assert asked == []
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -50,8 +49,8 @@ class Journalled:
     be written later costs no result: a warning is logged, `trouble` says why, and the missing records are
     written, in order, with the next step that can be.
 
-    Serves one run; make another for the next. `resumes=False` says that the id is new, so nothing has to be
-    looked up. `log` is where the records go if not one by one into the store.
+    A journal serves one run. `resumes=False` says that the id is new, so nothing has to be looked up. `log`
+    is where the records go if not one by one into the store.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Journalled:
         self.store = store
         self.resumes = resumes
         self.is_closed = False
-        inside = step_within()
+        inside = enclosing_step()
         self.parent = "" if inside is None else inside.outer.run_id
         """The run inside which this one runs, if any."""
         self._log = log or StepRecords(store, run_id)
@@ -88,7 +87,7 @@ class Journalled:
         return self._log.trouble
 
     def begin(self) -> None:
-        """Begin the run that this journal is for; raises `ConfigError` for a second one."""
+        """Begin the run; raises `ConfigError` for a second one."""
         if self._has_begun:
             raise ConfigError(
                 f"The journal of the run {self.run_id!r} has served; make another for a new run."
@@ -118,12 +117,10 @@ class Journalled:
         await self._log.ready(place)
         recorded = await self._look_up(place)
         if recorded is None:
-            outcome = await self._carry_out(place, {"name": name}, fn, *args, **kwargs)
-        else:
-            self._check_name(recorded["name"], name)
-            outcome = _Outcome(recorded)
-        self._last = outcome.data
-        return outcome.get(returns)
+            return await self._carry_out(place, {"name": name}, returns, fn, *args, **kwargs)
+        self._check_name(recorded["name"], name)
+        self._last = recorded
+        return _replay(recorded, returns)
 
     async def within(
         self,
@@ -135,12 +132,15 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Do the same for a step within a step, and record its arguments too: the verbatim prompt."""
+        """Return the recorded result of a step within a step, or carry it out and record it.
+
+        Its arguments are recorded, too: the verbatim prompt.
+        """
         await self._log.ready(place)
         if (recorded := await self._look_up(place)) is not None:
-            return _Outcome(recorded).get(returns)
+            return _replay(recorded, returns)
         data = {"name": name, "given": to_record(args)}
-        return (await self._carry_out(place, data, fn, *args, **kwargs)).get(returns)
+        return await self._carry_out(place, data, returns, fn, *args, **kwargs)
 
     def elapsed(self) -> float:
         """Return the seconds of work on the run, over all processes that worked on it."""
@@ -201,19 +201,20 @@ class Journalled:
         self,
         place: str,
         data: dict[str, Any],
-        fn: Callable[P, Awaitable[Any]],
+        returns: type[R],
+        fn: Callable[P, Awaitable[R]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> _Outcome:
-        outside = inner_step.set(StepWithin(self, place))
+    ) -> R:
+        outside = inner_step.set(InnerStep(self, place))
         data["began"] = self._working_time()
         self._under_way += 1
         value: Any = None
         failure: Exception | None = None
         try:
             value = await fn(*args, **kwargs)
-        except ChangedRunError:  # of a run inside this one: not for a resumed run to repeat
+        except ChangedRunError:  # from a run inside this one; a resumed run must not repeat it
             raise
         except Exception as error:
             if "/" in place and over_budget(error):  # it was not started, or cancelled: there is no result
@@ -228,10 +229,14 @@ class Journalled:
             data["result"] = to_record(value)
         else:
             data["error"] = failure_to_json(failure)
-        stored = await self._log.write(place, data)
-        return (
-            _Outcome(data, is_ours=True, value=value, failure=failure) if stored is data else _Outcome(stored)
-        )
+        recorded = await self._log.write(place, data)
+        if "/" not in place:
+            self._last = recorded
+        if recorded is not data:  # another process was first
+            return _replay(recorded, returns)
+        if failure is not None:
+            raise failure
+        return value
 
     def _working_time(self) -> float:
         if self._working_since is None:
@@ -239,7 +244,7 @@ class Journalled:
         return self._worked_before + monotonic() - self._working_since
 
 
-class StepWithin:
+class InnerStep:
     """The step for effects within a journalled step; identified by name, and numbered within a name."""
 
     __slots__ = ("_numbers", "outer", "place")
@@ -250,7 +255,7 @@ class StepWithin:
         self._numbers: dict[str, int] = {}
 
     @property
-    def journal(self) -> StepWithin:
+    def journal(self) -> InnerStep:
         """Itself; a step around this one offers it under the same name."""
         return self
 
@@ -272,29 +277,16 @@ def journal_in(step: Step) -> Journalled | None:
     return find_in_step(step, Journalled)
 
 
-def step_within() -> StepWithin | None:
-    """Return the journalled step under way here, if there is one."""
-    return find_in_step(inner_step.get(), StepWithin)
+def enclosing_step() -> InnerStep | None:
+    """Return the step for effects within the journalled step under way here, if there is one."""
+    return find_in_step(inner_step.get(), InnerStep)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """A finished step: as it was recorded, with the value or failure itself where `is_ours`."""
-
-    data: StepData
-    is_ours: bool = False
-    value: Any = None
-    failure: Exception | None = None
-
-    def get(self, returns: type[R]) -> R:
-        """Return the result, or raise the failure."""
-        if self.failure is not None:
-            raise self.failure
-        if self.is_ours:
-            return self.value
-        if "error" in self.data:
-            raise failure_from_json(self.data["error"])
-        return from_record(returns, self.data["result"])
+def _replay(recorded: StepData, returns: type[R]) -> R:
+    """Return the result of a recorded step, or raise its failure again."""
+    if "error" in recorded:
+        raise failure_from_json(recorded["error"])
+    return from_record(returns, recorded["result"])
 
 
 class StepLog(Protocol):
@@ -375,27 +367,26 @@ class StepRecords:
 
 
 _hides_journal: ContextVar[bool] = ContextVar("hides_journal", default=False)
-"""Whether a step is under way that offers no journal."""
+"""Whether a step is under way that offers no journal: one called inside it is hidden."""
 
 
-def refusing_hidden_journal(step: Step) -> Step:
+def reject_hidden_journal(step: Step) -> Step:
     """Wrap a step that offers no journal: one hidden inside it raises `ConfigError` at its first step."""
 
     async def call(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
+        async def effect(*args: P.args, **kwargs: P.kwargs) -> R:
+            _hides_journal.set(False)  # a journal that the program's own function uses is not hidden
+            return await fn(*args, **kwargs)
+
         outside = _hides_journal.set(True)
         try:
-            return await step(name, returns, partial(_in_the_open, fn), *args, **kwargs)
+            return await step(name, returns, effect, *args, **kwargs)
         finally:
             _hides_journal.reset(outside)
 
     return call
-
-
-async def _in_the_open(fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    _hides_journal.set(False)  # journals that the program uses inside its own functions are its own affair
-    return await fn(*args, **kwargs)
 
 
 def _time_worked(recorded: dict[str, StepData]) -> float:

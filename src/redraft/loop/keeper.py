@@ -1,4 +1,4 @@
-"""Keep what runs: begin its record, follow it to its end, and resume it under its id."""
+"""Keep a run: write its record, follow it to its end, and resume it under its id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redraft._steps import direct
 from redraft.errors import ConfigError, StoreError
 from redraft.events import RunFinished, RunStarted, VersionEvaluated
 from redraft.loop.events import emitter
-from redraft.loop.journal import STEP, Journalled, journal_in, refusing_hidden_journal, step_within
+from redraft.loop.journal import STEP, Journalled, enclosing_step, journal_in, reject_hidden_journal
 from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.run import Run
 from redraft.redact.log import logger
@@ -47,7 +47,7 @@ async def run_kept(
     """
     journal = journal_in(step)
     if journal is None:
-        step = step if step is direct else refusing_hidden_journal(step)
+        step = step if step is direct else reject_hidden_journal(step)
         return await Run(task, verbs, options, step).to_end(draft)
     judges = verbs.judges
     record = RunRecord(
@@ -72,19 +72,19 @@ async def run_kept(
 
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
-        return _told_again(finished, options)
+        return _replay_result(finished, options)
     result = await keeper.follow(work())
     if keeper.trouble:
-        whole = "" if journal.is_closed else ", or not completely"
-        note = f"The run is not kept{whole}: {keeper.trouble}"
+        extent = "" if journal.is_closed else ", or not completely"
+        note = f"The run is not kept{extent}: {keeper.trouble}"
         result.diagnostics = {**result.diagnostics, "not_kept": note}
     elif not options.preserve_all_versions:
-        await _forget_other_versions(journal, {version.iteration for version in record.versions})
+        await _delete_other_versions(journal, {version.iteration for version in record.versions})
     return result
 
 
 class KeptRecord(Protocol):
-    """The record of something that is kept while it runs: it begins as `running`, and says how it ended."""
+    """The record of a run or a workflow: `running` at first, then how it ended."""
 
     noun: ClassVar[str]
     run_id: str
@@ -106,7 +106,7 @@ K = TypeVar("K", bound=KeptRecord)
 
 
 class Keeper(Generic[K]):
-    """Keep one run, workflow or the like: claim its id in the store, and write down how it ended.
+    """Keep a run or a workflow: claim its id in the store, and record how it ended.
 
     `trouble` says why the store does not have all of it; empty if it has.
     """
@@ -117,7 +117,7 @@ class Keeper(Generic[K]):
         self._record = record
 
     async def begin(self) -> K | None:
-        """Write the record, or take up the one under this id; return that one if it has finished.
+        """Write the record, or resume the one under this id; return that one if it has finished.
 
         Raises `ChangedRunError` if it is of something else, and `StoreError` if an id was given and the store
         fails. For a new id that costs no more than a warning: the journal is closed, and nothing is kept.
@@ -190,7 +190,7 @@ class RunKey:
         resumed outer run finds it again. Raises `ConfigError` for an id without a store.
         """
         check_keep(keep)
-        inside = step_within()
+        inside = enclosing_step()
         if isinstance(keep, bool):
             store = None if not keep else project_store() if inside is None else inside.outer.store
         else:
@@ -240,7 +240,7 @@ class RunKey:
                 Record(NOTED, f"{self.run_id}/{name}", {"value": to_record(value)})
             )
         except StoreError as error:
-            # Nobody resumes a run whose id nobody gave, and the run's own record warns of the store.
+            # A run without a given id is not resumed, and its own record warns of the store.
             level = logging.WARNING if self.resumes else logging.INFO
             logger.log(level, "What was done for the run %s is not kept (%s): %s", self.run_id, name, error)
 
@@ -250,7 +250,7 @@ NOTED = "ensemble_step"
 
 
 def kept_step(keep: bool | Store, run_id: str | None, task: Task) -> Step:
-    """Return the step of a run that is to be kept: in a store of its own, in the project's, or not at all."""
+    """Return the step of a run: a journal in the store that `keep` names, or `direct` if it keeps none."""
     if keep is False and run_id is None:
         return direct
     return RunKey.of(keep, run_id, task.description).step()
@@ -269,8 +269,8 @@ def check_keep(keep: Any) -> None:
     raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
 
 
-def _told_again(record: RunRecord, options: RunOptions) -> ReflectionResult:
-    """Return the result of a run that has finished, and emit its events as if it happened now."""
+def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:
+    """Return the result of a run that has finished, and emit its events again."""
     result = record.result()
     emit = emitter(options.on_event)
     emit(RunStarted(record.run_id, record.task))
@@ -281,8 +281,8 @@ def _told_again(record: RunRecord, options: RunOptions) -> ReflectionResult:
     return result
 
 
-async def _forget_other_versions(journal: Journalled, kept: Collection[int]) -> None:
-    """Delete the records of the steps that made and judged other versions than these (1-based)."""
+async def _delete_other_versions(journal: Journalled, keep: Collection[int]) -> None:
+    """Delete the steps that made and judged other versions than those in `keep`."""
     records = await journal.store.find(STEP, prefix=f"{journal.run_id}/")
     made = 0
     for record in records:
@@ -294,7 +294,7 @@ async def _forget_other_versions(journal: Journalled, kept: Collection[int]) -> 
         # A run that starts from a given draft judges first.
         if "result" in record.data and (makes_draft or (made == 0 and name == "evaluate")):
             made += 1
-        if version not in kept:
+        if version not in keep:
             for part in records:
                 if part.key == record.key or part.key.startswith(f"{record.key}/"):
                     await journal.store.delete(STEP, part.key)
