@@ -217,7 +217,7 @@ def test_a_page_shows_how_an_agent_does_and_what_it_remembers(project):
     for said in (
         "✓ finished",
         "Watches a rate.",
-        "Failures last 0, median 0, most 0",
+        "Failures last 0, median 0, max 0",
         "Not tracked: cost ( trackCost in capture-metrics records it)",
         "Cycle 5 ✓ finished",
         "lower 5-1✓ succeeded",
@@ -340,7 +340,7 @@ def test_feedback_is_kept_or_refused(project, fields, status, told):
     answer, kept, page = asyncio.run(main())
     assert (answer.status_code, told in "".join(answer.json().values())) == (status, True), answer.text
     assert [one.verdict for one in kept] == ([fields["verdict"]] if status == 200 else [])
-    assert ("Not taken by a cycle yet" in page.text) == (status == 200)
+    assert ("<h3>Pending</h3>" in page.text) == (status == 200)
 
 
 def test_feedback_for_nobody_is_not_found(project):

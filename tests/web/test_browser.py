@@ -138,7 +138,7 @@ def test_filters_are_in_the_address(opened):
 def test_a_workflow_leads_to_its_loops_and_back(opened):
     page = opened("runs")
     page.get_by_role("link", name="Workflow two nodes").click()
-    page.get_by_role("heading", name="How it went").wait_for()
+    page.get_by_role("heading", name="Result").wait_for()
     page.get_by_role("region", name="Nodes").get_by_role("link").click()
     page.get_by_role("heading", name="Why it stopped: quality_met").wait_for()
     page.get_by_role("link", name="a-workflow", exact=True).click()

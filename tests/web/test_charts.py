@@ -22,9 +22,9 @@ TOP, LOW = TREND.top, TREND.bottom
 @pytest.mark.parametrize(
     ("values", "tops", "most", "words"),
     [
-        ([1, 2, 4], [LOW - (LOW - TOP) / 4, (LOW + TOP) / 2, TOP], "4", "last 4, median 2, most 4"),
-        ([3, None], [TOP, None], "3", "last 3, median 3, most 3"),
-        ([0, 0], [LOW, LOW], "", "last 0, median 0, most 0"),
+        ([1, 2, 4], [LOW - (LOW - TOP) / 4, (LOW + TOP) / 2, TOP], "4", "last 4, median 2, max 4"),
+        ([3, None], [TOP, None], "3", "last 3, median 3, max 3"),
+        ([0, 0], [LOW, LOW], "", "last 0, median 0, max 0"),
     ],
 )
 def test_bars_stand_on_zero(values, tops, most, words):

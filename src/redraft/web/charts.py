@@ -355,7 +355,7 @@ def trend(
         )
         for at, (cycle, value) in enumerate(zip(cycles, values, strict=True))
     )
-    words = f"last {text(known[-1])}, median {text(median(known))}, most {text(most)}"
+    words = f"last {text(known[-1])}, median {text(median(known))}, max {text(most)}"
     return Trend(name, bars, text(most) if most > 0 else "", str(cycles[0]), str(cycles[-1]), words, TREND)
 
 
