@@ -616,7 +616,7 @@ def _field(change: FieldChange, *, coloured: bool) -> Text:
 def _points(diff: VersionDiff) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if diff.critique.points:
-        parts += ["", Text(f"What was said about version {diff.older.iteration}")]
+        parts += ["", Text(f"Critique of version {diff.older.iteration}")]
         for point in diff.critique.points:
             mark, style = MARKS[point.addressed]
             line = Text.assemble((mark, style), "  ", issue_line(point.issue))
