@@ -14,7 +14,7 @@ from _measure import options, publish, table, verdict
 from redraft.stores.memory import MemoryStore
 from redraft.stores.sqlite import SqliteStore
 from redraft.workflow import Workflow
-from redraft.workflow.scope import Bench, Scope
+from redraft.workflow.runtime import Resources, Scope
 from redraft.workflow.spec import Evaluator
 from redraft.workflow.verdict import Judge
 
@@ -106,8 +106,8 @@ async def repeated(run: Callable[[], Awaitable[object]], times: int, clock: Call
 async def looping(keep: bool | Store, times: int) -> float:
     """Return the CPU milliseconds of a loop of two attempts, all threads of this process together."""
     workflow = Workflow.from_text(LOOP, actions={"attempt": attempt}, keep=keep)
-    made = await workflow.run()
-    assert made.state["reflection_iteration"] == 2, "the loop does not take two attempts"
+    result = await workflow.run()
+    assert result.state["reflection_iteration"] == 2, "the loop does not take two attempts"
     taken = await repeated(workflow.run, times, process_time)
     if isinstance(keep, SqliteStore):
         await keep.aclose()
@@ -116,7 +116,7 @@ async def looping(keep: bool | Store, times: int) -> float:
 
 async def judging(times: int) -> float:
     """Return the milliseconds of an evaluator's call, by the clock: most of it is another process."""
-    judge = Judge.of(Evaluator(type="custom", run=EVALUATOR), Bench())
+    judge = Judge.of(Evaluator(type="custom", run=EVALUATOR), Resources())
     scope = Scope({"reflection_output": USER})
     assert (await judge(USER, scope)).satisfactory
     return await repeated(lambda: judge(USER, scope), times, perf_counter)

@@ -14,5 +14,5 @@ def script_workflows(monkeypatch, *replies):
     def model_of(given, _settings=None, **_missing):
         return model if isinstance(given, str | None) else given
 
-    monkeypatch.setattr("redraft.workflow.scope.model_of", model_of)
+    monkeypatch.setattr("redraft.workflow.runtime.model_of", model_of)
     return model

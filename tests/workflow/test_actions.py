@@ -47,9 +47,9 @@ def installed(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-for-tests\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    actions._points.cache_clear()
+    actions._entry_points.cache_clear()
     yield tmp_path
-    actions._points.cache_clear()
+    actions._entry_points.cache_clear()
     for name in ("shop_for_tests", "shop_that_breaks"):
         sys.modules.pop(name, None)
 

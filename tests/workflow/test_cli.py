@@ -349,8 +349,8 @@ def test_nothing_of_a_file_acts_on_the_terminal(project):
 
 def test_one_model_answers_for_all_that_a_file_names(project, monkeypatch):
     asked = []
-    monkeypatch.setattr("redraft.workflow.scope.model_of", asked.append)
-    monkeypatch.setattr("redraft.workflow.scope.model_of", lambda given, _settings=None: asked.append(given))
+    monkeypatch.setattr("redraft.workflow.runtime.model_of", asked.append)
+    monkeypatch.setattr("redraft.workflow.runtime.model_of", lambda name, _settings=None: asked.append(name))
     text = (
         PROFILE.replace("FAILURE", "raise")
         + "  - {name: x, uses: llm.call, with: {prompt: x, model: gpt-5}}\n"

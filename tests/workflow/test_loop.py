@@ -501,8 +501,8 @@ def test_own_actions_get_the_prompt_and_the_state():
     ("run", "why"),
     [
         ("raise ValueError('x')", "ValueError: x"),
-        ("return None", "The corrector gave nothing"),
-        ("return {'corrected_output': None}", "The corrector gave nothing"),
+        ("return None", "The corrector returned nothing"),
+        ("return {'corrected_output': None}", "The corrector returned nothing"),
         ("result = nothing", "nothing"),
     ],
 )

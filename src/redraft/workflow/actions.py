@@ -5,56 +5,72 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft._steps import Retry, answer, direct, retried
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import ChatReply, ChatRequest, Message
 from redraft.workflow.loop import correct_action, loop_action
-from redraft.workflow.scope import Made, parsed
+from redraft.workflow.runtime import SCHEMA, ActionResult, read_params
 from redraft.workflow.spec import CORRECT, EVALUATE, LLM_CALL, LOOP, LlmParams, plain_name
 from redraft.workflow.verdict import evaluate_action
 
 if TYPE_CHECKING:
-    from redraft.protocols import ChatModel
-    from redraft.workflow.scope import Bench, BuiltIn, Scope
+    from redraft.workflow.runtime import BuiltIn, Resources, Scope
 
 
-async def llm_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Answer a prompt or messages; with a schema, return the reply's value.
 
     Raises `ModelError` if the provider failed for good, `OutputError` for a reply that is empty or does not
     follow the schema.
     """
-    given = parsed(LlmParams, params, scope, "llm.call")
-    request = ChatRequest(_messages(given), given.schema_, given.temperature, given.max_tokens)
-    reply = await patiently(bench.model_for(given.model, scope), request)
+    call = read_params(LlmParams, _rendered(params, scope), LLM_CALL)
+    request = ChatRequest(_messages(call), call.schema_, call.temperature, call.max_tokens)
+    # Transient failures are retried here, so that they don't cost an attempt of a loop.
+    step = retried(direct, Retry(), lambda _name, _error, wait: wait)
+    reply = await step("model", ChatReply, answer, resources.model_for(call.model, scope), request)
     if not reply.text.strip():
         raise OutputError(f"The model {reply.model!r} returned an empty reply.", usage=reply.usage)
-    if given.schema_ is None:
-        return Made(reply.text, reply.usage, is_reply=True)
-    found = bench.schema(given.schema_).check(reply.text if reply.parsed is None else reply.parsed)
+    if call.schema_ is None:
+        return ActionResult(reply.text, reply.usage)
+    found = resources.schema(call.schema_).check(reply.text if reply.parsed is None else reply.parsed)
     if not found.valid:
         wrong = "; ".join(problem.message for problem in found.errors)
         raise OutputError(f"The reply does not follow the schema: {wrong}", usage=reply.usage)
-    return Made(found.value, reply.usage, is_reply=True)
+    return ActionResult(found.value, reply.usage)
 
 
-async def patiently(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Answer a request; transient failures are retried, so that they don't cost an attempt."""
-    step = retried(direct, Retry(), lambda _name, _error, wait: wait)
-    return await step("model", ChatReply, answer, model, request)
-
-
-def _messages(given: LlmParams) -> tuple[Message, ...]:
-    if (given.prompt is None) == (given.messages is None):
+def _messages(call: LlmParams) -> tuple[Message, ...]:
+    if (call.prompt is None) == (call.messages is None):
         raise ConfigError("llm.call: give either 'prompt' or 'messages'.")
-    system = (Message("system", given.system),) if given.system else ()
-    if given.messages is None:
-        return (*system, Message("user", str(given.prompt)))
-    if isinstance(given.messages, str):
-        raise ConfigError(f"llm.call: messages must be a list of role and content, got {given.messages!r}.")
-    return (*system, *(Message(turn.role, turn.content) for turn in given.messages))
+    system = (Message("system", call.system),) if call.system else ()
+    if call.messages is None:
+        return (*system, Message("user", str(call.prompt)))
+    if isinstance(call.messages, str):
+        raise ConfigError(f"llm.call: messages must be a list of role and content, got {call.messages!r}.")
+    return (*system, *(Message(turn.role, turn.content) for turn in call.messages))
+
+
+TEXTS = frozenset({"prompt", "system", "content"})
+"""Parameters that are always rendered as text, even from a lone expression of another type."""
+MESSAGES = "messages"
+"""The parameter whose items have parameters themselves."""
+
+
+def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """Render the parameters of `llm.call`, all but its schema."""
+
+    def render(key: str, value: Any) -> Any:
+        if key == SCHEMA:
+            return value
+        if key in TEXTS and isinstance(value, str):
+            return scope.text(value)
+        if key == MESSAGES and isinstance(value, list):
+            return [_rendered(message, scope) for message in cast("list[Any]", value)]
+        return scope.render(value)
+
+    return {key: render(key, value) for key, value in params.items()}
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,10 +102,10 @@ def action(name: str) -> Callable[[F], F]:
     return register
 
 
-def known_actions(given: Mapping[str, Callable[..., Any]] | None = None) -> Mapping[str, Callable[..., Any]]:
-    """Return the user's own actions: those given, then those registered, then those of installed packages."""
-    own = {plain_name(name): fn for name, fn in {**_registered, **(given or {})}.items()}
-    return _Actions(own, _points())
+def known_actions(actions: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
+    """Return the user's own actions by name: `actions`, else those registered, else those of packages."""
+    own = {plain_name(name): fn for name, fn in {**_registered, **actions}.items()}
+    return _Actions(own, _entry_points())
 
 
 class _Actions(Mapping[str, Callable[..., Any]]):
@@ -100,7 +116,7 @@ class _Actions(Mapping[str, Callable[..., Any]]):
         self._points = points
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._own[name] if name in self._own else _loaded(self._points[name])
+        return self._own[name] if name in self._own else _load(self._points[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._own, **self._points})
@@ -109,19 +125,19 @@ class _Actions(Mapping[str, Callable[..., Any]]):
         return len({**self._own, **self._points})
 
 
-@lru_cache(maxsize=1)  # looking for them reads the metadata of every package that is installed
-def _points() -> dict[str, EntryPoint]:
-    """Return the entry points of packages, except those that have the name of a built-in action."""
+@lru_cache(maxsize=1)  # finding them reads the metadata of every installed package
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the actions that packages offer, except those named as a built-in one is."""
     points = {plain_name(point.name): point for point in entry_points(group=ENTRY_POINTS)}
     return {name: point for name, point in points.items() if name not in BUILT_IN}
 
 
-def _loaded(point: EntryPoint) -> Callable[..., Any]:
+def _load(point: EntryPoint) -> Callable[..., Any]:
     package = f" of the package {point.dist.name!r}" if point.dist is not None else ""
     what = f"the action {point.name!r}{package} can't be used: its entry point {point.value!r}"
     try:
         fn = point.load()
-    except Exception as error:  # importing a package runs its code, which raises what it likes
+    except Exception as error:  # importing a package runs its code, which may raise anything
         raise ConfigError(f"{what} failed with {type(error).__name__}: {error}") from error
     if not callable(fn):
         raise ConfigError(f"{what} must be a function, got {fn!r:.60}")

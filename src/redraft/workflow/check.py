@@ -1,16 +1,23 @@
-"""Check a workflow before anything is spent."""
+"""Check a workflow before anything is spent: its file, then what a run of it reads and uses."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from redraft._validation import nearest
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, SandboxError, ScriptError
+from redraft.execution import Script
+from redraft.models.provider import EXTRAS
+from redraft.sandbox.scripts import LANGUAGES, run_script
 from redraft.text.templates import TemplateError, braced, template
+from redraft.text.yaml import KeyPath
 from redraft.workflow.actions import BUILT_IN
-from redraft.workflow.scope import SCHEMA, SCOPES, Scope, check_call, templates_in
+from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
+from redraft.workflow.runtime import MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.spec import (
     CONTINUE,
     CORRECT,
@@ -20,36 +27,69 @@ from redraft.workflow.spec import (
     LOOP,
     RAISE,
     VARIABLE,
+    Call,
+    Code,
     CorrectParams,
     EvaluateParams,
     Evaluator,
     LlmParams,
     LoopParams,
-    Maker,
     WorkflowSpec,
     plain_name,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from redraft.text.yaml import KeyPath
-    from redraft.workflow.scope import Bench
-    from redraft.workflow.spec import Code, Node, Source
+    from redraft.workflow.runtime import Resources
+    from redraft.workflow.spec import Node, Source
 
-CODE = frozenset({"run", "language", "sandbox"})
-
-
-def check(spec: WorkflowSpec, source: Source, bench: Bench) -> None:
-    """Raise `WorkflowError`, with file, line, node and key, for the first thing that could not work."""
-    _Check(spec, source, bench).all()
+CODE_KEYS = ("language", "run", "sandbox")
 
 
-class _Check:
-    def __init__(self, spec: WorkflowSpec, source: Source, bench: Bench) -> None:
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a workflow uses: actions by name, models with their first place in the file, and all its code.
+
+    The model None is the default one, of the state, the file or the settings. Models that templates choose
+    are known only when it runs. `model_names` are the full names of the models, as far as they are known.
+    """
+
+    actions: list[str] = field(default_factory=list[str])
+    models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
+    code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
+    model_names: frozenset[str] = frozenset()
+
+    @property
+    def own_actions(self) -> list[str]:
+        """The names of the actions that are not built in."""
+        return [name for name in self.actions if name not in BUILT_IN]
+
+    @property
+    def extras(self) -> list[str]:
+        """The optional parts of Redraft that it needs, by the names that pip knows."""
+        providers = {name.partition(":")[0] for name in self.model_names} & {*EXTRAS, "local"}
+        return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
+
+
+def check_file(spec: WorkflowSpec, source: Source, resources: Resources) -> Requirements:
+    """Check a workflow file; return what it uses.
+
+    Raises `WorkflowError`, with file, line, node and key, for the first thing that could not work.
+    """
+    check = _FileCheck(spec, source, resources)
+    check.all()
+    return check.uses
+
+
+class _FileCheck:
+    """Visits every node of a file, checks it, and notes what it uses."""
+
+    def __init__(self, spec: WorkflowSpec, source: Source, resources: Resources) -> None:
         self.spec = spec
         self.source = source
-        self.bench = bench
+        self.resources = resources
+        self.uses = Requirements()
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
@@ -85,8 +125,9 @@ class _Check:
         """Check that the language has a sandbox here, and that Python parses."""
         if code.run is None:
             return
+        self.uses.code.append((code, (*way, "run")))
         try:
-            self.bench.code(code)
+            self.resources.code(code)
         except ConfigError as error:
             self.fail((*way, "sandbox" if code.sandbox != "inline" else "language"), str(error))
         if code.language == "python":
@@ -115,17 +156,18 @@ class _Check:
 
     def action(self, name: str, params: Mapping[str, Any], way: KeyPath) -> None:
         known = plain_name(name)
-        own = self.own(name, (*way, "uses"))
+        own = self.own_action(name, (*way, "uses"))
         if own is None and known not in BUILT_IN:
             self.fail(
                 (*way, "uses"),
-                f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.bench.actions])}",
+                f"there is no action {name!r}; {nearest(name, [*BUILT_IN, *self.resources.actions])}",
             )
+        self.note_action(known)
         inside = (*way, "with")
         for text, place in templates_in(params, inside):
             self.template(text, place)
         if own is not None:
-            self.call(own, name, params, inside)
+            self.own_call(own, name, params, inside)
         elif known == LOOP:
             self.loop(self.source.parse(LoopParams, dict(params), inside), inside)
         elif known == EVALUATE:
@@ -134,24 +176,28 @@ class _Check:
         elif known == CORRECT:
             given = self.source.parse(CorrectParams, dict(params), inside)
             try:
-                self.maker(given.maker(), inside, "corrector_action")
+                self.call(given.call(), inside, "corrector_action")
             except ConfigError as error:
                 self.fail(inside, str(error))
         elif known == LLM_CALL:
             self.llm(params, inside)
 
-    def own(self, name: str, way: KeyPath) -> Callable[..., Any] | None:
+    def note_action(self, name: str) -> None:
+        if name not in self.uses.actions:
+            self.uses.actions.append(name)
+
+    def own_action(self, name: str, way: KeyPath) -> Callable[..., Any] | None:
         """Return the user's own action of a name, if there is one; from a package it is imported now."""
         try:
-            return self.bench.own(name)
+            return self.resources.own_action(name)
         except ConfigError as error:
             self.fail(way, str(error))
 
-    def call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: KeyPath) -> None:
+    def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], way: KeyPath) -> None:
         for text, place in templates_in(params, way, without=()):  # it gets all of them rendered
             self.template(text, place)
         try:
-            check_call(own, name, params)
+            _check_signature(own, name, params)
         except ConfigError as error:
             self.fail(way, str(error))
 
@@ -161,32 +207,33 @@ class _Check:
                 (*way, "max_iterations"),
                 f"expected a whole number of at least 1, or a template, got {given.max_iterations!r}",
             )
-        self.maker(given.generator, (*way, "generator"))
+        self.call(given.generator, (*way, "generator"))
         self.evaluator(given.evaluator, (*way, "evaluator"))
         if given.corrector is not None:
-            self.maker(given.corrector, (*way, "corrector"))
+            self.call(given.corrector, (*way, "corrector"))
 
-    def maker(self, maker: Maker, way: KeyPath, key: str = "action") -> None:
-        if maker.action is None and "uses" in maker.params:
+    def call(self, call: Call, way: KeyPath, key: str = "action") -> None:
+        if call.action is None and "uses" in call.params:
             self.fail((*way, "uses"), "inside of an action, another one stands under 'action'")
-        if (maker.action is None) == (maker.run is None):
+        if (call.action is None) == (call.run is None):
             self.fail(way, "give either 'action' or 'run'")
-        if maker.run is not None and maker.params:
-            unknown = next(iter(maker.params))
-            self.fail((*way, unknown), f"unknown key {unknown!r}; {nearest(unknown, sorted(CODE))}")
-        self.code(maker, way)
-        if maker.action is None:
+        if call.run is not None and call.params:
+            unknown = next(iter(call.params))
+            self.fail((*way, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
+        self.code(call, way)
+        if call.action is None:
             return
-        name = plain_name(maker.action)
-        if (own := self.own(maker.action, (*way, key))) is not None:
-            self.call(own, maker.action, maker.params, way)
+        name = plain_name(call.action)
+        self.note_action(name)
+        if (own := self.own_action(call.action, (*way, key))) is not None:
+            self.own_call(own, call.action, call.params, way)
         elif name == LLM_CALL:
-            self.llm(maker.params, way)
+            self.llm(call.params, way)
         elif name in BUILT_IN:
-            self.fail((*way, key), f"{maker.action!r} can't stand inside of another; use a node")
+            self.fail((*way, key), f"{call.action!r} can't stand inside of another; use a node")
         else:
-            known = nearest(maker.action, [LLM_CALL, *self.bench.actions])
-            self.fail((*way, key), f"there is no action {maker.action!r}; {known}")
+            known = nearest(call.action, [LLM_CALL, *self.resources.actions])
+            self.fail((*way, key), f"there is no action {call.action!r}; {known}")
 
     def llm(self, params: Mapping[str, Any], way: KeyPath) -> None:
         # Templates may give other kinds of values, so only what is none is checked by its kind.
@@ -200,7 +247,7 @@ class _Check:
             )
         if given.schema_ is not None:
             self.schema(given.schema_, way)
-        self.model(given.model, way)
+        self.model(params.get("model"), way)
 
     def evaluator(self, evaluator: Evaluator, way: KeyPath) -> None:
         try:
@@ -210,21 +257,24 @@ class _Check:
         self.code(evaluator, way)
         if evaluator.type == "schema":
             self.schema(evaluator.schema_, way)
-        if evaluator.type == "llm" and not _is_template(evaluator.model):
+        if evaluator.type == "llm":
             self.model(evaluator.model, way)
 
     def schema(self, given: Any, way: KeyPath) -> None:
         try:
-            self.bench.schema(given)
+            self.resources.schema(given)
         except ConfigError as error:
             self.fail((*way, "schema"), str(error))
 
     def model(self, name: str | None, way: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
-        if name is None or _is_template(name):
+        if _is_template(name):
+            return
+        self.uses.models.setdefault(name, way)
+        if name is None:
             return
         try:
-            self.bench.model_for(name, Scope({}))
+            self.resources.model_for(name, Scope({}))
         except ConfigError as error:
             self.fail((*way, "model"), f"{error} What a name stands for is said under 'models'")
 
@@ -280,5 +330,162 @@ class _Check:
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
 
 
+def _check_signature(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
+    """Raise `ConfigError` if an action can't be called with `state` and these parameters."""
+    names = ("state", *params)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
+    try:
+        inspect.signature(fn).bind(**dict.fromkeys(names))
+    except ValueError:  # a builtin without a signature
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"the action {name!r} is called with state=... and the parameters of the file: {error}"
+        ) from error
+
+
 def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
+
+
+def check_values(spec: WorkflowSpec, source: Source, given: Mapping[str, Any]) -> None:
+    """Raise `WorkflowError` for the first value that is certain to be read and that nothing provides.
+
+    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
+    """
+    state = {*given, *RESULT_KEYS, FEEDBACK}
+    known = {"state": state, "variables": {*spec.variables, *given}}
+    for at, node in enumerate(spec.nodes):
+        for text, way in _read_first(node, ("nodes", at)):
+            for scope, *rest in template(text).required:
+                if scope in known and rest and rest[0] not in known[str(scope)]:
+                    source.fail(
+                        way,
+                        f"{scope}.{rest[0]} is read here, and nothing gives it: pass it to run(), on the "
+                        f"command line use -v {rest[0]}=TEXT",
+                    )
+        may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
+        if may_go_elsewhere or _has_unknown_keys(node):
+            return
+        state.add(node.output or node.name)
+
+
+def _read_first(node: Node, way: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+    """Yield the templates of a node that are rendered in any case."""
+    if node.when is not None:
+        if isinstance(node.when, str):
+            yield braced(node.when), (*way, "when")
+        return
+    params, inside = node.with_, (*way, "with")
+    if node.action == LOOP:
+        params, inside = params["generator"], (*inside, "generator")
+    yield from templates_in(params, inside)
+
+
+def _has_unknown_keys(node: Node) -> bool:
+    returns_text = node.action == LLM_CALL and "schema" not in node.with_
+    return node.action == LOOP or (node.output is None and not returns_text)
+
+
+def check_models(
+    uses: Requirements, spec: WorkflowSpec, source: Source, resources: Resources, state: Mapping[str, Any]
+) -> Requirements:
+    """Return the requirements with the full names of the models.
+
+    Raises `WorkflowError` for a model that can't be used here.
+    """
+    scope, model_names = Scope(dict(state)), set[str]()
+    for name, way in uses.models.items():
+        full = resources.full_name(name, scope)
+        if full is None and _may_set_model_before(spec, way):
+            continue
+        try:
+            resources.model_for(name, scope)
+        except ConfigError as error:
+            raise source.error(way if name is None else (*way, "model"), str(error)) from error
+        if full is not None:
+            model_names.add(full)
+    return replace(uses, model_names=frozenset(model_names))
+
+
+def _may_set_model_before(spec: WorkflowSpec, way: KeyPath) -> bool:
+    """Return whether a node may put the name of a model into the state before the node at `way` reads it."""
+    at = int(way[1])
+    order = {node.name: number for number, node in enumerate(spec.nodes)}
+
+    def goes_back(node: Node) -> bool:
+        targets = (node.on_error, *(jump.to for jump in node.jumps))
+        return any(order.get(name, len(order)) <= at for name in targets)
+
+    before = spec.nodes if any(map(goes_back, spec.nodes[at:])) else spec.nodes[:at]
+    return any(map(_may_set_model, before))
+
+
+def _may_set_model(node: Node) -> bool:
+    """Return whether a node may put the name of a model into the state; built-in actions never do."""
+    if node.output is not None:
+        return node.output == MODEL
+    if node.run is None:
+        return node.action not in BUILT_IN
+    return node.language != "python" or _may_return_model(node.run)
+
+
+def _may_return_model(code: str) -> bool:
+    """Return whether Python code may return an object with the key `model`: not if its values are literal."""
+    returned: list[ast.expr | None] = []
+    mentions = 0
+    for one in ast.walk(ast.parse(code)):
+        if isinstance(one, ast.Return):
+            returned.append(one.value)
+        elif isinstance(one, ast.Assign) and all(_is_result(target) for target in one.targets):
+            returned.append(one.value)
+            mentions -= len(one.targets)
+        mentions += _is_result(one)
+    # If `result` is mentioned anywhere else, it may have been changed there.
+    return mentions > 0 or not all(map(_is_literal_without_model, returned))
+
+
+def _is_result(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "result"
+
+
+def _is_literal_without_model(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Dict):
+        return all(isinstance(key, ast.Constant) and key.value != MODEL for key in value.keys)
+    no_object = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
+    return value is None or isinstance(value, no_object)
+
+
+async def check_code(uses: Requirements, source: Source, *, allow_unsandboxed: bool) -> None:
+    """Have each piece of code parsed by what would run it; of Python, the imports are carried out, too.
+
+    Raises `WorkflowError` for what can't be parsed or imported, and if the sandbox does not work here.
+    """
+    for code, way in uses.code:
+        text, lines = _parsed_only(code)
+        script = Script(code.language, text, sandbox=code.sandbox)
+        try:
+            await run_script(script, allow_unsandboxed=allow_unsandboxed)
+        except SandboxError as error:
+            said, line = str(error), None
+            if isinstance(error, ScriptError) and error.line is not None:
+                line = lines[error.line - 1] if error.line <= len(lines) else error.line - len(lines)
+                said = said.replace(f", line {error.line},", f", line {line},", 1)
+            raise source.error(way, said, within=line) from error
+
+
+_RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}
+"""Code put first so that the rest is parsed and not run."""
+
+
+def _parsed_only(code: Code) -> tuple[str, list[int]]:
+    """Return code that is parsed and not run, and for each line put before it the line that it comes from."""
+    text = str(code.run)
+    if code.language != "python":
+        return _RETURNS_AT_ONCE[code.language] + text, []
+    statements = ast.parse(text).body
+    imports = [one for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
+    # The whole Python of the process sandbox is the one that has just parsed the code.
+    rest = ["return True", text] if code.sandbox == "inline" else ["result = True"]
+    return "\n".join([*map(ast.unparse, imports), *rest]), [*(node.lineno for node in imports), 1]

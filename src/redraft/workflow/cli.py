@@ -50,6 +50,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
+from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     BEGAN,
     Began,
@@ -59,7 +60,6 @@ from redraft.workflow.history import (
     WorkflowRow,
     Workflows,
 )
-from redraft.workflow.requirements import Requirements
 from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.spec import (
     Source,

@@ -16,7 +16,8 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, TokenUsage, render_score
-from redraft.workflow.run import NODE, NodeResult, WorkflowResult
+from redraft.workflow.run import NODE, WorkflowResult
+from redraft.workflow.runtime import ActionResult
 
 if TYPE_CHECKING:
     from redraft.stores.base import Scalar, Store
@@ -256,7 +257,7 @@ class NodeRun:
         if step.error is not None:
             error = f"{step.error['type']}: {step.error['message']}"
             return cls(node, step.seconds, error=error, runs=runs)
-        result = from_json(NodeResult, step.result)
+        result = from_json(ActionResult, step.result)
         return cls(node, step.seconds, result.value, result.usage, runs=runs)
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import render_feedback
 from redraft._codec import describe_error
+from redraft._texts import counted
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -29,18 +30,26 @@ from redraft.redact.log import logger
 from redraft.text.replies import json_of
 from redraft.text.templates import template
 from redraft.types import NOTHING_USED, ConvergenceReason, Draft, ReflectionEvaluation, Task, TokenUsage
-from redraft.workflow.scope import SCHEMA, Bench, FailedAttempt, Made, Scope, checked, make, templates_in
+from redraft.workflow.runtime import (
+    SCHEMA,
+    ActionResult,
+    Resources,
+    Scope,
+    read_params,
+    run_call,
+    templates_in,
+)
 from redraft.workflow.spec import (
     CORRECT,
     LLM_CALL,
     LOOP,
+    Call,
     Corrector,
     CorrectParams,
     LoopParams,
-    Maker,
     plain_name,
 )
-from redraft.workflow.verdict import Judge, errors_of, is_candidate
+from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +57,7 @@ if TYPE_CHECKING:
     from redraft.protocols import RunContext
     from redraft.types import Output, ReflectionResult, ReflectionVersion
 
-DOCUMENTED = (
+RESULT_KEYS = (
     "success",
     "valid",
     "exhausted",
@@ -65,61 +74,67 @@ FEEDBACK = "reflection_feedback"
 """The key of the state with what was wrong, as text: for generators that run again."""
 
 
-async def loop_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Generate, evaluate and correct until the output is valid, at most `max_iterations` times.
 
     `max_iterations` counts attempts: 3 makes at most 3 outputs. Without a corrector the generator runs again
-    with the errors. The run is a run like any other: kept, shown and resumed. If a model that judges fails
-    for good, the loop ends with what it has. Raises `ReflectionFailedError`, whose `history` is the list in
-    `reflection_history`, if there is no valid output and `on_failure` is `raise`.
+    with the errors. It is kept, shown and resumed as any other run. If a model that judges fails for good,
+    the loop ends with the attempts made so far. Raises `ReflectionFailedError`, whose `history` is the list
+    in `reflection_history`, if there is no valid output and `on_failure` is `raise`.
     """
-    given = checked(LoopParams, params, LOOP)
-    most = scope.render(given.max_iterations)
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {most!r}.")
-    attempts = Attempts(given, Judge.of(given.evaluator, bench), scope, bench)
+    loop = read_params(LoopParams, params, LOOP)
+    attempts = scope.render(loop.max_iterations)
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {attempts!r}.")
+    verbs = LoopVerbs(loop, Judge.of(loop.evaluator, resources), scope, resources)
     pattern = ReflectionPattern(
-        max_iterations=most - 1,
-        quality_threshold=given.evaluator.threshold,
-        until=partial(quality_met, threshold=given.evaluator.threshold),
+        max_iterations=attempts - 1,
+        quality_threshold=loop.evaluator.threshold,
+        until=partial(quality_met, threshold=loop.evaluator.threshold),
         diversify=False,
-        best_version_selection="latest" if given.on_failure == "return_last" else "highest_score",
-        on_event=bench.on_event,
+        best_version_selection="latest" if loop.on_failure == "return_last" else "highest_score",
+        on_event=resources.on_event,
     )
-    task = Task(attempts.describe())
-    judges = Judges(attempts.evaluate, output_alone=judges_output_alone(given))
-    verbs = Verbs(attempts.generate, judges, attempts.revise)
-    step = kept_step(bench.keep, None, task)
-    result = await run_kept(task, verbs, pattern.run_options, step, None, Origin("workflow", bench.name))
+    task = Task(verbs.description())
+    judges = Judges(verbs.evaluate, output_alone=judges_output_alone(loop))
+    result = await run_kept(
+        task,
+        Verbs(verbs.generate, judges, verbs.revise),
+        pattern.run_options,
+        kept_step(resources.keep, None, task),
+        None,
+        Origin("workflow", resources.name),
+    )
     failure, reason = result.error, ""
     if failure is not None and result.convergence_reason is ConvergenceReason.ERROR:
         if isinstance(failure, RedraftError) and not isinstance(failure, ModelError | OutputError):
             failure.usage = result.token_usage
             raise failure
         reason = f"The evaluator failed: {describe_error(failure)}"
-        logger.warning("%s ends with what was made until then. %s", LOOP, reason)
-    values = values_of(result, pattern.best_version_selection, reason)
-    if not values["success"] and given.on_failure == "raise":
-        history = values["reflection_history"]
-        times = f"{len(history)} attempt{'s' * (len(history) != 1)}"
-        error = ReflectionFailedError(f"No valid output in {times}. {reason}".strip(), history)
+        logger.warning("%s returns the attempts made so far. %s", LOOP, reason)
+    value = loop_value(result, pattern.best_version_selection, reason)
+    if not value["success"] and loop.on_failure == "raise":
+        history = value["reflection_history"]
+        error = ReflectionFailedError(
+            f"No valid output in {counted(len(history), 'attempt')}. {reason}".strip(), history
+        )
         error.usage = result.token_usage
         raise error from failure
-    return Made(values, result.token_usage)
+    return ActionResult(value, result.token_usage)
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
-    """The three verbs of one loop. All that they know of earlier attempts is in the versions of the run."""
+class LoopVerbs:
+    """The three verbs of one loop. They know earlier attempts only from the versions of the run."""
 
-    given: LoopParams
+    params: LoopParams
     judge: Judge
     scope: Scope
-    bench: Bench
+    resources: Resources
 
-    def describe(self) -> str:
-        """Return what is asked: the generator's prompt as the first attempt renders it, or its code."""
-        generator = self.given.generator
+    def description(self) -> str:
+        """Return the generator's prompt as the first attempt renders it, or its code."""
+        generator = self.params.generator
         prompt = generator.params.get("prompt")
         if isinstance(prompt, str):
             return self._scope_after(()).text(prompt)
@@ -134,38 +149,38 @@ class Attempts:
         return await self.judge(output, self._scope_after(run.versions, output=output))
 
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Run the corrector; if it returns feedback, or there is none, run the generator again.
+        """Run the corrector; if it returns feedback, or there is no corrector, run the generator again.
 
-        It corrects the current output, as documented; the best one is `state.reflection_best`.
+        It corrects the latest output, as documented; the best one is `state.reflection_best`.
         """
-        corrector, version = self.given.corrector, current(run.versions)
+        corrector, version = self.params.corrector, last_output(run.versions)
         if corrector is None or version is None:
             return await self._generate(run, {})
         try:
-            made = await make(corrector, self._scope_after(run.versions), self.bench)
+            result = await run_call(corrector, self._scope_after(run.versions), self.resources)
         except NO_ATTEMPT:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever a file's code or action raises, the attempt failed)
-            return _failed("corrector", error, "corrected")
-        if not is_feedback(corrector, made.value):
-            return self._draft("corrector", unwrapped(made.value), made.usage, "corrected")
-        self._warn_once_if_ambiguous(corrector, made.value, version.output, run)
-        feedback: Any = made.value
+        except Exception as error:  # noqa: BLE001 (whatever the file's code or action raises, the attempt failed)
+            return _failed_draft("corrector", error, "corrected")
+        if not is_feedback(corrector, result.value):
+            return self._draft("corrector", unwrap(result.value), result.usage, "corrected")
+        self._warn_once_if_ambiguous(corrector, result.value, version.output, run)
+        feedback: Any = result.value
         if not isinstance(feedback, dict):
             feedback = {} if feedback is None else {FEEDBACK: str(feedback)}
         draft = await self._generate(run, cast("dict[str, Any]", feedback))
-        draft.usage += made.usage
+        draft.usage += result.usage
         return draft
 
     def _warn_once_if_ambiguous(
         self, corrector: Corrector, value: Any, output: Output, run: RunContext
     ) -> None:
-        """Warn of feedback that may have been meant as the corrected output: nothing else would show it."""
+        """Warn of feedback that may be meant as the corrected output, which nothing else would show."""
         is_first = all(version.memo is None for version in run.versions)
         if is_first and corrector.apply == "auto" and has_all_keys(value, output):
             logger.warning(
-                "The corrector gave an object with all keys of the output. It is taken as feedback: its keys "
-                "go into the state, and the generator runs again. If it is the corrected output, add "
+                "The corrector returned an object with all keys of the output. It is taken as feedback: its "
+                "keys go into the state, and the generator runs again. If it is the corrected output, add "
                 "'apply: replace' to the corrector; if not, 'apply: feedback'."
             )
 
@@ -174,24 +189,24 @@ class Attempts:
         if FEEDBACK in feedback:
             critique = f"{feedback[FEEDBACK]}\n\n{critique}"
         scope = self._scope_after(run.versions, {**feedback, FEEDBACK: critique})
-        generator, strategy = self.given.generator, "draft"
+        generator, strategy = self.params.generator, "draft"
         if run.versions:
             generator, strategy = with_feedback(generator), "regenerated"
         try:
-            made = await make(generator, scope, self.bench)
+            result = await run_call(generator, scope, self.resources)
         except NO_ATTEMPT:
             raise
-        except Exception as error:  # noqa: BLE001 (likewise)
-            draft = _failed("generator", error, strategy)
+        except Exception as error:  # noqa: BLE001 (as above)
+            draft = _failed_draft("generator", error, strategy)
         else:
-            draft = self._draft("generator", made.value, made.usage, strategy)
+            draft = self._draft("generator", result.value, result.usage, strategy)
         draft.memo = dict(feedback) or None
         return draft
 
     def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
         output = self.judge.candidate(value)
         if output is None:
-            output = FailedAttempt(message=f"The {who} gave nothing.")
+            output = FailedAttempt(message=f"The {who} returned nothing.")
         return Draft(output, usage, strategy=strategy)
 
     def _scope_after(
@@ -201,7 +216,7 @@ class Attempts:
         *,
         output: Any = None,
     ) -> Scope:
-        """Return what templates and code see in the attempt after `versions`: its state, and feedback."""
+        """Return the scope of the attempt after `versions`: its state, and all feedback so far."""
         state = loop_state(versions, output)
         earlier: dict[str, Any] = {}
         for version in versions:
@@ -210,15 +225,15 @@ class Attempts:
             name: state[name] for name in ("reflection_output", "reflection_errors", "reflection_iteration")
         }
         added = {FEEDBACK: "", **earlier, **(feedback or {}), **state}
-        return self.scope.adding(added, output=state["reflection_output"], **names)
+        return self.scope.extended(added, output=state["reflection_output"], **names)
 
 
 NO_ATTEMPT = (ConfigError, WorkflowError, ChangedRunError)
-"""What is raised at once: another attempt would not mend it."""
+"""Errors that another attempt would not mend; they are raised at once."""
 
 
-def _failed(who: str, error: Exception, strategy: str) -> Draft:
-    """Return the draft of an attempt that raised, with what it used until then."""
+def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
+    """Return the draft of an attempt that raised `error`, with what it used until then."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
     return Draft(
         FailedAttempt(message=f"The {who} failed: {describe_error(error)}"), usage, strategy=strategy
@@ -228,10 +243,10 @@ def _failed(who: str, error: Exception, strategy: str) -> Draft:
 def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> dict[str, Any]:
     """Return the state variables during the attempt after `versions`.
 
-    `output` is the one being judged. Before there is one, the last one is current, with its errors; an
-    attempt that failed is current only as long as there is no other.
+    `output` is the one being judged. Until there is one, `reflection_output` is the latest earlier output,
+    with its errors; a failed attempt stands there only if all have failed.
     """
-    version = current(versions) or (versions[-1] if versions else None)
+    version = last_output(versions) or (versions[-1] if versions else None)
     shown = output if output is not None or version is None else version.output
     return {
         "reflection_iteration": len(versions) + 1,
@@ -244,15 +259,16 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
     }
 
 
-def values_of(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
-    """Return the documented value of a loop that ended, with the keys of its output beside them.
+def loop_value(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
+    """Return the documented value of a finished loop, and beside its keys those of the output.
 
-    `reason` says why it ended before its attempts were used up, if it did. The best attempt is a candidate,
-    whatever the others scored. Keys without a value are left out: `state.get("reflection_best", {})` works.
+    `reason` says why it ended before its attempts were used up, if it did. The best attempt is always a
+    candidate (`is_candidate`), whatever the others scored. Keys without a value are left out, so that
+    `state.get("reflection_best", {})` works.
     """
     history = result.history
     versions = history.versions
-    best = None if selection == "latest" else _best(versions) or current(versions)
+    best = None if selection == "latest" else _best(versions) or last_output(versions)
     chosen = best or history.final_version
     output = plain(chosen.output)
     values: dict[str, Any] = {
@@ -274,7 +290,7 @@ def values_of(result: ReflectionResult, selection: Selection, reason: str = "") 
         return values
     if isinstance(output, Mapping):
         own = cast("Mapping[str, Any]", output)
-        return {key: value for key, value in own.items() if key not in DOCUMENTED} | values
+        return {key: value for key, value in own.items() if key not in RESULT_KEYS} | values
     return {"result": output} | values
 
 
@@ -293,24 +309,26 @@ def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
     ]
 
 
-def current(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the last attempt that did not fail."""
-    return next((one for one in reversed(versions) if not isinstance(one.output, FailedAttempt)), None)
+def last_output(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
+    """Return the latest attempt that did not fail."""
+    outputs = (version for version in reversed(versions) if not isinstance(version.output, FailedAttempt))
+    return next(outputs, None)
 
 
 def plain(output: Output) -> Any:
-    """Return an output as templates and code see it: plain JSON data, None for a failed attempt."""
+    """Return an output as templates and code see it: None for a failed attempt."""
     return None if isinstance(output, FailedAttempt) else output
 
 
 def _best_values(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
-    """Return the keys of the best attempt and of its score that have a value."""
+    """Return the best attempt and its score, each only if there is one."""
     best = _best(versions)
     if best is None:
         return {}
-    score = best.evaluation.overall_score
-    known = {} if score is None else {"reflection_best_score": score}
-    return {"reflection_best": plain(best.output), **known}
+    values = {"reflection_best": plain(best.output)}
+    if (score := best.evaluation.overall_score) is not None:
+        values["reflection_best_score"] = score
+    return values
 
 
 def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
@@ -322,18 +340,18 @@ def _is_candidate(version: ReflectionVersion) -> bool:
     return not isinstance(version.output, FailedAttempt) and is_candidate(version.evaluation)
 
 
-def judges_output_alone(given: LoopParams) -> bool:
-    """Return whether the evaluator would say the same of the same output in a later attempt.
+def judges_output_alone(loop: LoopParams) -> bool:
+    """Return whether the evaluator would judge the same output the same way in a later attempt.
 
-    Code sees the whole state. A judge's prompt shows what it reads: of that, feedback may change anything.
+    Code sees the whole state, so it may not. A judge's prompt names what it reads, which feedback may change.
     """
-    evaluator, corrector = given.evaluator, given.corrector
+    evaluator, corrector = loop.evaluator, loop.corrector
     if evaluator.type != "llm":
         return evaluator.type == "schema"
     may_give_feedback = corrector is not None and (
-        corrector.apply == "feedback" or (corrector.apply == "auto" and not _always_gives_text(corrector))
+        corrector.apply == "feedback" or (corrector.apply == "auto" and not _returns_text(corrector))
     )
-    changing = (*DOCUMENTED, FEEDBACK)
+    changing = (*RESULT_KEYS, FEEDBACK)
     read = template(str(evaluator.prompt)).paths | template(evaluator.model or "").paths
     return all(
         path[:2] == ("state", "reflection_output")
@@ -343,16 +361,16 @@ def judges_output_alone(given: LoopParams) -> bool:
     )
 
 
-def _always_gives_text(maker: Maker) -> bool:
-    return plain_name(str(maker.action)) == LLM_CALL and SCHEMA not in maker.params
+def _returns_text(call: Call) -> bool:
+    return plain_name(str(call.action)) == LLM_CALL and SCHEMA not in call.params
 
 
-def with_feedback(generator: Maker) -> Maker:
-    """Return a generator whose prompt also says what was wrong, unless a template of it already does."""
+def with_feedback(generator: Call) -> Call:
+    """Return the generator with the feedback added to its prompt, unless one of its templates shows it."""
     params = generator.params
-    said_by = (f"state.{name}" for name in (FEEDBACK, "reflection_errors", "reflection_history"))
+    shown_by = [f"state.{name}" for name in (FEEDBACK, "reflection_errors", "reflection_history")]
     templates = [template(text) for text, _ in templates_in(params, ())]
-    if any(one.mentions(name) for name in said_by for one in templates):
+    if any(one.mentions(name) for name in shown_by for one in templates):
         return generator
     addition = f"{{{{ state.{FEEDBACK} }}}}"
     prompt, messages = params.get("prompt"), params.get("messages")
@@ -364,16 +382,17 @@ def with_feedback(generator: Maker) -> Maker:
     return generator
 
 
-async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Correct `data` once; return `{corrected_output, success}`.
 
-    A reply that is JSON is read as JSON unless the data was text. If the corrector failed or gave nothing,
-    `success` is False, `corrected_output` the data as it was, and `error` says why.
+    A model's reply is read as JSON if it is JSON and the data is not text. If the corrector fails or returns
+    nothing, `success` is False, `corrected_output` is the unchanged data, and `error` says why.
     """
-    given = checked(CorrectParams, params, CORRECT)
-    data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
-    errors = scope.state.get("reflection_errors", []) if given.errors is None else scope.render(given.errors)
-    inside = scope.adding(
+    options = read_params(CorrectParams, params, CORRECT)
+    state = scope.state
+    data = state.get("reflection_output") if options.data is None else scope.render(options.data)
+    errors = state.get("reflection_errors", []) if options.errors is None else scope.render(options.errors)
+    inside = scope.extended(
         {"reflection_output": data, "reflection_errors": errors},
         output=data,
         reflection_output=data,
@@ -381,25 +400,31 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, bench: Bench) 
         reflection_iteration=scope.state.get("reflection_iteration", 1),
     )
     unchanged = {"corrected_output": data, "success": False}
+    call = options.call()
     try:
-        made = await make(given.maker(), inside, bench)
+        result = await run_call(call, inside, resources)
     except (SandboxError, OutputError) as error:
         logger.warning("The corrector failed: %s", error)
-        return Made({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
-    corrected = unwrapped(made.value)
-    if made.is_reply and isinstance(corrected, str) and not isinstance(data, str):
+        return ActionResult({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
+    corrected = unwrap(result.value)
+    if _is_model_call(call, resources) and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
     if corrected is None:
-        return Made({**unchanged, "error": "The corrector gave nothing."}, made.usage)
-    return Made({"corrected_output": corrected, "success": True}, made.usage)
+        return ActionResult({**unchanged, "error": "The corrector returned nothing."}, result.usage)
+    return ActionResult({"corrected_output": corrected, "success": True}, result.usage)
+
+
+def _is_model_call(call: Call, resources: Resources) -> bool:
+    action = str(call.action)
+    return plain_name(action) == LLM_CALL and resources.own_action(action) is None
 
 
 WRAPPERS = ("corrected_output", "reflection_output", "output")
-"""Keys under which code may return the whole candidate."""
+"""Keys under which a corrector may return the whole candidate."""
 
 
-def unwrapped(value: Any) -> Any:
-    """Return the candidate under a key that says so, or the value as it is."""
+def unwrap(value: Any) -> Any:
+    """Return the candidate from under its one key, or the value unchanged."""
     if isinstance(value, Mapping) and len(cast("Mapping[str, Any]", value)) == 1:
         (key, inner), *_ = cast("Mapping[str, Any]", value).items()
         if key in WRAPPERS:
@@ -408,13 +433,13 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_feedback(corrector: Corrector, value: Any) -> bool:
-    """Return whether what a corrector gave is feedback for the generator, rather than the next candidate.
+    """Return whether a corrector's value is feedback for the generator, rather than the next candidate.
 
-    Unless `apply` decides, an object is, whoever gave it, except one that wraps the candidate.
+    Unless `apply` decides, every object is, except one that wraps the candidate.
     """
     if corrector.apply != "auto":
         return corrector.apply == "feedback"
-    return isinstance(value, Mapping) and unwrapped(value) is value
+    return isinstance(value, Mapping) and unwrap(value) is value
 
 
 def has_all_keys(value: Any, output: Any) -> bool:

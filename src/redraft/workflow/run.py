@@ -16,8 +16,8 @@ from redraft.protocols import Step, TimedStep
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, TokenUsage
-from redraft.workflow.loop import DOCUMENTED
-from redraft.workflow.scope import MODEL, Bench, Scope, run_code, templates_in
+from redraft.workflow.loop import RESULT_KEYS
+from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, run_code, templates_in
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, Source, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from redraft.workflow.spec import Node
 
 NODE = "node "
-"""How the name of a node's step begins."""
+"""The prefix of a node's name in the journal."""
 
 
 @dataclass(slots=True)
 class WorkflowResult:
-    """The state at the end, the nodes that ran, in their order, and the cost.
+    """The final state, the nodes that ran, in order, and the cost.
 
-    `usage` is what models used in all nodes; an action of your own that does not report its usage makes the
-    cost unknown. `execution_time` is in seconds of work, over all processes that worked on it.
+    `usage` is what models used in all nodes; an action of your own does not report it, which makes the cost
+    unknown. `execution_time` is in seconds of work, over all processes that worked on it.
     """
 
     state: dict[str, Any]
@@ -45,7 +45,7 @@ class WorkflowResult:
 
 @dataclass(frozen=True, slots=True)
 class NodeStarted:
-    """A node begins; `visit` counts how often it has, from 1."""
+    """A node starts, for the `visit`-th time (from 1)."""
 
     run_id: str
     node: str
@@ -55,7 +55,7 @@ class NodeStarted:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinished:
-    """A node returned `result`, was skipped by its `when`, or failed where `on_error` goes on."""
+    """A node returned `result`, was skipped by its `when`, or failed and `on_error` handled the `error`."""
 
     run_id: str
     node: str
@@ -67,7 +67,7 @@ class NodeFinished:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFinished:
-    """A workflow came to its end."""
+    """A workflow has finished."""
 
     run_id: str
     result: WorkflowResult
@@ -77,21 +77,13 @@ class WorkflowFinished:
 WorkflowEvent: TypeAlias = NodeStarted | NodeFinished | WorkflowFinished | Event
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResult:
-    """The result of a node, as the journal records it."""
-
-    value: Any = None
-    usage: TokenUsage = NOTHING_USED
-
-
 @dataclass(slots=True)
-class Running:
-    """One run of a workflow. Only the results of nodes change the state, so a replay ends the same way."""
+class WorkflowRun:
+    """One run of a workflow. Only the results of nodes change its state, so a replay ends the same way."""
 
     spec: WorkflowSpec
     source: Source
-    bench: Bench
+    resources: Resources
     scope: Scope
     step: Step
     emit: Callable[[WorkflowEvent], None]
@@ -101,7 +93,7 @@ class Running:
     usage: TokenUsage = NOTHING_USED
 
     async def run(self) -> WorkflowResult:
-        """Visit one node after another to the end; raises what a node raises, with its place in the file."""
+        """Run nodes until the end; raises what a node raises, with its place in the file."""
         started = monotonic()
         at = 0
         while at < len(self.spec.nodes):
@@ -111,18 +103,18 @@ class Running:
         return WorkflowResult(self.scope.state, self.run_id, tuple(self.visited), self.usage, seconds)
 
     async def _visit(self, at: int) -> int:
-        """Run a node, and return the index of the next one."""
+        """Run a node and return the index of the next one."""
         node = self.spec.nodes[at]
-        self.visits[node.name] += 1  # if it is skipped, too: a cycle of skipped nodes must end
+        self.visits[node.name] += 1  # even if it is skipped: a cycle of skipped nodes must end
         try:
             if node.when is not None and not self.scope.holds(node.when):
                 self.emit(NodeFinished(self.run_id, node.name, skipped=True))
                 return at + 1
             self.emit(NodeStarted(self.run_id, node.name, self.visits[node.name]))
-            result = await self.step(f"{NODE}{node.name}", NodeResult, self._execute, node)
-        except (ChangedRunError, StoreError):  # `on_error` is about the node, not about the journal
+            result = await self.step(f"{NODE}{node.name}", ActionResult, self._execute, node)
+        except (ChangedRunError, StoreError):  # the journal's errors are not the node's
             raise
-        except Exception as error:  # noqa: BLE001 (whatever a node raises, `on_error` decides)
+        except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever a node raises)
             return self._after_failure(at, error)
         self.visited.append(node.name)
         self.usage += result.usage
@@ -133,29 +125,28 @@ class Running:
         except ConfigError as error:
             raise located(error, node, at, self.source) from error
 
-    async def _execute(self, node: Node) -> NodeResult:
+    async def _execute(self, node: Node) -> ActionResult:
         if node.run is not None:
-            made = await run_code(node, self.scope, self.bench)
-        else:
-            made = await self.bench.do(str(node.uses), node.with_, self.scope)
-        return NodeResult(to_json(made.value), made.usage)
+            return await run_code(node, self.scope, self.resources)
+        result = await self.resources.run_action(str(node.uses), node.with_, self.scope)
+        return ActionResult(to_json(result.value), result.usage)
 
     def _merge(self, node: Node, value: Any) -> None:
         """Put a node's result into the state.
 
         It goes under the node's `output`. The keys of a loop's result, and of an object without `output`,
-        become keys of the state; any other value without `output` goes under the node's name. What a model
-        may have written never sets `model`, which would choose the next one.
+        become keys of the state; any other value without `output` goes under the node's name. A built-in
+        action never sets `model`: a model would choose its successor.
         """
         state = self.scope.state
         if isinstance(value, Mapping) and (node.action == LOOP or node.output is None):
             self._forget_last_loop(node)
-            is_built_in = node.uses is not None and self.bench.own(node.uses) is None
+            is_built_in = node.uses is not None and self.resources.own_action(node.uses) is None
             keys = cast("Mapping[str, Any]", value).items()
             state.update({key: item for key, item in keys if not (is_built_in and key == MODEL)})
         elif node.output is None and value is not None:
             state[node.name] = value
-        if node.output is not None:  # after the keys, since it wins over a key of the same name
+        if node.output is not None:  # last, because it wins over a key of the same name
             state[node.output] = value
 
     def _next(self, at: int) -> int:
@@ -167,15 +158,15 @@ class Running:
         return at + 1
 
     def _target(self, name: str) -> int | None:
-        """Return the index of the node to go to; None if it has been visited as often as it may be."""
+        """Return the index of the node to go to; None if it has reached its `max_visits`."""
         if name == END:
             return len(self.spec.nodes)
         target = next(at for at, node in enumerate(self.spec.nodes) if node.name == name)
-        most = self.spec.nodes[target].max_visits
-        return target if most is None or self.visits[name] < most else None
+        limit = self.spec.nodes[target].max_visits
+        return target if limit is None or self.visits[name] < limit else None
 
     def _after_failure(self, at: int, error: Exception) -> int:
-        """Return the index of the node that `on_error` names; raises the error if there is none to go to."""
+        """Return the index of the node that `on_error` names; raises the error if it names none."""
         node = self.spec.nodes[at]
         if node.on_error == RAISE:
             target = None
@@ -194,14 +185,14 @@ class Running:
         return target
 
     def _forget_last_loop(self, node: Node) -> None:
-        """Before the result of a loop, remove that of an earlier one: what is left of it would be misread."""
+        """Remove an earlier loop's keys from the state, where a new result would mix with them."""
         if node.action == LOOP:
-            for key in DOCUMENTED:
+            for key in RESULT_KEYS:
                 self.scope.state.pop(key, None)
 
 
 def located(error: Exception, node: Node, at: int, source: Source) -> Exception:
-    """Return an error with its place in the file: a `WorkflowError` for a mistake in it, else with a note."""
+    """Add its place in the file to an error: a mistake in the file becomes a `WorkflowError`, else a note."""
     way, within = ("nodes", at), None
     if isinstance(error, ScriptError) and node.run is not None:
         way, within = (*way, "run"), error.line
@@ -216,7 +207,7 @@ def located(error: Exception, node: Node, at: int, source: Source) -> Exception:
 
 
 def _way_of_template(text: str, node: Node, way: KeyPath) -> KeyPath:
-    """Return where in a node a template comes from, even if text was appended; the node itself if unknown."""
+    """Find the template in its node, even if text was appended to it; the way to the node if unknown."""
     conditions = [(node.when, (*way, "when"))]
     if not isinstance(node.goto, str):
         conditions += [(jump.if_, (*way, "goto", at, "if")) for at, jump in enumerate(node.jumps)]

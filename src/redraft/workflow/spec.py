@@ -51,7 +51,7 @@ class Code(Strict):
     sandbox: Sandbox = "inline"
 
 
-class Maker(Code):
+class Call(Code):
     """Makes an output: by an action, whose parameters stand beside it, or by code."""
 
     model_config = ConfigDict(extra="allow")
@@ -64,7 +64,7 @@ class Maker(Code):
         return dict(self.model_extra or {})
 
 
-class Corrector(Maker):
+class Corrector(Call):
     """Corrects an output that is not valid, or says what to improve.
 
     With `apply: replace` its value is the next candidate; with `feedback` it is merged into the loop's state
@@ -113,7 +113,7 @@ NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
 class LoopParams(Strict):
     """Parameters of `reflection.loop`; `max_iterations` counts attempts."""
 
-    generator: Maker
+    generator: Call
     evaluator: Evaluator
     corrector: Corrector | None = None
     max_iterations: Annotated[int, Field(ge=1)] | Template = 3
@@ -157,17 +157,17 @@ class CorrectParams(Code):
     prompt: Template | None = Field(None, description="Uses llm.call.")
     model: str | None = None
 
-    def maker(self) -> Maker:
+    def call(self) -> Call:
         """Return what corrects; raises `ConfigError` unless exactly one of the ways is given."""
         ways = [way for way in (self.corrector_action, self.run) if way is not None]
         is_mixed = self.run is not None and self.prompt is not None
         if len(ways) > 1 or is_mixed or not (ways or self.prompt):
             raise ConfigError(f"{CORRECT}: give one of 'prompt', 'corrector_action' and 'run'")
         if self.run is not None:
-            return Maker.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
+            return Call.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
         params = {"prompt": self.prompt, "model": self.model}
         chosen = {key: value for key, value in params.items() if value is not None}
-        return Maker.model_validate({"action": self.corrector_action or LLM_CALL, **chosen})
+        return Call.model_validate({"action": self.corrector_action or LLM_CALL, **chosen})
 
 
 class Turn(Strict):
@@ -401,7 +401,7 @@ def _depend(parts: dict[str, Any]) -> None:
         "anyOf": [{"required": [way]} for way in ("prompt", "corrector_action", "run")],
         "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
     }
-    for kind in (Maker, Corrector):
+    for kind in (Call, Corrector):
         own = frozenset(field.alias or name for name, field in kind.model_fields.items())
         parts[kind.__name__] |= _making(own, parts["LlmParams"])
     parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import BaseModel
+
 from redraft._calls import evaluation_of
 from redraft.errors import OutputError, SandboxError
 from redraft.evaluate.ask import ask
@@ -15,23 +17,30 @@ from redraft.text.replies import fenced, verdict_json_of
 from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
 from redraft.types import Issue, ReflectionEvaluation
-from redraft.workflow.scope import Bench, FailedAttempt, Made, Scope, as_template_text, checked, run_code
+from redraft.workflow.runtime import (
+    ActionResult,
+    Resources,
+    Scope,
+    as_template_text,
+    read_params,
+    run_code,
+)
 from redraft.workflow.spec import EVALUATE, EvaluateParams, Evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-async def evaluate_action(params: Mapping[str, Any], scope: Scope, bench: Bench) -> Made:
+async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Judge `data`; return `{success, valid, score, errors, suggestions}`.
 
     `success` is False if the data could not be judged; the score is then None, or 0 if code failed.
     """
-    given = checked(EvaluateParams, params, EVALUATE)
-    data = scope.state.get("reflection_output") if given.data is None else scope.render(given.data)
-    judge = Judge.of(given.evaluator(), bench)
+    options = read_params(EvaluateParams, params, EVALUATE)
+    data = scope.state.get("reflection_output") if options.data is None else scope.render(options.data)
+    judge = Judge.of(options.evaluator(), resources)
     output = judge.candidate(data)
-    evaluation = await judge(output, scope.adding({"reflection_output": output}))
+    evaluation = await judge(output, scope.extended({"reflection_output": output}))
     value = {
         "success": evaluation.confidence > 0,
         "valid": evaluation.satisfactory,
@@ -39,33 +48,40 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, bench: Bench)
         "errors": errors_of(evaluation),
         "suggestions": list(evaluation.suggestions),
     }
-    return Made(value, evaluation.usage)
+    return ActionResult(value, evaluation.usage)
+
+
+class FailedAttempt(BaseModel):
+    """Stands for the output of an attempt whose generator or corrector failed."""
+
+    message: str
 
 
 @dataclass(slots=True)
 class Judge:
-    """Judge outputs as a file's evaluator says. `found` is what its schema said of the last candidate."""
+    """Judges outputs as a file's `evaluator` says. `found` is the schema's result for the last candidate."""
 
     evaluator: Evaluator
-    bench: Bench
+    resources: Resources
     schema: Schema | None
     found: SchemaResult | None = None
 
     @classmethod
-    def of(cls, evaluator: Evaluator, bench: Bench) -> Judge:
-        """Return the judge that an evaluator describes; raises `ConfigError` if it can't be used."""
+    def of(cls, evaluator: Evaluator, resources: Resources) -> Judge:
+        """Make the judge that an evaluator describes; raises `ConfigError` if it can't be used."""
         evaluator.check()
-        return cls(evaluator, bench, bench.schema(evaluator.schema_) if evaluator.type == "schema" else None)
+        schema = resources.schema(evaluator.schema_) if evaluator.type == "schema" else None
+        return cls(evaluator, resources, schema)
 
     def candidate(self, value: Any) -> Any:
-        """Return an output as it is judged and kept: for a schema, JSON is read out of text, and coerced."""
+        """Return an output as it is judged and kept: with a schema, JSON parsed from text and coerced."""
         if self.schema is None:
             return value
         self.found = self.schema.check(value)
         return self.found.value
 
     async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
-        """Judge a candidate: if code can't judge it, it is not valid; if a model can't, it has no score.
+        """Judge a candidate. If code fails, the score is 0; if a model's reply can't be read, it is None.
 
         Raises `ModelError` if the provider failed for good, and `ConfigError`.
         """
@@ -77,7 +93,7 @@ class Judge:
 
     def _by_schema(self, output: Any, schema: Schema) -> ReflectionEvaluation:
         found = self.found
-        # An output out of the journal has not been checked yet. To `==` 1 and True are the same, here not.
+        # An output from the journal has not been checked yet. `repr`, because 1 == True.
         if found is None or repr(found.value) != repr(output):
             found = schema.check(output)
         return _verdict(
@@ -113,13 +129,13 @@ class Judge:
             except OutputError as error:
                 return None, str(error)
 
-        model = self.bench.model_for(scope.render(evaluator.model), scope)
+        model = self.resources.model_for(scope.render(evaluator.model), scope)
         answered = await ask(model, messages, None, read)
         judged = answered.value or _not_judged(f"Not judged: {answered.problem}", score=None)
         return replace(judged, usage=answered.usage)
 
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
-        inside = scope.adding(
+        inside = scope.extended(
             {"reflection_output": output},
             output=output,
             reflection_output=output,
@@ -127,8 +143,8 @@ class Judge:
             reflection_iteration=scope.state.get("reflection_iteration", 1),
         )
         try:
-            made = await run_code(self.evaluator, inside, self.bench)
-            return self._read(made.value)
+            result = await run_code(self.evaluator, inside, self.resources)
+            return self._read(result.value)
         except (SandboxError, OutputError) as error:
             return _not_judged(f"The evaluator failed: {error}", score=0.0)
 
@@ -141,11 +157,11 @@ class Judge:
         errors: list[Any] = []
         if isinstance(value, Mapping):
             fields = dict(cast("Mapping[str, Any]", value))
-            given = fields.pop("errors", None)
-            errors = cast("list[Any]", given) if isinstance(given, list) else [given] if given else []
+            listed = fields.pop("errors", None)
+            errors = cast("list[Any]", listed) if isinstance(listed, list) else [listed] if listed else []
             value = fields
         read = evaluation_of(value, self.evaluator.threshold, self.evaluator.score_max)
-        if not errors:  # then the reason why it is not valid is the error
+        if not errors:  # the reason, if there is one
             errors = [issue.message for issue in read.issues]
         return _verdict(
             read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
@@ -160,7 +176,7 @@ FORM = (
 
 def errors_of(evaluation: ReflectionEvaluation) -> list[dict[str, Any]]:
     """Return the errors of an evaluation as templates and code see them."""
-    if evaluation.memo is None:  # the loop itself made it, of a draft that was not judged
+    if evaluation.memo is None:  # made by the loop itself, for a draft that was not judged
         return [{"message": issue.message} for issue in evaluation.issues]
     return list(evaluation.memo["errors"])
 
@@ -178,9 +194,9 @@ def _verdict(
     suggestions: Sequence[str] = (),
     is_candidate: bool = True,
 ) -> ReflectionEvaluation:
-    """Return an evaluation whose memo keeps the errors as they were given, as objects with a `message`.
+    """Return an evaluation whose memo keeps the errors as objects with a `message`.
 
-    An output that is no candidate, such as a text without JSON instead of an object, never is the best.
+    An output that is not a candidate, such as text where an object was due, is never the best attempt.
     """
     objects = [_object(error) for error in errors]
     issues = tuple(Issue(error["message"], path=str(error.get("path") or "") or None) for error in objects)
@@ -202,5 +218,5 @@ def _object(error: Any) -> dict[str, Any]:
         return {"message": str(error)}
     fields = dict(cast("Mapping[str, Any]", error))
     message = fields.get("message")
-    # Templates that show `error.message` must find one, whatever a model called it.
+    # Templates show `error.message`, whatever key a model used.
     return fields | {"message": json.dumps(fields, ensure_ascii=False) if message is None else str(message)}

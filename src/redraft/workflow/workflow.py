@@ -18,11 +18,10 @@ from redraft.loop.journal import journal_in
 from redraft.loop.keeper import Keeper, check_keep, kept_step
 from redraft.types import Task
 from redraft.workflow.actions import BUILT_IN, known_actions
-from redraft.workflow.check import check
+from redraft.workflow.check import check_code, check_file, check_models, check_values
 from redraft.workflow.history import WorkflowRecord, Workflows
-from redraft.workflow.requirements import Requirements, check_code, check_models, check_values
-from redraft.workflow.run import Running, WorkflowFinished
-from redraft.workflow.scope import Bench, Scope, copy_of, plain_data
+from redraft.workflow.run import WorkflowFinished, WorkflowRun
+from redraft.workflow.runtime import Resources, Scope, copy_of, plain_data
 from redraft.workflow.spec import Source, read
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel, Step
     from redraft.stores.base import Store
+    from redraft.workflow.check import Requirements
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
     from redraft.workflow.spec import WorkflowSpec
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Workflow:
     """A workflow that was read and checked; it may run many times at once.
 
-    Made by `from_file` or `from_text`. `actions` are functions of your own, called as `fn(state=...,
+    ActionResult by `from_file` or `from_text`. `actions` are functions of your own, called as `fn(state=...,
     **params)`. `models` maps names of models in the file to other names, or to models. `keep` says where its
     runs are kept: True in the project's store, a store in that one, False nowhere.
 
@@ -57,9 +57,9 @@ class Workflow:
         check_keep(keep)
         self.source = source
         self.spec: WorkflowSpec = read(source)
-        self._bench = Bench(
+        self._resources = Resources(
             built_in=BUILT_IN,
-            actions=known_actions(dict(actions or {})),
+            actions=known_actions(actions or {}),
             models={**self.spec.models, **(models or {})},
             model=self.spec.model,
             limits=self.spec.limits,
@@ -68,7 +68,7 @@ class Workflow:
             allow_unsandboxed=allow_unsandboxed,
             name=self.spec.name,
         )
-        check(self.spec, source, self._bench)
+        self._uses = check_file(self.spec, source, self._resources)
 
     @classmethod
     def from_file(
@@ -113,15 +113,13 @@ class Workflow:
         Raises `WorkflowError` for a value that is read and that nothing provides, and for a model that can't
         be used here.
         """
-        given, found = dict(state or {}), Requirements.of(self.spec)
-        check_values(self.spec, self.source, given)
-        check_models(found, self.spec, self.source, self._bench, given)
-        return found
+        state = dict(state or {})
+        check_values(self.spec, self.source, state)
+        return check_models(self._uses, self.spec, self.source, self._resources, state)
 
     async def check_code(self) -> None:
-        """Have all code parsed by what would run it; raises `WorkflowError` if it can't be run here."""
-        found, allow = Requirements.of(self.spec), self._bench.allow_unsandboxed
-        await check_code(found, self.source, allow_unsandboxed=allow)
+        """Parse all code with what would run it; raises `WorkflowError` for code that can't run here."""
+        await check_code(self._uses, self.source, allow_unsandboxed=self._resources.allow_unsandboxed)
 
     async def run(
         self,
@@ -138,8 +136,10 @@ class Workflow:
         """
         given = plain_data(dict(state or {}), "The state that the workflow is given")
         emit: Callable[[WorkflowEvent], None] = emitter(on_event)
-        step = kept_step(self._bench.keep, run_id, Task(f"{self.spec.name} {to_json(given)}"))
-        result = await self._run(given, step, emit, bench=replace(self._bench, on_event=on_event and emit))
+        step = kept_step(self._resources.keep, run_id, Task(f"{self.spec.name} {to_json(given)}"))
+        result = await self._run(
+            given, step, emit, resources=replace(self._resources, on_event=on_event and emit)
+        )
         emit(WorkflowFinished(result.run_id, result))
         return result
 
@@ -151,7 +151,7 @@ class Workflow:
         One that has finished returns its result again. `run_id` may be the beginning of one, or `last`.
         Raises `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
         """
-        store = None if isinstance(self._bench.keep, bool) else self._bench.keep
+        store = None if isinstance(self._resources.keep, bool) else self._resources.keep
         kept = await Workflows(store).get(run_id)
         if kept is None:
             raise ConfigError(
@@ -160,13 +160,13 @@ class Workflow:
         return await self.run(kept.record.given, run_id=kept.record.run_id, on_event=on_event)
 
     async def _run(
-        self, given: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], bench: Bench
+        self, given: dict[str, Any], step: Step, emit: Callable[[WorkflowEvent], None], resources: Resources
     ) -> WorkflowResult:
         """Run the nodes; if the step has a journal, keep the run, or resume it."""
-        running = Running(
+        running = WorkflowRun(
             self.spec,
             self.source,
-            bench,
+            resources,
             Scope(
                 copy_of(given),
                 {**self.spec.variables, **given},

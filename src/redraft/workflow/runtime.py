@@ -1,10 +1,9 @@
-"""What templates, code and actions of a workflow see, and what they share."""
+"""What the nodes of a workflow run with: the scope that they read, and the resources that they share."""
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from redraft.text.yaml import KeyPath
-    from redraft.workflow.spec import Maker
+    from redraft.workflow.spec import Call
 
 SCOPES = ("state", "variables", "env")
 """What templates read from."""
@@ -41,9 +40,9 @@ SCOPES = ("state", "variables", "env")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The state, the variables and the environment that a node sees, all of them plain JSON data.
+    """The state, the variables and the environment that a node reads, all of them plain JSON data.
 
-    `names` are more names for code: `output`, `reflection_errors` and the like.
+    Code also sees `names`: `output`, `reflection_errors` and the like.
     """
 
     state: dict[str, Any]
@@ -51,12 +50,12 @@ class Scope:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def adding(self, state: Mapping[str, Any], **names: Any) -> Scope:
-        """Return this scope with more in its state, and more names."""
+    def extended(self, state: Mapping[str, Any], **names: Any) -> Scope:
+        """Return a scope with additions to the state, and to the names for code."""
         return Scope({**self.state, **state}, self.variables, self.env, {**self.names, **names})
 
     def render(self, value: Any) -> Any:
-        """Return a value with all texts in it rendered; raises `TemplateError`."""
+        """Render all texts in a value; raises `TemplateError`."""
         if isinstance(value, str):
             return template(value).render(self._scopes())
         if isinstance(value, Mapping):
@@ -74,8 +73,8 @@ class Scope:
         """Return whether a condition is true; the braces around it are optional."""
         return holds(condition, self._scopes())
 
-    def variables_of_code(self) -> dict[str, Any]:
-        """Return the names that code sees."""
+    def names_for_code(self) -> dict[str, Any]:
+        """Return the variables that code sees."""
         return {**self._scopes(), **self.names}
 
     def _scopes(self) -> dict[str, Any]:
@@ -83,7 +82,7 @@ class Scope:
 
 
 def as_template_text(value: Any) -> str:
-    """Return a value as a template renders it inside a text: anything but a text becomes JSON."""
+    """Render a value as it appears inside a text: anything but a text becomes JSON."""
     return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
 
 
@@ -109,29 +108,22 @@ def copy_of(data: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The value of an action or of code; `is_reply` if it is the reply of a model."""
+class ActionResult:
+    """The value of an action or of code, as plain JSON data, and what models used to make it."""
 
-    value: Any
+    value: Any = None
     usage: TokenUsage = NOTHING_USED
-    is_reply: bool = False
-
-
-class FailedAttempt(BaseModel):
-    """Stands for the output of an attempt whose generator or corrector failed."""
-
-    message: str
 
 
 MODEL = "model"
 """The key of the state that names the model for nodes that name none."""
 
-BuiltIn = Callable[[Mapping[str, Any], Scope, "Bench"], Awaitable[Made]]
+BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResult]]
 """A built-in action; it renders its parameters itself, each when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Resources:
     """What the nodes of one run share.
 
     `actions` are the user's own, which take precedence over `built_in`. `models` maps names in the file to
@@ -158,7 +150,7 @@ class Bench:
         return model_of(self._chosen_model(name, scope))
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
-        """Return the full name of the model that a node names, or would get; None if it has none yet."""
+        """Return the full name of the model that a node names or would get; None if it has none yet."""
         chosen = meant(self._chosen_model(name, scope), load_settings().models)
         return chosen if isinstance(chosen, str | None) else type(chosen).__name__
 
@@ -166,44 +158,28 @@ class Bench:
         chosen: str | ChatModel | None = name or scope.state.get(MODEL) or self.model
         return meant(chosen or load_settings().model, self.models)
 
-    def schema(self, given: Any) -> Schema:
-        """Return a JSON Schema, compiled once; raises `ConfigError` if it can't be used."""
-        return _compiled(json.dumps(given), self.folder)
+    def schema(self, schema: Any) -> Schema:
+        """Compile a JSON Schema, once; raises `ConfigError` if it can't be used."""
+        return _compiled(json.dumps(schema), self.folder)
 
     def code(self, code: Code) -> ScriptRunner:
         """Return the runner of a piece of code; raises `ConfigError` if there is none."""
         return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
 
-    def own(self, action: str) -> Callable[..., Any] | None:
-        """Return the user's own action of a name, if there is one."""
+    def own_action(self, action: str) -> Callable[..., Any] | None:
+        """Return the user's own action of this name; None if there is none."""
         return self.actions.get(plain_name(action))
 
-    async def do(self, action: str, params: Mapping[str, Any], scope: Scope) -> Made:
-        """Carry out an action by name; raises what it raises, and `WorkflowError` if it is unknown."""
-        if (own := self.own(action)) is not None:
-            # Only what it returns changes the state, not what it does to this copy.
-            state = copy_of(scope.state)
-            value = await awaited(own)(state=state, **scope.render(params))
-            return Made(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
-        if (ours := self.built_in.get(plain_name(action))) is not None:
-            return await ours(params, scope, self)
+    async def run_action(self, action: str, params: Mapping[str, Any], scope: Scope) -> ActionResult:
+        """Run an action by name; raises what it raises, and `WorkflowError` for an unknown name."""
+        if (own := self.own_action(action)) is not None:
+            # It gets a copy: only what it returns changes the state.
+            value = await awaited(own)(state=copy_of(scope.state), **scope.render(params))
+            return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
+        if (built_in := self.built_in.get(plain_name(action))) is not None:
+            return await built_in(params, scope, self)
         known = [*self.built_in, *self.actions]
         raise WorkflowError(f"There is no action {action!r}; {nearest(action, known)}")
-
-
-def check_call(fn: Callable[..., Any], name: str, params: Iterable[str]) -> None:
-    """Raise `ConfigError` if an action can't be called with `state` and these parameters."""
-    names = ("state", *params)
-    if len(set(names)) < len(names):
-        raise ConfigError(f"the action {name!r} gets the workflow's state as 'state'; rename its parameter")
-    try:
-        inspect.signature(fn).bind(**dict.fromkeys(names))
-    except ValueError:  # a builtin without a signature
-        return
-    except TypeError as error:
-        raise ConfigError(
-            f"the action {name!r} is called with state=... and the parameters of the file: {error}"
-        ) from error
 
 
 @lru_cache(maxsize=256)
@@ -211,32 +187,26 @@ def _compiled(schema: str, folder: str) -> Schema:
     return Schema(json.loads(schema), Path(folder) if folder else None)
 
 
-async def make(maker: Maker, scope: Scope, bench: Bench) -> Made:
-    """Carry out a maker's action or code; raises what that raises."""
-    if (maker.action is None) == (maker.run is None):
+async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResult:
+    """Run a call's action or code; raises what that raises."""
+    if (call.action is None) == (call.run is None):
         raise ConfigError("give either 'action' or 'run'")
-    if maker.run is not None:
-        return await run_code(maker, scope, bench)
-    return await bench.do(str(maker.action), maker.params, scope)
+    if call.run is not None:
+        return await run_code(call, scope, resources)
+    return await resources.run_action(str(call.action), call.params, scope)
 
 
-async def run_code(code: Code, scope: Scope, bench: Bench) -> Made:
-    """Run code in a scope and return its value, plain JSON data; raises `SandboxError`."""
-    limits = bench.limits.of_scripts
-    script = Script(code.language, str(code.run), scope.variables_of_code(), limits, code.sandbox)
-    return Made((await bench.code(code)(script)).value)
+async def run_code(code: Code, scope: Scope, resources: Resources) -> ActionResult:
+    """Run code and return its value; raises `SandboxError`."""
+    limits = resources.limits.of_scripts
+    script = Script(code.language, str(code.run), scope.names_for_code(), limits, code.sandbox)
+    return ActionResult((await resources.code(code)(script)).value)
 
-
-M = TypeVar("M", bound=BaseModel)
 
 SCHEMA = "schema"
 """The parameter that is never rendered: a schema's patterns may contain braces."""
 NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
 """The parameters of built-in actions that hold no templates."""
-TEXTS = frozenset({"prompt", "system", "content"})
-"""Parameters that are always rendered as text, even from a lone expression of another type."""
-MESSAGES = "messages"
-"""The parameter whose items have parameters themselves."""
 
 
 def templates_in(
@@ -254,27 +224,11 @@ def templates_in(
             yield from templates_in(item, (*way, at), without)
 
 
-def parsed(kind: type[M], params: Mapping[str, Any], scope: Scope, action: str) -> M:
-    """Return an action's parameters, all rendered; raises `ConfigError` for the first mistake."""
-    return checked(kind, _rendered(params, scope), action)
+M = TypeVar("M", bound=BaseModel)
 
 
-def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    return {key: _value(key, value, scope) for key, value in params.items()}
-
-
-def _value(key: str, value: Any, scope: Scope) -> Any:
-    if key == SCHEMA:
-        return value
-    if key in TEXTS and isinstance(value, str):
-        return scope.text(value)
-    if key == MESSAGES and isinstance(value, list):
-        return [_rendered(message, scope) for message in cast("list[Any]", value)]
-    return scope.render(value)
-
-
-def checked(kind: type[M], params: Mapping[str, Any], action: str) -> M:
-    """Return an action's parameters as given; raises `ConfigError` for the first mistake."""
+def read_params(kind: type[M], params: Mapping[str, Any], action: str) -> M:
+    """Validate an action's parameters; raises `ConfigError` for the first mistake."""
     try:
         return kind.model_validate(dict(params))
     except ValidationError as error:
