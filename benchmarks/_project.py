@@ -305,11 +305,9 @@ async def fill_notes(store: Store, runs: int, lessons: list[str]) -> str:
 
 def uses_of(number: int, runs: int, identity: str, lessons: list[str], rng: random.Random) -> list[Record]:
     """Return what one run was given, a fifth of them by a trial nothing, and what its lessons did."""
-    from redraft._codec import to_record
-    from redraft.lessons.impact import USE, Use
+    from redraft.lessons.impact import Use
     from redraft.notes.note import NoteUse
-    from redraft.notes.store import NOTE_USE
-    from redraft.stores.base import Record
+    from redraft.notes.store import use_record
 
     at, run_id = FIRST_RUN + timedelta(minutes=number), f"run-{number:06}"
     version = 1 + number * (REVISIONS - 1) // runs
@@ -317,8 +315,8 @@ def uses_of(number: int, runs: int, identity: str, lessons: list[str], rng: rand
     use = NoteUse(run_id, given[0], given[1], rng.random(), at)
     having = [lessons[(number * LESSONS_A_RUN + one) % len(lessons)] for one in range(LESSONS_A_RUN)]
     return [
-        Record(NOTE_USE, f"{identity}/{run_id}", to_record(use)),
-        *(Record(USE, f"{id_}/{run_id}", to_record(Use(id_, run_id, at, number % 3 > 0))) for id_ in having),
+        use_record(identity, use),
+        *(Use(lesson, run_id, at, number % 3 > 0).record() for lesson in having),
     ]
 
 

@@ -91,4 +91,4 @@ def ui(
                 webbrowser.open(address(keys, door))
 
         project = Project.here()
-        serve(dashboard(project), project, slices(), keys, Door(host, port), began)
+        serve(dashboard(project), project, keys, Door(host, port), began)

@@ -41,7 +41,6 @@ def test_without_notes_the_page_says_how_there_would_be_some():
         "schema_version": 1,
         "tasks": [],
         "older": None,
-        "is_complete": True,
     }
 
 

@@ -11,12 +11,15 @@ from redraft import ConfigError, TokenUsage
 from redraft.stores.base import Record
 from redraft.stores.run_index import (
     ENDED,
+    LESSON_USE,
+    NOTE_USE,
     RUN,
     Count,
     RunEntry,
     RunQuery,
     RunRow,
     RunScan,
+    RunUse,
     Share,
     Totals,
     run_index,
@@ -318,3 +321,76 @@ def test_totals_add_up():
     total = Totals(1, cost_usd=0.5)
     total.add(Totals(2, unknown=1))
     assert total == Totals(3, cost_usd=0.5, unknown=1)
+
+
+# Uses of lessons and notes
+
+
+def use(subject, name, minutes=0, outcome="", run_id=None, **columns):
+    at = START + timedelta(minutes=minutes)
+    one = RunUse(subject, name if run_id is None else run_id, at, outcome, **columns)
+    return Record(LESSON_USE, f"{subject}/{name}", {"text": "whole", "index": one.to_data()})
+
+
+def uses_of(store, subject, **options):
+    return [one.run_id for one in asyncio.run(run_index(store).uses(LESSON_USE, subject, **options))]
+
+
+def use_counts(store, *outcomes, prefix=""):
+    return asyncio.run(run_index(store).count_uses(LESSON_USE, outcomes, prefix=prefix))
+
+
+def test_a_use_comes_back_as_it_was(store):
+    full = RunUse("a/1", HOSTILE, START + timedelta(microseconds=1), HOSTILE, 3, 0.25)
+    asyncio.run(store.put(Record(LESSON_USE, "a/1/x", {"index": full.to_data()})))
+    assert asyncio.run(run_index(store).uses(LESSON_USE, "a/1")) == [full]
+    assert asyncio.run(run_index(store).uses(NOTE_USE, "a/1")) == []
+
+
+def test_the_latest_uses_come_first(store):
+    records = [use("a/1", name, minutes) for name, minutes in (("x", 2), ("y", 3), ("z", 1), ("y2", 3))]
+    asyncio.run(keep(store, *records, use("a/10", "other", 9), use("a", "another", 9)))
+    assert uses_of(store, "a/1") == ["y2", "y", "x", "z"]
+    assert uses_of(store, "a/1", limit=3) == ["y2", "y", "x"]
+    assert uses_of(store, "a") == ["another"]
+
+
+def test_uses_are_found_by_outcome_and_counted(store):
+    records = [
+        use("a/1", "x", 1, "helped"),
+        use("a/1", "y", 2, "hurt"),
+        use("a/1", "z", 3),
+        use("a/1", "rated-1", 4, "hurt", run_id=""),
+        use("a/2", "x", 1, "helped"),
+        use("b/1", "x", 1, HOSTILE),
+    ]
+    asyncio.run(keep(store, *records))
+    assert uses_of(store, "a/1", outcome="hurt") == ["", "y"]
+    assert uses_of(store, "a/1", outcome="hurt", limit=1) == [""]
+    assert use_counts(store, "helped", "hurt", prefix="a/") == {"a/1": (3, 1, 2), "a/2": (1, 1, 0)}
+    assert use_counts(store, HOSTILE) == {"a/1": (3, 0), "a/2": (1, 0), "b/1": (1, 1)}
+    assert use_counts(store, prefix="c") == {}
+
+
+def test_uses_follow_their_records(store):
+    async def main():
+        index = run_index(store)
+        await keep(store, use("a/1", "x", 1, "helped"), use("a/1", "y", 2, "helped"))
+        await store.put(use("a/1", "x", 3, "hurt"))
+        assert await index.count_uses(LESSON_USE, ("helped", "hurt")) == {"a/1": (2, 1, 1)}
+        assert [one.outcome for one in await index.uses(LESSON_USE, "a/1")] == ["hurt", "helped"]
+        await store.put(Record(LESSON_USE, "a/1/y", {"text": "no columns"}))
+        assert await index.count_uses(LESSON_USE) == {"a/1": (1,)}
+        assert await store.delete(LESSON_USE, "a/1/x")
+        assert await index.count_uses(LESSON_USE) == {}
+
+    asyncio.run(main())
+
+
+def test_uses_of_another_space_are_not_seen(open_store):
+    ours, theirs = open_store("ours"), open_store("theirs")
+    asyncio.run(keep(ours, use("a/1", "x")))
+    assert (uses_of(ours, "a/1"), uses_of(theirs, "a/1")) == (["x"], [])
+    asyncio.run(theirs.delete(LESSON_USE, "a/1/x"))
+    assert use_counts(ours) == {"a/1": (1,)}
+    assert use_counts(theirs) == {}

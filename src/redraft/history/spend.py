@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from heapq import nlargest
+from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from redraft._codec import from_record
-from redraft.cycles.agents import PAGE as CYCLES_A_PAGE
 from redraft.cycles.agents import Agents
 from redraft.cycles.records import UNFINISHED
 from redraft.cycles.web import KEPT_OPEN, AgentList
@@ -19,23 +21,23 @@ from redraft.loop.keeper import NOTED
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.notes.learning import Learned
-from redraft.stores.base import listed
+from redraft.stores.base import Record, intact, listed
 from redraft.stores.run_index import RunQuery, Totals, run_index
 from redraft.web.charts import Period, PeriodBars, period_bars
-from redraft.web.feed import Feed
 from redraft.web.page import Page, PageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
     from redraft.cycles.agents import AgentHandle
     from redraft.cycles.records import CycleRecord
-    from redraft.stores.base import Record, Store
+    from redraft.stores.base import Store
     from redraft.types import TokenUsage
     from redraft.web.project import Project
 
 
 K = TypeVar("K")
+T = TypeVar("T")
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
 MOST = 20
@@ -46,6 +48,8 @@ PATIENCE = 0.1
 """Seconds that a request waits for older cycles and notes to be counted."""
 OF_A_NOTE = "/reflection"
 """Suffix of the key of a note's outcome; the id of its run comes before it."""
+PAGE_SIZE = 50
+"""Cycles or notes read at once."""
 AT_ONCE = 500
 """How many runs of notes are looked up at once."""
 CYCLE, NOTE = "cycle", "note"
@@ -256,13 +260,39 @@ class Spent(NamedTuple):
 
 
 @dataclass(slots=True)
-class _CyclesRead:
-    """How far back the cycles of an agent were read: to number `oldest`, or completely."""
+class _Backlog(Generic[T]):
+    """Count each item of a growing list once: new ones first, then older ones, a page at a time.
 
-    oldest: int | None = None
+    `count` returns False for an item that is not finished yet, and gets it again later.
+    """
+
+    key: Callable[[T], Hashable]
+    count: Callable[[T], bool]
     is_whole: bool = False
-    latest: tuple[int, str] | None = None
-    counted: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
+    _oldest: T | None = None
+    _counted: set[Hashable] = field(default_factory=set[Hashable])
+
+    async def read(self, page_after: Callable[[T | None], Awaitable[list[T]]], until: float) -> None:
+        """Count everything new, and older items until a time of the monotonic clock."""
+        page = await page_after(None)
+        while self._count_new(page) and self._oldest is not None:
+            page = await page_after(page[-1])
+        if self._oldest is None:
+            self._extend(page)
+        while not self.is_whole and monotonic() < until:
+            page = await page_after(self._oldest)
+            self._count_new(page)
+            self._extend(page)
+
+    def _count_new(self, page: list[T]) -> bool:
+        """Count the new items of a page; return whether all were new, so there may be more."""
+        new = [one for one in page if self.key(one) not in self._counted]
+        self._counted.update(self.key(one) for one in new if self.count(one))
+        return bool(page) and len(new) == len(page)
+
+    def _extend(self, page: list[T]) -> None:
+        self._oldest = page[-1] if page else self._oldest
+        self.is_whole = len(page) < PAGE_SIZE
 
 
 class OtherSpend:
@@ -270,11 +300,12 @@ class OtherSpend:
 
     def __init__(self, store: Store, agents: AgentList) -> None:
         self.spent: dict[Spent, Tally] = {}
-        self._index = run_index(store)
+        self._store = store
         self._agents = agents
-        self._notes = Feed(store, NOTED, self._note)
-        self._unsorted: list[tuple[str, date, TokenUsage]] = []
-        self._cycles: dict[str, _CyclesRead] = {}
+        self._notes = _Backlog[Record](attrgetter("key"), self._count_note)
+        self._new_notes: list[tuple[str, date, TokenUsage]] = []
+        self._cycles: dict[str, _Backlog[CycleRecord]] = {}
+        self._latest: dict[str, tuple[int, str]] = {}
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -285,78 +316,66 @@ class OtherSpend:
     @property
     def is_whole(self) -> bool:
         """Whether everything stored was counted."""
-        return self._notes.is_complete and all(read.is_whole for read in self._cycles.values())
+        return all(backlog.is_whole for backlog in (self._notes, *self._cycles.values()))
 
     async def read(self, patience: float = PATIENCE) -> None:
         """Count everything new, and older records for at most `patience` seconds.
 
         Raises `StoreError` if the store can't be read.
         """
-        await self._notes.read(patience / 2)
-        await self._sort_notes()
         async with self._lock:
-            agents = await self._agents.all()
             until = monotonic() + patience
-            for at, agent in enumerate(agents):
-                read = self._cycles.setdefault(agent.name, _CyclesRead())
+            await self._notes.read(self._notes_after, until - patience / 2)
+            await self._sort_notes()
+            for at, agent in enumerate(await self._agents.all()):
                 latest = None if agent.last is None else (agent.last.number, agent.last.status)
-                if latest is None:
-                    read.is_whole = True
-                elif latest != read.latest or not read.is_whole:
-                    view = await Agents().get(agent.name)
-                    await self._read_cycles(agent.name, view, read, until)
-                    read.latest = latest
-                    if at >= KEPT_OPEN:
-                        await view.aclose()
+                backlog = self._cycles.get(agent.name)
+                if latest is None or (backlog and backlog.is_whole and latest == self._latest[agent.name]):
+                    continue
+                if backlog is None:
+                    key = attrgetter("number", "started_at")
+                    backlog = self._cycles[agent.name] = _Backlog(key, partial(self._count_cycle, agent.name))
+                view = await Agents().get(agent.name)
+                await backlog.read(partial(_cycles_after, view), until)
+                self._latest[agent.name] = latest
+                if at >= KEPT_OPEN:
+                    await view.aclose()
 
-    async def _read_cycles(self, name: str, view: AgentHandle, read: _CyclesRead, until: float) -> None:
-        """Count new cycles, then older ones until `until`."""
-        page = await view.cycles()
-        while self._add(name, page, read) and read.oldest is not None:
-            page = await view.cycles(before=page[-1].number)
-        if read.oldest is None and page:
-            read.oldest = page[-1].number
-            read.is_whole = len(page) < CYCLES_A_PAGE
-        while not read.is_whole and monotonic() < until:
-            page = await _before(view, read.oldest)
-            self._add(name, page, read)
-            read.oldest = page[-1].number if page else read.oldest
-            read.is_whole = len(page) < CYCLES_A_PAGE
+    async def _notes_after(self, last: Record | None) -> list[Record]:
+        return await self._store.find(NOTED, newest_first=True, after=last, limit=PAGE_SIZE)
 
-    def _add(self, name: str, cycles: list[CycleRecord], read: _CyclesRead) -> bool:
-        """Count the new cycles that have ended; return whether all were new, so there may be more."""
-        new = [one for one in cycles if (one.number, one.started_at) not in read.counted]
-        for one in new:
-            if one.status not in UNFINISHED:  # its usage is recorded when it ends
-                read.counted.add((one.number, one.started_at))
-                self._count_one(Spent(one.started_at.astimezone(UTC).date(), CYCLE, name), one.usage)
-        return bool(cycles) and len(new) == len(cycles)
-
-    def _note(self, record: Record) -> None:
-        if not record.key.endswith(OF_A_NOTE):
-            return
-        used = from_record(Learned, record.data["value"]).usage
-        if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
-            day = (record.created_at or datetime.now(UTC)).date()
-            self._unsorted.append((record.key.removesuffix(OF_A_NOTE), day, used))
+    def _count_note(self, record: Record) -> bool:
+        if record.key.endswith(OF_A_NOTE) and intact([record]):
+            used = from_record(Learned, record.data["value"]).usage
+            if used.total_tokens or used.requests or used.failed_requests or used.cost_usd is None:
+                day = (record.created_at or datetime.now(UTC)).date()
+                self._new_notes.append((record.key.removesuffix(OF_A_NOTE), day, used))
+        return True
 
     async def _sort_notes(self) -> None:
-        """Count notes under the agent, model and task of their runs."""
-        while self._unsorted:
-            notes, self._unsorted = self._unsorted[:AT_ONCE], self._unsorted[AT_ONCE:]
-            rows = await self._index.find(RunQuery({"run_id": tuple(run_id for run_id, _, _ in notes)}))
+        """Count new notes under the agent, model and task of their runs."""
+        while self._new_notes:
+            notes, self._new_notes = self._new_notes[:AT_ONCE], self._new_notes[AT_ONCE:]
+            query = RunQuery({"run_id": tuple(run_id for run_id, _, _ in notes)})
+            rows = await run_index(self._store).find(query)
             known = {row.run_id: (row.agent, row.model, row.task) for row in rows}
             for run_id, day, used in notes:
                 self._count_one(Spent(day, NOTE, *known.get(run_id, ())), used)
+
+    def _count_cycle(self, agent: str, cycle: CycleRecord) -> bool:
+        if cycle.status in UNFINISHED:  # its usage is recorded when it ends
+            return False
+        self._count_one(Spent(cycle.started_at.astimezone(UTC).date(), CYCLE, agent), cycle.usage)
+        return True
 
     def _count_one(self, on: Spent, used: TokenUsage) -> None:
         self.spent.setdefault(on, Tally()).add(Tally.of_one(used))
 
 
-async def _before(view: AgentHandle, number: int | None) -> list[CycleRecord]:
-    """Return the cycles before `number`; none if it is gone, since then all earlier ones are, too."""
+async def _cycles_after(view: AgentHandle, last: CycleRecord | None) -> list[CycleRecord]:
+    """Return the cycles before the `last` one; none if it is gone, since then all earlier ones are, too."""
     try:
-        return await view.cycles(before=number) if number is not None else []
+        return await view.cycles(before=last.number if last else None, limit=PAGE_SIZE)
     except ConfigError:
         return []
 

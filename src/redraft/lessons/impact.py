@@ -12,14 +12,17 @@ from uuid import uuid4
 from redraft._codec import from_record, to_record
 from redraft.stats import Effect, effect_of, last_look
 from redraft.stores.base import Record, intact
+from redraft.stores.run_index import LESSON_USE, RunUse, run_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redraft.stores.base import Store
 
-SCORED_RUN, USE, VERDICT = "lesson_run", "lesson_use", "lesson_verdict"
-"""Kinds of records: a run with its score, a lesson's use in a run, the last verdict on a lesson's effect."""
+SCORED_RUN, VERDICT = "lesson_run", "lesson_verdict"
+"""Kinds of records: a run with its score, the last verdict on a lesson's effect."""
+HELPED, HURT = "helped", "hurt"
+"""Outcomes of a use in the run index; that of any other use is empty."""
 LATEST_RUNS = 500
 """Runs that a verdict looks back on: older ones say little about now."""
 
@@ -46,6 +49,13 @@ class Use:
     helped: bool | None = None
     rated: bool = False
 
+    def record(self) -> Record:
+        """Return the record of the use, which replaces an earlier one of the same lesson and run."""
+        outcome = "" if self.helped is None else HELPED if self.helped else HURT
+        index = RunUse(self.lesson, self.run_id, self.at, outcome)
+        name = f"rated-{uuid4().hex}" if self.rated else self.run_id
+        return Record(LESSON_USE, f"{self.lesson}/{name}", to_record(self) | {"index": index.to_data()})
+
 
 @dataclass(frozen=True, slots=True)
 class Counters:
@@ -65,6 +75,7 @@ class Counting:
 
     def __init__(self, store: Store, agent: str) -> None:
         self._store = store
+        self._index = run_index(store)
         self._agent = agent
 
     async def count(self, run: ScoredRun) -> list[ScoredRun]:
@@ -76,25 +87,28 @@ class Counting:
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
         runs = await self._runs(run.task_type) if run.lessons else []
         for lesson in run.lessons:
-            use = Use(lesson, run.run_id, run.at, _helped(run, lesson, runs))
-            await self._store.put(Record(USE, f"{lesson}/{run.run_id}", to_record(use)))
+            await self._store.put(Use(lesson, run.run_id, run.at, _helped(run, lesson, runs)).record())
         return runs
 
     async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
         """Record a person's rating of a lesson."""
-        use = Use(lesson, "", at, helped, rated=True)
-        await self._store.put(Record(USE, f"{lesson}/rated-{uuid4().hex}", to_record(use)))
+        await self._store.put(Use(lesson, "", at, helped, rated=True).record())
 
     async def counters(self, lesson: str) -> Counters:
         """Return the counters of a lesson."""
-        return _counted(await self._uses(f"{lesson}/"))
+        return (await self._counters(lesson)).get(lesson, Counters())
 
     async def all_counters(self) -> dict[str, Counters]:
         """Return the counters of all lessons of the agent that were ever used, by id."""
-        uses: dict[str, list[Use]] = {}
-        for use in await self._uses(f"{self._agent}/"):
-            uses.setdefault(use.lesson, []).append(use)
-        return {lesson: _counted(its) for lesson, its in uses.items()}
+        return await self._counters(f"{self._agent}/")
+
+    async def latest(self, lesson: str, most: int) -> tuple[Use, ...]:
+        """Return at most `most` uses of a lesson, the latest first."""
+        uses = await self._index.uses(LESSON_USE, lesson, limit=most)
+        helped = {HELPED: True, HURT: False}
+        return tuple(
+            Use(lesson, use.run_id, use.at, helped.get(use.outcome), rated=not use.run_id) for use in uses
+        )
 
     async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
         """Return the effect of a lesson in these runs if it surely hurts and was not judged by them before.
@@ -130,8 +144,9 @@ class Counting:
         found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
         return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))
 
-    async def _uses(self, prefix: str) -> list[Use]:
-        return [from_record(Use, one.data) for one in intact(await self._store.find(USE, prefix=prefix))]
+    async def _counters(self, prefix: str) -> dict[str, Counters]:
+        counts = await self._index.count_uses(LESSON_USE, (HELPED, HURT), prefix=prefix)
+        return {lesson: Counters(*those) for lesson, those in counts.items()}
 
 
 def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -147,14 +162,6 @@ def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | 
     if run.score is None or not without or run.score == (average := fmean(without)):
         return None
     return run.score > average
-
-
-def _counted(uses: Sequence[Use]) -> Counters:
-    return Counters(
-        sum(not use.rated for use in uses),
-        sum(use.helped is True for use in uses),
-        sum(use.helped is False for use in uses),
-    )
 
 
 def _run_data(run: ScoredRun) -> dict[str, Any]:

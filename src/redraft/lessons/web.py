@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import insort
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import from_record, to_json
+from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.folder import Entry, LessonFolder
-from redraft.lessons.impact import USE, Counters, Use
+from redraft.lessons.impact import Counters, Counting, Use
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson, headings_of, lesson_document
 from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule, Rules
 from redraft.text.characters import visible
-from redraft.web.feed import Feed
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import digest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from redraft.lessons.lessons import Lessons
-    from redraft.stores.base import Record, Store
     from redraft.web.project import Project
 
 PAGE_SIZE = 100
@@ -120,8 +116,6 @@ class LessonsView:
     broken: tuple[Problem, ...] = ()
     rules: tuple[Rule, ...] = ()
     playbooks: tuple[Playbook, ...] = ()
-    is_complete: bool = True
-    """Whether all uses have been counted."""
     kinds: tuple[str, ...] = tuple(KINDS)
     statuses: tuple[str, ...] = STATUSES
     rule_groups: tuple[tuple[str, str], ...] = tuple(RULE_GROUPS.items())
@@ -129,7 +123,7 @@ class LessonsView:
 
 async def lessons(request: PageRequest) -> LessonsView:
     """Read the lessons of the agent in the query, or of the only agent; of several, list the agents."""
-    project, chosen, uses = request.project, Filter.of(request), _uses(request.project)
+    project, chosen = request.project, Filter.of(request)
     library = _library(project)
     agents = await asyncio.to_thread(library.agents)
     agent = request.query.get("agent", "").strip() or (agents[0] if len(agents) == 1 else "")
@@ -139,9 +133,9 @@ async def lessons(request: PageRequest) -> LessonsView:
         return LessonsView(agents, chosen, counted=counted)
     if agent not in agents:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
-    await uses.feed.read()
+    counters = await Counting(project.store, agent).all_counters()
     found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
-    rows, older = _rows(request, chosen, found)
+    rows, older = _rows(request, chosen, found, counters)
     view = LessonsView(
         tuple(agents),
         chosen,
@@ -153,18 +147,18 @@ async def lessons(request: PageRequest) -> LessonsView:
         tuple(one for one in found.problems if one.what == "broken"),
         found.rules,
         found.playbooks,
-        uses.feed.is_complete,
     )
     return await project.redacted(view, full=request.full)
 
 
-def _rows(request: PageRequest, chosen: Filter, found: Overview) -> tuple[tuple[LessonRow, ...], str]:
+def _rows(
+    request: PageRequest, chosen: Filter, found: Overview, counters: Mapping[str, Counters]
+) -> tuple[tuple[LessonRow, ...], str]:
     """Return one page of lessons, and after which one the next page begins."""
     lessons = iter(found.lessons)
     if chosen.before and all(one.id != chosen.before for one in lessons):
         raise NotFoundError(f"There is no lesson {chosen.before!r} here, so none before it.")
     page = list(islice(filter(chosen.admits, lessons), PAGE_SIZE + 1))
-    uses = _uses(request.project)
     rows: list[LessonRow] = []
     for one in page[:PAGE_SIZE]:
         duplicate = found.duplicate_of(one.id)
@@ -179,7 +173,7 @@ def _rows(request: PageRequest, chosen: Filter, found: Overview) -> tuple[tuple[
                 one.day,
                 one.task_type,
                 one.confidence,
-                uses.counters(one.id),
+                counters.get(one.id, Counters()),
                 one.id in found.archived_ids,
                 duplicate.why if duplicate else "",
                 duplicate.other if duplicate else "",
@@ -209,7 +203,6 @@ def _lessons_document(view: LessonsView) -> dict[str, Any]:
         "broken": to_json(view.broken),
         "rules": to_json(view.rules),
         "playbooks": to_json(view.playbooks),
-        "is_complete": view.is_complete,
     }
 
 
@@ -240,7 +233,6 @@ class LessonView:
     counters: Counters
     latest: tuple[Use, ...]
     stored: frozenset[str]
-    is_complete: bool
     lesson: Lesson | None = None
     parts: tuple[Part, ...] = ()
     duplicate: str = ""
@@ -255,11 +247,11 @@ class LessonView:
 
 async def lesson(request: PageRequest) -> LessonView:
     """Read a lesson as its file has it now."""
-    project, uses = request.project, _uses(request.project)
+    project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
-    await uses.feed.read()
-    latest = tuple(uses.latest(entry.id))
     folder = LessonFolder(project.memory, request.path["agent"])
+    counting = Counting(project.store, folder.agent)
+    latest = await counting.latest(entry.id, LATEST_USES)
     overview = await _overview(project, folder.agent)
     found, text, problem = None, "", ""
     try:
@@ -274,10 +266,9 @@ async def lesson(request: PageRequest) -> LessonView:
         entry.id,
         str(entry.path),
         entry.archived,
-        uses.counters(entry.id),
+        await counting.counters(entry.id),
         latest,
         await project.stored_runs(runs),
-        uses.feed.is_complete,
         found,
         parts,
         duplicate.why if duplicate else "",
@@ -396,7 +387,7 @@ def _choice(form: Form, name: str, *choices: str) -> str:
     return chosen
 
 
-# --- reading files and uses -----------------------------------------------------------------------------
+# --- reading files --------------------------------------------------------------------------------------
 
 
 def _library(project: Project) -> LessonLibrary:
@@ -407,59 +398,6 @@ async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overv
     return await asyncio.to_thread(
         Overview.read, project.memory, agent, archived=archived, compared=MAX_COMPARED
     )
-
-
-@dataclass(slots=True)
-class _LessonUses:
-    """Count the uses of one lesson, and hold the latest, the earliest first."""
-
-    uses: int = 0
-    helped: int = 0
-    hurt: int = 0
-    latest: list[Use] = field(default_factory=list[Use])
-
-    def add(self, use: Use) -> None:
-        self.uses += not use.rated
-        self.helped += use.helped is True
-        self.hurt += use.helped is False
-        if len(self.latest) < LATEST_USES or use.at > self.latest[0].at:
-            insort(self.latest, use, key=attrgetter("at"))
-            del self.latest[:-LATEST_USES]
-
-
-class UseCounts:
-    """Count what lessons did in runs, as it happens: a store would have to read all uses each time."""
-
-    def __init__(self, store: Store) -> None:
-        self._lessons: dict[str, _LessonUses] = {}
-        self.feed = Feed(store, USE, self._add)
-
-    @classmethod
-    def of(cls, project: Project) -> UseCounts:
-        """Return the counts of a project."""
-        return cls(project.store)
-
-    def counters(self, lesson_id: str) -> Counters:
-        """Return the counters of a lesson."""
-        found = self._lessons.get(lesson_id) or _LessonUses()
-        return Counters(found.uses, found.helped, found.hurt)
-
-    def latest(self, lesson_id: str) -> list[Use]:
-        """Return the latest uses of a lesson, newest first."""
-        found = self._lessons.get(lesson_id) or _LessonUses()
-        return found.latest[::-1]
-
-    def _add(self, record: Record) -> None:
-        use = from_record(Use, record.data)
-        self._lessons.setdefault(use.lesson, _LessonUses()).add(use)
-
-
-def _uses(project: Project) -> UseCounts:
-    return project.shared(UseCounts.of)
-
-
-async def _warm_up(project: Project) -> None:
-    await _uses(project).feed.read_all()
 
 
 PATH = "/lessons/{agent}/{name}"
@@ -476,5 +414,4 @@ SLICE = Slice(
         Change(f"{PATH}/rate", _rate),
         Change(f"{PATH}/edit", _edit),
     ),
-    warm_up=_warm_up,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from redraft._calls import awaited
@@ -19,6 +19,7 @@ from redraft.redact.log import logger
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.memory import MemoryStore
+from redraft.stores.run_index import NOTE_USE, RunUse, run_index
 from redraft.types import Advice, Task
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from redraft.notes.task import Task as TaskDefinition
     from redraft.stores.base import Store
 
-NOTED_TASK, NOTE, NOTE_USE = "noted_task", "note", "note_use"
+NOTED_TASK, NOTE = "noted_task", "note"
 """The kinds of the records."""
 CURRENT = "note"
 """Under which name the record of a task also holds its note in force, so that a run reads but this."""
@@ -66,6 +67,7 @@ class NoteStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._index = run_index(store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,7 +154,7 @@ class NoteStore:
 
     async def used(self, identity: str, use: NoteUse, /) -> None:
         """Record what a run was given and how well it did, in place of an earlier record."""
-        await self._store.put(Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use)))
+        await self._store.put(use_record(identity, use))
 
     async def uses(
         self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
@@ -161,12 +163,16 @@ class NoteStore:
 
         `latest` bounds their number; with an `arm`, only runs of that arm count.
         """
-        # A record leaves out defaults, and None finds records without the field.
-        where = None if arm is None else {"arm": None if arm == "none" else arm}
-        records = await self._store.find(
-            NOTE_USE, prefix=f"{_key(identity)}/", where=where, newest_first=True, limit=latest
-        )
-        return sorted((from_record(NoteUse, one.data) for one in intact(records)), key=attrgetter("at"))
+        uses = await self._index.uses(NOTE_USE, _key(identity), outcome=arm, limit=latest)
+        return [
+            NoteUse(use.run_id, use.version, cast("Arm", use.outcome), use.score, use.at)
+            for use in reversed(uses)
+        ]
+
+    async def run_counts(self) -> dict[str, int]:
+        """Return how many runs each task had that was given notes, or could have been, by its identity."""
+        counts = await self._index.count_uses(NOTE_USE)
+        return {unquote(subject, errors="surrogatepass"): runs for subject, (runs,) in counts.items()}
 
     async def noted(self, identity: str, /) -> NotedTask | None:
         """Return the state of the notes on a task; None if there are none."""
@@ -358,6 +364,12 @@ def checked_version(noted: NotedTask, version: int) -> int:
 def _key(identity: str) -> str:
     # A program's own identity may contain the slash that separates versions.
     return quote(identity, safe="", errors="surrogatepass")
+
+
+def use_record(identity: str, use: NoteUse) -> Record:
+    """Return the record of what a run of a task was given."""
+    index = RunUse(_key(identity), use.run_id, use.at, use.arm, use.version, use.score)
+    return Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use) | {"index": index.to_data()})
 
 
 def _note_key(identity: str, version: int) -> str:

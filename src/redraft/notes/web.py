@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from dataclasses import dataclass, field
-from operator import attrgetter
+import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from redraft._codec import from_record, to_json
+from redraft._codec import to_json
 from redraft.errors import ConfigError
 from redraft.notes.note import Note, NotedTask, NoteUse
 from redraft.notes.notes import (
@@ -19,19 +17,17 @@ from redraft.notes.notes import (
     find_revision,
     find_version,
     mean_of,
+    read_notes,
 )
-from redraft.notes.store import NOTE_USE, NoteStore
+from redraft.notes.store import NoteStore
 from redraft.stats import Effect
 from redraft.web.charts import Sample, Series, Sparkline, series, sparkline
-from redraft.web.feed import Feed
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import TextChange, text_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.stores.base import Record, Store
-    from redraft.web.project import Project
 
 PAGE_SIZE = 50
 LATEST_RUNS = 20
@@ -56,32 +52,24 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class TasksView:
-    """Hold one page of tasks; `older` is the identity of the last one if there is another page.
-
-    `is_complete` says whether all runs of all tasks have been read.
-    """
+    """Hold one page of tasks; `older` is the identity of the last one if there is another page."""
 
     rows: tuple[TaskRow, ...]
     older: str
-    is_complete: bool
 
 
 async def tasks(request: PageRequest) -> TasksView:
     """Read one page of the tasks that have notes, the most recently noted first."""
-    uses = _uses(request.project)
-    await uses.feed.read()
     store, before = NoteStore(request.project.store), request.query.get("before", "")
     try:
         found = await store.page(PAGE_SIZE + 1, before=before)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
+    counts = await store.run_counts()
     noted_tasks = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
-    rows = tuple(
-        TaskRow(TaskNotes(noted, uses=uses.latest(noted.identity, LISTED_RUNS)), uses.count(noted.identity))
-        for noted in noted_tasks
-    )
-    older = found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else ""
-    return TasksView(rows, older, uses.feed.is_complete)
+    read = [read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in noted_tasks]
+    rows = tuple(TaskRow(notes, counts.get(notes.noted.identity, 0)) for notes in await asyncio.gather(*read))
+    return TasksView(rows, found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else "")
 
 
 def _tasks_document(view: TasksView) -> dict[str, Any]:
@@ -96,7 +84,7 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
         }
         for row in view.rows
     ]
-    return {"tasks": rows, "older": view.older or None, "is_complete": view.is_complete}
+    return {"tasks": rows, "older": view.older or None}
 
 
 # --- one task ---------------------------------------------------------------------------------------------
@@ -106,7 +94,7 @@ def _tasks_document(view: TasksView) -> dict[str, Any]:
 class TaskView:
     """Hold the notes on a task, two versions to compare if there are two, and its latest runs.
 
-    `stored` are those of these runs that have a page. `is_complete` says whether all runs have been read.
+    `stored` are those of these runs that have a page.
     """
 
     task: TaskNotes
@@ -114,29 +102,23 @@ class TaskView:
     newer: Note | None
     latest: tuple[NoteUse, ...]
     stored: frozenset[str]
-    is_complete: bool
 
 
 async def task(request: PageRequest) -> TaskView:
     """Read the notes on a task; compare version `a` with `b`, by default the one in force with its base."""
-    project, uses = request.project, _uses(request.project)
+    project = request.project
     store = NoteStore(project.store)
     noted = await _noted(store, request.path["identity"])
-    await uses.feed.read()
-    notes = await store.revisions(noted.identity, latest=SHOWN_REVISIONS)
-    if noted.in_force is not None and notes and noted.in_force < notes[0].version:
-        current = await store.revision(noted.identity, noted.in_force)
-        notes = notes if current is None else [current, *notes]
+    read = await read_notes(store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
     older, newer = await _compared(request, store, noted)
-    used = uses.latest(noted.identity)
-    latest = used[: -LATEST_RUNS - 1 : -1]
+    latest = read.uses[: -LATEST_RUNS - 1 : -1]
     stored = await project.stored_runs(use.run_id for use in latest)
     noted, notes, older, newer, latest, shown = await project.redacted(
-        (noted, notes, older, newer, latest, used if request.full else ()), full=request.full
+        (noted, read.revisions, older, newer, latest, read.uses if request.full else ()), full=request.full
     )
     # A page draws the runs that it does not list, and shows none of their texts.
-    runs = shown if request.full else used
-    return TaskView(TaskNotes(noted, tuple(notes), runs), older, newer, latest, stored, uses.feed.is_complete)
+    runs = shown if request.full else read.uses
+    return TaskView(TaskNotes(noted, notes, runs), older, newer, latest, stored)
 
 
 async def _noted(store: NoteStore, identity: str) -> NotedTask:
@@ -165,7 +147,7 @@ def _task_document(view: TaskView) -> dict[str, Any]:
     change = None
     if view.older is not None and view.newer is not None:
         change = view.task.diff_document(view.older, view.newer)
-    return {**view.task.document(), "change": change, "is_complete": view.is_complete}
+    return {**view.task.document(), "change": change}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +185,6 @@ class TaskPage:
     control: tuple[float, ...]
     block: str
     change: NoteChange | None
-    is_complete: bool
 
 
 def task_page(view: TaskView) -> TaskPage:
@@ -226,7 +207,6 @@ def task_page(view: TaskView) -> TaskPage:
         tuple(use.score for use in task.uses if use.arm == "control" and use.score is not None),
         "" if note is None else task.block(note),
         change,
-        view.is_complete,
     )
 
 
@@ -272,68 +252,6 @@ async def _switch_on(form: Form) -> str:
     return f"The notes on this task are on; version {noted.in_force} is in force."
 
 
-# --- reading the runs of tasks ----------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _TaskUses:
-    """Hold a task's latest uses, the earliest first, and apart from them the latest before any note."""
-
-    count: int = 0
-    latest: list[NoteUse] = field(default_factory=list[NoteUse])
-    bare: list[NoteUse] = field(default_factory=list[NoteUse])
-
-    def add(self, use: NoteUse) -> None:
-        self.count += 1
-        _insert(self.latest, use, SHOWN_RUNS)
-        if use.arm == "none":
-            _insert(self.bare, use, LISTED_RUNS)
-
-
-def _insert(uses: list[NoteUse], use: NoteUse, most: int) -> None:
-    """Insert a use by its time, unless there are enough later ones."""
-    if len(uses) < most or use.at > uses[0].at:
-        insort(uses, use, key=attrgetter("at"))
-        del uses[:-most]
-
-
-class RunsOfTasks:
-    """Remember the latest runs of each task: a store would take long to sort those of a busy one."""
-
-    def __init__(self, store: Store) -> None:
-        self._tasks: dict[str, _TaskUses] = {}
-        self.feed = Feed(store, NOTE_USE, self._add)
-
-    @classmethod
-    def of(cls, project: Project) -> RunsOfTasks:
-        """Return the runs of a project's tasks."""
-        return cls(project.store)
-
-    def count(self, identity: str) -> int:
-        """Return how many runs a task had."""
-        found = self._tasks.get(identity) or _TaskUses()
-        return found.count
-
-    def latest(self, identity: str, most: int = SHOWN_RUNS) -> tuple[NoteUse, ...]:
-        """Return a task's latest runs, the earliest first, after the latest before any note."""
-        found = self._tasks.get(identity) or _TaskUses()
-        uses = found.latest[-most:]
-        earlier = (use for use in found.bare if uses and use.at < uses[0].at)
-        return (*earlier, *uses)
-
-    def _add(self, record: Record) -> None:
-        identity = unquote(record.key.partition("/")[0], errors="surrogatepass")
-        self._tasks.setdefault(identity, _TaskUses()).add(from_record(NoteUse, record.data))
-
-
-def _uses(project: Project) -> RunsOfTasks:
-    return project.shared(RunsOfTasks.of)
-
-
-async def _warm_up(project: Project) -> None:
-    await _uses(project).feed.read_all()
-
-
 PATH = "/tasks/{identity:path}"
 SLICE = Slice(
     pages=(
@@ -345,5 +263,4 @@ SLICE = Slice(
         Change(f"{PATH}/off", _switch_off),
         Change(f"{PATH}/on", _switch_on),
     ),
-    warm_up=_warm_up,
 )

@@ -353,7 +353,8 @@ _RIGHTS = f"""
 SELECT format('GRANT USAGE ON SCHEMA %s TO {ROLE}', relnamespace::regnamespace),
     format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO {ROLE}', oid::regclass)
 FROM pg_class WHERE oid IN (
-    'redraft_agent_records'::regclass, 'redraft_agent_runs'::regclass, 'redraft_agent_run_shares'::regclass
+    'redraft_agent_records'::regclass, 'redraft_agent_runs'::regclass, 'redraft_agent_run_shares'::regclass,
+    'redraft_agent_uses'::regclass
 ) AND NOT (
     has_schema_privilege('{ROLE}', relnamespace, 'USAGE')
     AND has_table_privilege('{ROLE}', oid, 'SELECT') AND has_table_privilege('{ROLE}', oid, 'INSERT')
@@ -535,6 +536,20 @@ CREATE TABLE redraft_run_shares (
     PRIMARY KEY (space, run_id, facet, value)
 );
 
+CREATE TABLE redraft_uses (
+    space   text COLLATE "C" NOT NULL,
+    kind    text COLLATE "C" NOT NULL,
+    key     text COLLATE "C" NOT NULL,
+    subject text COLLATE "C" NOT NULL,
+    run_id  text COLLATE "C" NOT NULL,
+    at      bigint NOT NULL,
+    outcome text   NOT NULL,
+    version bigint,
+    score   double precision,
+    PRIMARY KEY (space, kind, key)
+);
+CREATE INDEX redraft_uses_of_subjects ON redraft_uses (space, kind, subject, at, run_id);
+
 -- The records of agents that share a database: a session sees those of the space that it has set, whatever
 -- SQL it runs, and whoever owns the tables. The records of projects have tables of their own: a policy would
 -- keep their index on `fields` from being used, because `&&` could leak what hidden rows were compared with.
@@ -543,6 +558,7 @@ CREATE INDEX redraft_agent_records_newest ON redraft_agent_records (space, kind,
 CREATE TABLE redraft_agent_runs (LIKE redraft_runs INCLUDING GENERATED, PRIMARY KEY (space, run_id));
 CREATE INDEX redraft_agent_runs_newest ON redraft_agent_runs (space, created_at, run_id);
 CREATE TABLE redraft_agent_run_shares (LIKE redraft_run_shares, PRIMARY KEY (space, run_id, facet, value));
+CREATE TABLE redraft_agent_uses (LIKE redraft_uses, PRIMARY KEY (space, kind, key));
 
 ALTER TABLE redraft_agent_records ENABLE ROW LEVEL SECURITY;
 ALTER TABLE redraft_agent_records FORCE ROW LEVEL SECURITY;
@@ -555,6 +571,10 @@ CREATE POLICY redraft_own_space ON redraft_agent_runs
 ALTER TABLE redraft_agent_run_shares ENABLE ROW LEVEL SECURITY;
 ALTER TABLE redraft_agent_run_shares FORCE ROW LEVEL SECURITY;
 CREATE POLICY redraft_own_space ON redraft_agent_run_shares
+    USING (space = current_setting('redraft.space', true));
+ALTER TABLE redraft_agent_uses ENABLE ROW LEVEL SECURITY;
+ALTER TABLE redraft_agent_uses FORCE ROW LEVEL SECURITY;
+CREATE POLICY redraft_own_space ON redraft_agent_uses
     USING (space = current_setting('redraft.space', true));
 -- The directory of agents shows what each says of itself, and nothing else.
 CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT

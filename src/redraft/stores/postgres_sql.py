@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from redraft.stores.base import Row, after_all_with, intact, json_text, nearest, packed_question
-from redraft.stores.run_index import RUN, removals, writes
+from redraft.stores.run_index import INDEXED, removals, writes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,8 +180,8 @@ def get(space: Space, kind: str, key: str, connection: Connection) -> Steps[Reco
 def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[bool]:
     """Delete a row; return whether there was one."""
     found = yield from _fetched(space, connection, _DELETE, {"kind": kind, "key": key})
-    if kind == RUN:
-        for sql, values in removals(space.name, key):
+    if kind in INDEXED:
+        for sql, values in removals(space.name, kind, key):
             _send(space, connection, _for_psycopg(sql), values)
         yield
     return bool(found)
@@ -265,7 +265,7 @@ def _values(row: Row, fields: list[str]) -> dict[str, Any]:
 def _with_index(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
     """Update the run index if the row is a run; return the row."""
     # The record is locked by now, so this can't cause a deadlock.
-    if stored.row.kind == RUN:
+    if stored.row.kind in INDEXED:
         for sql, values in writes(space.name, stored.row, stored.data):
             _send(space, connection, _for_psycopg(sql), values)
         yield
@@ -312,7 +312,7 @@ def _for_psycopg(sql: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
 
 
-_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares)\b"), re.compile(r":([a-z_0-9]+)")
+_TABLE, _PARAMETER = re.compile(r"\b(runs|run_shares|uses)\b"), re.compile(r":([a-z_0-9]+)")
 
 
 def _condition(asked: Question) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""RunIndex: find and add up kept runs by columns, beside the records that hold them whole."""
+"""RunIndex: find, count and add up the runs of a store, and their uses of lessons and notes, by columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,13 +23,14 @@ from typing import (
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, json_text, microseconds
+from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, intact, json_text, microseconds
 
 if TYPE_CHECKING:
     from redraft.types import TokenUsage
 
-RUN = "run"
-"""The kind of the records of runs."""
+RUN, LESSON_USE, NOTE_USE = "run", "lesson_use", "note_use"
+"""The kinds of the records of runs, and of their uses of lessons and notes."""
+INDEXED = (RUN, LESSON_USE, NOTE_USE)
 DAMAGED = "damaged"
 """The status of a run whose record, or the columns in it, can't be read."""
 ENDED = ("finished", "failed", "cancelled", DAMAGED)
@@ -207,6 +209,36 @@ class Count(NamedTuple):
     latest: str
 
 
+class RunUse(NamedTuple):
+    """One use of a `subject`, a lesson or the notes on a task, by a run or (without a `run_id`) by a person.
+
+    `outcome` is a word of the feature's own, `version` that of the note, `score` that of the run. The record
+    of a use carries this as `data["index"]`, and its key begins with the subject and a slash.
+    """
+
+    subject: str
+    run_id: str
+    at: datetime
+    outcome: str = ""
+    version: int | None = None
+    score: float | None = None
+
+    def to_data(self) -> list[Any]:
+        """Return the use as its record carries it."""
+        return [*self[:2], microseconds(self.at), *self[3:]]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self | None:
+        """Read the use from the data of its record; None where that can't be done."""
+        try:
+            subject, run_id, at, *others = (
+                _checked(value, kind) for value, kind in zip(data["index"], _USE.values(), strict=True)
+            )
+            return cls(subject, run_id, _time(at), *others)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+
+
 @dataclass(frozen=True, slots=True)
 class RunQuery:
     """Which runs are meant: those that meet every condition.
@@ -272,6 +304,18 @@ class RunIndex(Protocol):
         """
         ...
 
+    async def uses(
+        self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
+    ) -> list[RunUse]:
+        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
+        ...
+
+    async def count_uses(
+        self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
+    ) -> dict[str, tuple[int, ...]]:
+        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
+        ...
+
 
 @runtime_checkable
 class IndexedStore(Store, Protocol):
@@ -313,6 +357,33 @@ class RunScan:
         for value, _, used in await self._parts(by, query):
             sums.setdefault(value, Totals()).add(Totals.of(used))
         return sums
+
+    async def uses(
+        self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
+    ) -> list[RunUse]:
+        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
+        found = await self._uses(kind, f"{subject}/")
+        chosen = [use for use in found if use.subject == subject and outcome in (None, use.outcome)]
+        return sorted(chosen, key=attrgetter("at", "run_id"), reverse=True)[:limit]
+
+    async def count_uses(
+        self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
+    ) -> dict[str, tuple[int, ...]]:
+        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
+        uses: dict[str, list[RunUse]] = {}
+        for use in await self._uses(kind, prefix):
+            uses.setdefault(use.subject, []).append(use)
+        return {
+            subject: (
+                sum(use.run_id != "" for use in those),
+                *(sum(use.outcome == outcome for use in those) for outcome in outcomes),
+            )
+            for subject, those in uses.items()
+        }
+
+    async def _uses(self, kind: str, prefix: str) -> list[RunUse]:
+        records = intact(await self._store.find(kind, prefix=prefix))
+        return [use for record in records if (use := RunUse.of(record.data)) is not None]
 
     async def _parts(self, by: GroupBy, query: RunQuery) -> list[tuple[Any, str, RunRow | Share]]:
         """Return what a group adds up, each with its value and the id of its run."""
@@ -375,6 +446,38 @@ class SqlRunIndex:
         groups = await self._groups(by, query, _SPENT if by in get_args(Facet) else f"{_SPENT}, {_LATER}")
         return {value: Totals(*columns) for value, columns in groups.items()}
 
+    async def uses(
+        self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
+    ) -> list[RunUse]:
+        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
+        values: dict[str, Any] = {"space": self._space, "kind": kind, "subject": _to_column(subject)}
+        columns = ", ".join(_USE)
+        sql = f"SELECT {columns} FROM uses WHERE space = :space AND kind = :kind AND subject = :subject"  # noqa: S608 (made of constants)
+        if outcome is not None:
+            sql += " AND outcome = :outcome"
+            values["outcome"] = _to_column(outcome)
+        sql += " ORDER BY at DESC, run_id DESC"
+        if limit is not None:
+            sql += " LIMIT :limit"
+            values["limit"] = limit
+        return [_use(found) for found in await self._ask(sql, values)]
+
+    async def count_uses(
+        self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
+    ) -> dict[str, tuple[int, ...]]:
+        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
+        values: dict[str, Any] = {"space": self._space, "kind": kind}
+        values |= {f"outcome_{at}": _to_column(outcome) for at, outcome in enumerate(outcomes)}
+        conditions = ["run_id <> ''", *(f"outcome = :outcome_{at}" for at in range(len(outcomes)))]
+        counts = ", ".join(f"count(CASE WHEN {condition} THEN 1 END)" for condition in conditions)
+        sql = f"SELECT subject, {counts} FROM uses WHERE space = :space AND kind = :kind"  # noqa: S608 (made of constants)
+        if prefix:
+            sql += " AND subject >= :first AND subject < :beyond"
+            first = _to_column(prefix)
+            values |= {"first": first, "beyond": after_all_with(first)}
+        found = await self._ask(f"{sql} GROUP BY subject", values)
+        return {_from_column(subject, "str"): tuple(counts) for subject, *counts in found}
+
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
         """Return columns of each group by its value."""
         _check_group(by)
@@ -416,15 +519,19 @@ class SqlRunIndex:
 
 
 def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements, with `:name` for each value, that write the columns of a stored run."""
-    entry = RunEntry.of(row.key, _EPOCH + timedelta(microseconds=row.created_at), data)
-    key = {"space": space, "run_id": row.key}
-    columns = {name: _to_column(getattr(entry.row, name)) for name in _COLUMNS} | {
-        "created_at": row.created_at
-    }
+    """Return the statements, with `:name` for each value, that write the columns of an indexed record."""
+    key = {"space": space, "kind": row.kind, "key": row.key}
+    if row.kind != RUN:
+        use = RunUse.of(data)
+        columns = {} if use is None else dict(zip(_USE, map(_to_column, use.to_data()), strict=True))
+        return [(_DELETE_USE, key), *([(_PUT_USE, columns | key)] if columns else [])]
+    entry = RunEntry.of(row.key, _time(row.created_at), data)
+    columns = {name: _to_column(getattr(entry.row, name)) for name in _COLUMNS}
+    columns |= {"created_at": row.created_at}
     criteria = json_text({name: list(scores) for name, scores in entry.row.criteria.items()})
     of_shares = {name: columns[name] for name in _OF_SHARES}
     shares = [{name: _to_column(getattr(share, name)) for name in _SHARE} for share in entry.shares]
+    key = {"space": space, "run_id": row.key}
     return [
         (_PUT_RUN, columns | key | {"criteria": criteria}),
         (_DELETE_SHARES, key),
@@ -432,10 +539,12 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
     ]
 
 
-def removals(space: str, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements that remove the columns of a run."""
-    key = {"space": space, "run_id": run_id}
-    return [(_DELETE_SHARES, key), (_DELETE_RUN, key)]
+def removals(space: str, kind: str, key: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the statements that remove the columns of an indexed record."""
+    if kind != RUN:
+        return [(_DELETE_USE, {"space": space, "kind": kind, "key": key})]
+    of_run = {"space": space, "run_id": key}
+    return [(_DELETE_SHARES, of_run), (_DELETE_RUN, of_run)]
 
 
 _PAGE = 500
@@ -453,6 +562,7 @@ _COLUMNS = {name: kind for name, kind in _ALL_COLUMNS.items() if kind in _KINDS 
 _SHARE = {one.name: str(one.type) for one in fields(Share)}
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
+_USE = dict(zip(RunUse._fields, ("str", "str", "int", "str", "int | None", "float | None"), strict=True))
 _QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
 """Columns that a query may name, and of what kind they are."""
 _SUMS = tuple(one.name for one in fields(Totals))
@@ -463,6 +573,10 @@ def _checked(value: Any, kind: str) -> Any:
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{value!r} is no {kind}")
     return float(value) if kind.startswith("float") and value is not None else value
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _age(run: RunRow | Record) -> tuple[datetime, str]:
@@ -494,11 +608,16 @@ def _from_column(value: Any, kind: str) -> Any:
 
 
 def _row(found: Sequence[Any]) -> RunRow:
-    run_id, microseconds_, *values, criteria = found
+    run_id, created_at, *values, criteria = found
     columns = map(_from_column, values, _COLUMNS.values())
     scores = {name: (first, best) for name, (first, best) in json.loads(criteria).items()}
     make = cast("Callable[..., RunRow]", RunRow)  # the columns are in the order of its fields
-    return make(run_id, _EPOCH + timedelta(microseconds=microseconds_), *columns, scores)
+    return make(run_id, _time(created_at), *columns, scores)
+
+
+def _use(found: Sequence[Any]) -> RunUse:
+    subject, run_id, at, *others = map(_from_column, found, _USE.values())
+    return RunUse(subject, run_id, _time(at), *others)
 
 
 def _insert(table: str, names: Iterable[str]) -> str:
@@ -523,3 +642,5 @@ _PUT_RUN = (
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _DELETE_RUN = "DELETE FROM runs WHERE space = :space AND run_id = :run_id"
 _DELETE_SHARES = "DELETE FROM run_shares WHERE space = :space AND run_id = :run_id"
+_PUT_USE = _insert("uses", ("kind", "key", *_USE))
+_DELETE_USE = "DELETE FROM uses WHERE space = :space AND kind = :kind AND key = :key"

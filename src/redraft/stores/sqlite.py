@@ -24,7 +24,7 @@ from redraft.stores.base import (
     nearest,
     question,
 )
-from redraft.stores.run_index import RUN, SqlRunIndex, removals, writes
+from redraft.stores.run_index import INDEXED, SqlRunIndex, removals, writes
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ def _get(space: str, kind: str, key: str, connection: Connection) -> Record | No
 
 def _delete(space: str, kind: str, key: str, connection: Connection) -> bool:
     with _with_index(kind, connection):
-        if kind == RUN:
-            for sql, values in removals(space, key):
+        if kind in INDEXED:
+            for sql, values in removals(space, kind, key):
                 connection.execute(sql, values)
         return bool(connection.execute(_DELETE, (space, kind, key)).fetchall())
 
@@ -277,15 +277,15 @@ def _upsert(space: str, new: NewRow, now: int, connection: Connection) -> NewRow
 
 
 def _index(space: str, stored: NewRow, connection: Connection) -> None:
-    """Update the run index, if the row is a run."""
-    if stored.row.kind == RUN:
+    """Write the columns of an indexed record."""
+    if stored.row.kind in INDEXED:
         for sql, values in writes(space, stored.row, stored.data):
             connection.execute(sql, values)
 
 
 def _with_index(kind: str, connection: Connection) -> AbstractContextManager[None]:
-    """Write a run together with its index; a single statement is a transaction by itself."""
-    return _atomic(connection) if kind == RUN else nullcontext()
+    """Write an indexed record together with its columns; a single statement is a transaction by itself."""
+    return _atomic(connection) if kind in INDEXED else nullcontext()
 
 
 @contextmanager
@@ -423,7 +423,7 @@ OLDEST = (3, 35)
 
 
 # Times are microseconds since 1970 in UTC, vectors little-endian float32, data JSON text. The checksum is
-# CRC-32 of kind, key, schema_version, data and vector. `runs` and `run_shares` are described in
+# CRC-32 of kind, key, schema_version, data and vector. `runs`, `run_shares` and `uses` are described in
 # `stores.run_index`, names escaped as in JSON.
 _SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
     later_tokens, later_usd, later_unpriced"""
@@ -506,6 +506,20 @@ CREATE TABLE run_shares (
     PRIMARY KEY (space, facet, value, run_id)
 ) WITHOUT ROWID;
 CREATE INDEX run_shares_of_runs ON run_shares (space, run_id);
+
+CREATE TABLE uses (
+    space   TEXT    NOT NULL,
+    kind    TEXT    NOT NULL,
+    key     TEXT    NOT NULL,
+    subject TEXT    NOT NULL,
+    run_id  TEXT    NOT NULL,
+    at      INTEGER NOT NULL,
+    outcome TEXT    NOT NULL,
+    version INTEGER,
+    score   REAL,
+    PRIMARY KEY (space, kind, subject, at, run_id, key)
+) WITHOUT ROWID;
+CREATE INDEX uses_by_key ON uses (space, kind, key);
 """,
 )
 """The schema, one script per version."""

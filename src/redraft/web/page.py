@@ -106,12 +106,8 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Collect what one feature adds.
-
-    `warm_up` reads ahead, while the dashboard serves, what its pages would otherwise wait for.
-    """
+    """What one feature adds to the dashboard."""
 
     pages: Sequence[Page]
     changes: Sequence[Change] = ()
     texts: Sequence[PlainText] = ()
-    warm_up: Callable[[Project], Awaitable[None]] | None = None

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError
 from redraft.web.guard import TOKEN, Door, Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
     from redraft.web.guard import Keys
-    from redraft.web.page import Slice
     from redraft.web.project import Project
 
 GRACE = 2
@@ -28,7 +27,6 @@ GRACE = 2
 def serve(
     app: ASGIApp,
     project: Project,
-    slices: Sequence[Slice],
     keys: Keys,
     door: Door,
     began: Callable[[Door], None],
@@ -42,10 +40,10 @@ def serve(
         began(door)
         # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(Guard(app, keys, door), project, slices, listener))
+            asyncio.run(_serve(Guard(app, keys, door), project, listener))
 
 
-async def _serve(app: ASGIApp, project: Project, slices: Sequence[Slice], listener: socket.socket) -> None:
+async def _serve(app: ASGIApp, project: Project, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -56,19 +54,10 @@ async def _serve(app: ASGIApp, project: Project, slices: Sequence[Slice], listen
         ws="none",
         timeout_graceful_shutdown=GRACE,
     )
-    warming = asyncio.create_task(_warm_up(project, slices))
     try:
         await _Server(config, project).serve(sockets=[listener])
     finally:
-        warming.cancel()
         await project.store.aclose()
-
-
-async def _warm_up(project: Project, slices: Sequence[Slice]) -> None:
-    with suppress(StoreError):  # a page that needs the store shows what is wrong with it
-        for one in slices:
-            if one.warm_up is not None:
-                await one.warm_up(project)
 
 
 class _Server(uvicorn.Server):
